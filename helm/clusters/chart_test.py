@@ -10,7 +10,7 @@ import pytest
 from helm.suite import ChartSuite
 from libs.common.conditions import Condition
 from operators.clusters.api.reasons import ConditionType, Reason
-from operators.clusters.expiry import judge_certificates
+from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.metrics import METRICS
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.samples import NOW, authorities
@@ -22,7 +22,7 @@ _VALUES = re.compile(r'(\w+)="([^"]*)"')
 def judge_expiry(days: int) -> Condition:
     """Judge a cluster whose API serves a certificate that expires in some days."""
     workload = Workload(True, True, certificate_expires=NOW + timedelta(days=days))
-    return judge_certificates(Observed(authorities=authorities(), workload=workload), NOW)
+    return evaluate_certificates(Observed(authorities=authorities(), workload=workload), NOW)
 
 
 def judge_upgrade(reason: Reason) -> Condition:

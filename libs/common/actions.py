@@ -33,7 +33,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Teardown:
     """The next actions for an object that is being deleted.
 
     Attributes:

@@ -16,7 +16,7 @@ SlipwayError
 │   └── ServerError     5xx
 ├── CreateError                an object cannot be had by its name
 │   ├── ForeignObject          the name is somebody else's: nothing is touched
-│   └── Unacceptable           what admission made of a new object: taken back, backed off
+│   └── MutatedByAdmission     admission changed a new object: deleted again, backed off
 ├── Unreachable                a read got no response: backed off
 ├── UnknownOutcome             a write was sent, the response was lost: looked up
 ├── NotLeading                 the Lease is lost: nothing is written any more
@@ -144,7 +144,7 @@ class ForeignObject(CreateError):
         super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 
-class Unacceptable(CreateError):
+class MutatedByAdmission(CreateError):
     """Admission changed a new object in a way that its owner cannot accept."""
 
     def __init__(self, kind: Kind, key: Key, objection: str) -> None:

@@ -24,7 +24,7 @@ def is_forced(manifest: Mapping[str, Any]) -> bool:
     return annotations.get(FORCE_FINALIZE) == "true"
 
 
-def lingers(manifest: Mapping[str, Any]) -> bool:
+def is_deletion_delayed(manifest: Mapping[str, Any]) -> bool:
     """Return whether a deleted object still exists, because of its grace period or its finalizers.
 
     If the object was deleted immediately, the response contains its last state; for a pod even with

@@ -32,14 +32,14 @@ from libs.common.redaction import redact_text
 from libs.common.settings.addresses import BindAddress, parse_bind_address
 
 
-class Remark(str):
-    """A remark of a check that passes."""
+class CheckNote(str):
+    """A note that a passing check reports."""
 
     __slots__ = ()
 
 
 type Check = Callable[[], str | Awaitable[str | None] | None]
-"""A check: returns the problem as text, or None or a Remark if it passes; an exception is a
+"""A check: returns the problem as text, or None or a CheckNote if it passes; an exception is a
 failure."""
 type ProbeName = Literal["healthz", "readyz"]
 
@@ -242,7 +242,7 @@ async def _run_check(check: Check) -> str | None:
 
 
 def _fails(reason: str | None) -> bool:
-    return bool(reason) and not isinstance(reason, Remark)
+    return bool(reason) and not isinstance(reason, CheckNote)
 
 
 def _render_results(probe: ProbeName, results: dict[str, str | None]) -> str:

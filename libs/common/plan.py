@@ -31,7 +31,7 @@ class Create:
         objection: Returns what is wrong with the stored object, or an empty text. For example,
             admission may have changed a label without which the object would be replaced again and
             again. If there is an objection, the object is deleted again and the step fails with
-            `Unacceptable`.
+            `MutatedByAdmission`.
     """
 
     kind: Kind

@@ -124,7 +124,7 @@ class DataVolumeView:
         return bound.message or bound.reason if bound is not None and refused else ""
 
     @property
-    def trouble(self) -> str:
+    def last_error(self) -> str:
         """What kept CDI from filling the disk last, in its words; it tries again."""
         running = self.conditions.find("Running")
         failed = running is not None and not running.holds and running.reason == "Error"

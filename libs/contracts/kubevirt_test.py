@@ -248,7 +248,7 @@ NO_MODE = "no accessMode specified in StorageProfile standard"
 
 
 @pytest.mark.parametrize(
-    ("conditions", "refusal", "trouble"),
+    ("conditions", "refusal", "last_error"),
     [
         # As recorded of CDI.
         ([("Bound", "False", "ErrClaimNotValid", NO_MODE), ("Running", "False", "", "")], 1, 0),
@@ -260,7 +260,7 @@ NO_MODE = "no accessMode specified in StorageProfile standard"
     ids=["no access mode", "404", "importing", "done", "new"],
 )
 def test_data_volume_says_what_keeps_it_from_being_filled(
-    conditions: list[tuple[str, ...]], refusal: int, trouble: int
+    conditions: list[tuple[str, ...]], refusal: int, last_error: int
 ) -> None:
     names = ("type", "status", "reason", "message")
     stated = [dict(zip(names, each, strict=True)) for each in conditions]
@@ -268,7 +268,7 @@ def test_data_volume_says_what_keeps_it_from_being_filled(
     view = DataVolumeView.parse(build_part(status={"conditions": stated}))
 
     assert view.refusal == (NO_MODE if refusal else "")
-    assert view.trouble == (NOT_FOUND if trouble else "")
+    assert view.last_error == (NOT_FOUND if last_error else "")
 
 
 @pytest.mark.parametrize("field", ["storage", "pvc"])

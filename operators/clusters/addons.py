@@ -72,7 +72,7 @@ def plan_addons(cluster: KubernetesCluster, observed: Observed) -> tuple[AddonSt
     return tuple(steps)
 
 
-def judge_addons(cluster: KubernetesCluster, observed: Observed) -> Condition | None:
+def evaluate_addons(cluster: KubernetesCluster, observed: Observed) -> Condition | None:
     """Judge whether the addons were applied; None for a cluster that asks for none."""
     type_ = ConditionType.ADDONS_APPLIED
     asked = cluster.spec.addons

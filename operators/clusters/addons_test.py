@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from operators.clusters.addons import (
     BadAddon,
     digest_of,
-    judge_addons,
+    evaluate_addons,
     plan_addons,
     read_manifests,
 )
@@ -33,8 +33,8 @@ def observe(applied: Mapping[str, str], **maps: Mapping[str, str]) -> Observed:
     return Observed(workload=Workload(True, True, addons=applied), addons={**BOTH, **maps})
 
 
-def judge(observed: Observed) -> tuple[str, str, str]:
-    found = judge_addons(CLUSTER, observed)
+def evaluate(observed: Observed) -> tuple[str, str, str]:
+    found = evaluate_addons(CLUSTER, observed)
     assert found is not None
     return found.status, found.reason, found.message
 
@@ -43,14 +43,14 @@ def test_addons_are_applied_in_the_order_of_the_spec() -> None:
     steps = plan_addons(CLUSTER, observe({}))
 
     assert [(step.name, step.data) for step in steps] == [("network", CNI), ("metrics", {})]
-    assert judge(observe({}))[:2] == ("False", "Applying")
+    assert evaluate(observe({}))[:2] == ("False", "Applying")
 
 
 def test_addon_is_applied_once_for_each_content() -> None:
     applied = {"network": digest_of(CNI), "metrics": digest_of({})}
 
     assert plan_addons(CLUSTER, observe(applied)) == ()
-    assert judge(observe(applied)) == ("True", "Available", "2 addons were applied")
+    assert evaluate(observe(applied)) == ("True", "Available", "2 addons were applied")
     changed = observe(applied, cilium={"cni.yaml": "other"})
     assert [step.name for step in plan_addons(CLUSTER, changed)] == ["network"]
 
@@ -59,14 +59,14 @@ def test_nothing_is_applied_while_the_cluster_does_not_answer() -> None:
     silent = replace(observe({}), workload=Workload(asked=True, message="no response"))
 
     assert plan_addons(CLUSTER, silent) == ()
-    assert judge(silent)[:2] == ("Unknown", "Unreachable")
+    assert evaluate(silent)[:2] == ("Unknown", "Unreachable")
 
 
 def test_config_map_that_is_missing_holds_up_no_other_addon() -> None:
     observed = replace(observe({}), addons={"metrics": {}})
 
     assert [step.name for step in plan_addons(CLUSTER, observed)] == ["metrics"]
-    status, reason, message = judge(observed)
+    status, reason, message = evaluate(observed)
     assert (status, reason) == ("False", "AddonMissing")
     assert "cilium" in message and "clusters.slipway.dev/addon=true" in message
 
@@ -75,11 +75,11 @@ def test_problem_of_an_addon_is_shown() -> None:
     observed = replace(observe({}), addon_problems={"network": "DaemonSet cni: forbidden"})
 
     expected = ("False", "AddonFailed", "addon network: DaemonSet cni: forbidden")
-    assert judge(observed) == expected
+    assert evaluate(observed) == expected
 
 
 def test_cluster_without_addons_has_no_condition_for_them() -> None:
-    assert judge_addons(parse_cluster(), Observed()) is None
+    assert evaluate_addons(parse_cluster(), Observed()) is None
 
 
 def test_content_is_told_apart_by_key_and_text() -> None:

@@ -13,8 +13,8 @@ from libs.common.kinds import Manifest
 from operators.clusters import scripts, units
 from operators.clusters.api.v1alpha1 import KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
-from operators.clusters.marks import build_labels
 from operators.clusters.naming import endpoint_host
+from operators.clusters.node_metadata import build_labels
 
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _TIMEOUTS: Final = {

@@ -15,7 +15,7 @@ from typing import Final
 from libs.contracts.compute import InstanceView, OperationView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
-from operators.clusters.health import State, Verdict, judge_all, list_broken
+from operators.clusters.health import State, Verdict, evaluate_all, list_broken
 from operators.clusters.naming import POOL_LABEL, RECYCLED, rebuild_name
 from operators.clusters.observed import Observed, list_excess
 from operators.clusters.resources import render_image
@@ -64,7 +64,7 @@ class Cause:
 
 def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
     """List the causes of all rebuilds in their order, including those that must wait."""
-    return find_causes(cluster, observed, judge_all(cluster, observed, now))
+    return find_causes(cluster, observed, evaluate_all(cluster, observed, now))
 
 
 def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:

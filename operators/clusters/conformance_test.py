@@ -22,7 +22,7 @@ from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.controller import OPERATOR, build_controller
-from operators.clusters.pretend import PretendWorkloads, drive
+from operators.clusters.fake_workloads import FakeWorkloads, drive
 from operators.clusters.samples import build_cluster
 from operators.clusters.settings import Settings
 from operators.clusters.workload import Workloads
@@ -96,7 +96,7 @@ class TestClustersConformance(OperatorConformance):
     async def api(self) -> AsyncIterator[FakeApi]:
         """Run the fake API of a test, and the pretended cluster beside it."""
         async with super().api() as api:
-            play(PretendWorkloads(api, {}, {}))
+            play(FakeWorkloads(api, {}, {}))
             yield api
 
 

@@ -34,9 +34,7 @@ from operators.clusters.certificates import (
     make_authorities,
     sign_client,
 )
-from operators.clusters.ending import plan_ending
 from operators.clusters.etcd import RemoveMember
-from operators.clusters.lookout import Lookout
 from operators.clusters.metrics import ACTIONS, ADDONS, LOOK_SECONDS, METRICS, NODE_STEPS
 from operators.clusters.naming import (
     ADDON_LABEL,
@@ -52,8 +50,10 @@ from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.settings import Settings
 from operators.clusters.status import Refusal, build_final_status, build_status
+from operators.clusters.teardown import plan_teardown
 from operators.clusters.upgrade import SetProxyVersion, SetVersion
 from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
+from operators.clusters.workload_cache import WorkloadCache
 
 _WRITES: Final = ("create", "patch", "delete")
 _KUBECONFIG_LIFETIME: Final = timedelta(days=365)
@@ -156,11 +156,11 @@ class Reconciler:
         self._settings = settings
         self._workloads = workloads
         pause = min(settings.api_timeout_seconds, settings.api_poll_seconds)
-        self._lookout = Lookout(pause)
+        self._workload_cache = WorkloadCache(pause)
 
     async def close(self) -> None:
         """Cancel the queries of clusters."""
-        await self._lookout.close()
+        await self._workload_cache.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a cluster that is not being deleted."""
@@ -171,7 +171,7 @@ class Reconciler:
         observed = observe(ctx, workload)
         plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
         outcome = await ctx.execute(*plan.batches)
-        _tell(ctx, plan.actions, outcome)
+        _report_actions(ctx, plan.actions, outcome)
         refused, problems = False, {}
         if outcome.ok and access is not None:
             refused = await self._take(ctx, access, plan.node_steps)
@@ -194,14 +194,14 @@ class Reconciler:
     async def finalize(self, ctx: Context) -> Result | None:
         """Reconcile a cluster that is being deleted; None removes the finalizer."""
         cluster = KubernetesCluster.parse(ctx.primary)
-        self._lookout.forget(ctx.uid)
-        ending = plan_ending(cluster, observe(ctx, Workload()))
+        self._workload_cache.forget(ctx.uid)
+        ending = plan_teardown(cluster, observe(ctx, Workload()))
         if ending.done:
             return None
         outcome = await ctx.execute(ending.batch)
-        _tell(ctx, ending.actions, outcome)
+        _report_actions(ctx, ending.actions, outcome)
         observed = observe(ctx, Workload())
-        rest = plan_ending(cluster, observed)
+        rest = plan_teardown(cluster, observed)
         if outcome.ok and rest.done:
             return None
         status = build_final_status(
@@ -241,7 +241,7 @@ class Reconciler:
             # If no machine runs, nothing is known about an existing cluster: it cannot be queried.
             begun = any(each.vmi_uid for each in observed.members(CONTROL_PLANE))
             return Workload(asked=begun, message="no node of the control plane is ready")
-        return await self._lookout.look(
+        return await self._workload_cache.look(
             ctx.uid,
             lambda: self._ask(ctx, access),
             wake=lambda: ctx.wake(KUBERNETES_CLUSTER, [ctx.key]),
@@ -268,7 +268,7 @@ class Reconciler:
                 problems[step.name] = problem
                 ctx.log.warning("Failed to apply an addon", addon=step.name, error=problem)
             else:
-                self._lookout.expire(ctx.uid)
+                self._workload_cache.expire(ctx.uid)
                 ctx.event("Normal", Reason.APPLIED, f"Applied addon {step.name}")
         return problems
 
@@ -289,7 +289,7 @@ class Reconciler:
                 refused += 1
                 ctx.log.warning("Failed to change a Node", step=str(step), error=problem)
                 continue
-            self._lookout.expire(ctx.uid)
+            self._workload_cache.expire(ctx.uid)
             if step.kind in _NOTES:
                 reason, note = _NOTES[step.kind]
                 ctx.log.info("Changing a Node", step=str(step))
@@ -320,7 +320,7 @@ def _explain(outcome: Outcome) -> Refusal | None:
     return None
 
 
-def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
+def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
     if outcome.changed:
         for action in ctx.report(actions, outcome):
             ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()

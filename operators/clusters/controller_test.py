@@ -34,10 +34,10 @@ from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR
+from operators.clusters.fake_workloads import drive as play
+from operators.clusters.fake_workloads import run_machine
 from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
 from operators.clusters.observed import read_data
-from operators.clusters.pretend import drive as play
-from operators.clusters.pretend import run_machine
 from operators.clusters.samples import ADDRESS, build_cluster, build_network
 from tools.kubevirt_sim.guests import GuestClusters
 

@@ -14,7 +14,7 @@ WARNING_TIME: Final = timedelta(days=90)
 """A certificate with less time left is reported."""
 
 
-def judge_certificates(observed: Observed, now: datetime) -> Condition:
+def evaluate_certificates(observed: Observed, now: datetime) -> Condition:
     """Judge whether a certificate of a cluster expires soon.
 
     Args:

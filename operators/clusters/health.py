@@ -40,7 +40,7 @@ class Verdict:
     seconds: float | None = None
 
 
-def judge(instance: InstanceView, observed: Observed, health: Health, now: datetime) -> Verdict:
+def evaluate(instance: InstanceView, observed: Observed, health: Health, now: datetime) -> Verdict:
     """Judge one node.
 
     Args:
@@ -78,10 +78,12 @@ def judge(instance: InstanceView, observed: Observed, health: Health, now: datet
     return _wait(since, health.unhealthy_seconds, now, node.message)
 
 
-def judge_all(cluster: KubernetesCluster, observed: Observed, now: datetime) -> dict[str, Verdict]:
+def evaluate_all(
+    cluster: KubernetesCluster, observed: Observed, now: datetime
+) -> dict[str, Verdict]:
     """Judge all nodes, including the control plane, by name."""
     return {
-        name: judge(instance, observed, cluster.spec.health, now)
+        name: evaluate(instance, observed, cluster.spec.health, now)
         for name, instance in sorted(observed.instances.items())
     }
 

@@ -37,7 +37,7 @@ def is_blocked(cluster: KubernetesCluster, observed: Observed) -> bool:
     return not is_begun(cluster, observed) and _find_problem(cluster, observed) is not None
 
 
-def judge_network(cluster: KubernetesCluster, observed: Observed) -> Condition:
+def evaluate_network(cluster: KubernetesCluster, observed: Observed) -> Condition:
     """Judge the Network of a cluster, and the addresses that its nodes report."""
     type_ = ConditionType.NETWORK_READY
     problem = _find_problem(cluster, observed)

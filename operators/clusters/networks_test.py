@@ -10,7 +10,7 @@ import pytest
 from libs.common.conditions import Condition
 from libs.contracts.network import NetworkView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
-from operators.clusters.networks import is_blocked, judge_network, keeps_addresses
+from operators.clusters.networks import evaluate_network, is_blocked, keeps_addresses
 from operators.clusters.observed import Node, Observed, Workload
 from operators.clusters.reconcile import Plan, plan_cluster
 from operators.clusters.samples import (
@@ -28,8 +28,8 @@ POD = {"cidrs": ["10.0.0.0/16"]}
 MULTUS = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "providerNetworkRef": {"name": "office"}}
 
 
-def judge(network: NetworkView | None, count: int = 1) -> Condition:
-    return judge_network(parse_cluster(count=count), Observed(network=network))
+def evaluate(network: NetworkView | None, count: int = 1) -> Condition:
+    return evaluate_network(parse_cluster(count=count), Observed(network=network))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_network_without_usable_addresses_is_refused(
 ) -> None:
     cluster, observed = parse_cluster(count=count), Observed(network=view_network(**spec))
 
-    found = judge_network(cluster, observed)
+    found = evaluate_network(cluster, observed)
 
     assert (found.status, found.reason) == ("False", "NetworkUnsuitable")
     assert words in found.message and "Network lan" in found.message
@@ -66,11 +66,11 @@ def test_network_without_usable_addresses_is_refused(
     ids=["Passt", "Bridge", "addresses of its own"],
 )
 def test_network_with_usable_addresses_is_taken(spec: dict[str, Any], count: int) -> None:
-    assert judge(view_network(**spec), count).status == "True"
+    assert evaluate(view_network(**spec), count).status == "True"
 
 
 def test_network_that_does_not_exist_is_waited_for() -> None:
-    found = judge(None)
+    found = evaluate(None)
 
     assert (found.status, found.reason) == ("False", "NetworkMissing")
     assert "spec.networkRef" in found.message
@@ -83,7 +83,7 @@ def test_cluster_that_has_begun_is_kept_running_on_an_unsuitable_network() -> No
     )
 
     assert not is_blocked(parse_cluster(), observed)
-    assert judge_network(parse_cluster(), observed).reason == "NetworkUnsuitable"
+    assert evaluate_network(parse_cluster(), observed).reason == "NetworkUnsuitable"
 
 
 def test_only_an_address_of_a_pool_survives_a_restart() -> None:
@@ -110,7 +110,7 @@ def test_node_with_an_address_that_its_machine_does_not_have_is_named(
         workload=Workload(True, True, nodes={PLANE: node}),
     )
 
-    found = judge_network(parse_cluster(), observed)
+    found = evaluate_network(parse_cluster(), observed)
 
     assert found.status == status
     assert found.status == "True" or (
@@ -125,7 +125,7 @@ def test_block_that_contains_the_address_of_a_machine_is_named(field: str) -> No
     cluster = parse_cluster(**{field: "10.0.0.0/16"})
 
     network = view_network(**POD, binding="Passt")
-    found = judge_network(cluster, Observed(network=network, instances={PLANE: plane}))
+    found = evaluate_network(cluster, Observed(network=network, instances={PLANE: plane}))
 
     assert (found.status, found.reason) == ("False", "AddressOverlap")
     assert f"spec.{field} 10.0.0.0/16" in found.message and "10.0.0.1" in found.message
@@ -140,7 +140,7 @@ def test_network_that_overlaps_with_a_block_of_the_cluster_is_refused(
     network = view_network(**MULTUS, poolRef={"name": "private"})
     cluster, observed = parse_cluster(podCidr=block), Observed(network=network)
 
-    found = judge_network(cluster, observed)
+    found = evaluate_network(cluster, observed)
 
     assert is_blocked(cluster, observed) is blocked
     assert (found.reason == "AddressOverlap") is blocked

@@ -32,9 +32,9 @@ from operators.clusters.causes import (
     list_staying,
 )
 from operators.clusters.etcd import RemoveMember, explain_unsafe
-from operators.clusters.health import State, judge_all, next_look
-from operators.clusters.marks import Marks, plan_marks
+from operators.clusters.health import State, evaluate_all, next_look
 from operators.clusters.naming import RECYCLED
+from operators.clusters.node_metadata import NodeUpdate, plan_node_update
 from operators.clusters.observed import (
     Node,
     Observed,
@@ -79,7 +79,7 @@ class NodeStep:
     kind: NodeStepKind
     node: str
     uid: str
-    marks: Marks | None = None
+    marks: NodeUpdate | None = None
     version: str = ""
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class NodePlan:
 
 def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> NodePlan:
     """Decide what is done to nodes that are there."""
-    verdicts = judge_all(cluster, observed, now)
+    verdicts = evaluate_all(cluster, observed, now)
     removal = _plan_removals(cluster, observed, now)
     rebuild = _plan_rebuilds(cluster, observed, verdicts, now)
     plans = [
@@ -117,7 +117,7 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
         removal,
         rebuild,
         _plan_gone(cluster, observed),
-        _plan_marks(cluster, observed),
+        _plan_node_updates(cluster, observed),
     ]
     looks = [plan.seconds for plan in plans if plan.seconds is not None]
     if (look := next_look(verdicts.values())) is not None:
@@ -296,7 +296,7 @@ def _plan_gone(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
     )
 
 
-def _plan_marks(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
+def _plan_node_updates(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
     """Decide which Nodes do not have the labels and taints of their pool."""
     steps = []
     planes = control_plane_names(cluster)
@@ -305,7 +305,7 @@ def _plan_marks(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
             continue
         node = observed.workload.nodes.get(instance.key.name)
         pool = pool_of(cluster, instance)
-        marks = plan_marks(pool, node) if node is not None and pool is not None else None
+        marks = plan_node_update(pool, node) if node is not None and pool is not None else None
         if node is not None and marks is not None:
             step = NodeStep(NodeStepKind.MARK, node.name, node.uid, marks, node.resource_version)
             steps.append(step)

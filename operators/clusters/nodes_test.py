@@ -12,7 +12,7 @@ from libs.common.plan import Create, Delete
 from libs.contracts.compute import OPERATION, InstanceView, OperationView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes
-from operators.clusters.health import State, judge
+from operators.clusters.health import State, evaluate
 from operators.clusters.naming import RECYCLED
 from operators.clusters.nodes import (
     NodePlan,
@@ -299,13 +299,13 @@ def test_node_is_judged(instance: InstanceView, node: Node | None, state: State)
     nodes = {} if node is None else {node.name: node}
     observed = Observed(workload=Workload(True, True, nodes=nodes))
 
-    assert judge(instance, observed, cluster().spec.health, NOW).state is state
+    assert evaluate(instance, observed, cluster().spec.health, NOW).state is state
 
 
 def test_verdict_says_when_it_will_be_another() -> None:
     young = view_instance(WEB[0], since=NOW - timedelta(seconds=200))
 
-    verdict = judge(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
+    verdict = evaluate(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
 
     assert (verdict.state, verdict.seconds) == (State.PENDING, 1000)
 

@@ -21,7 +21,7 @@ from operators.clusters.causes import (
     list_open,
     list_staying,
 )
-from operators.clusters.health import judge_all, list_broken
+from operators.clusters.health import evaluate_all, list_broken
 from operators.clusters.observed import Observed, drain_seconds, is_initialized, names_of
 from operators.clusters.replacement import explain_blocked
 from operators.clusters.upgrade import count_versions, is_behind, is_config_behind
@@ -40,7 +40,7 @@ def list_versions(observed: Observed) -> list[NodeVersion]:
     ]
 
 
-def judge_version(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
+def evaluate_version(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
     """Judge whether every node has the version of the spec."""
     target = cluster.spec.version
     if not is_initialized(cluster, observed):
@@ -71,7 +71,7 @@ def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> t
     """Explain what an upgrade that is not over does or waits for."""
     if is_config_behind(cluster, observed):
         return Reason.UPGRADING, "ConfigMap kube-system/kubeadm-config gets the version first"
-    verdicts = judge_all(cluster, observed, now)
+    verdicts = evaluate_all(cluster, observed, now)
     causes = find_causes(cluster, observed, verdicts)
     for operation in observed.operations.values():
         if not operation.finished:
@@ -118,7 +118,7 @@ def _explain_wait(
         return explain_blocked(cluster, observed, cause)
     if is_behind(cluster, observed):
         return "the control plane is upgraded first"
-    verdicts = judge_all(cluster, observed, now)
+    verdicts = evaluate_all(cluster, observed, now)
     broken = list_broken(list_staying(cluster, observed), verdicts)
     if is_over_budget(cluster, broken):
         limit = cluster.spec.health.max_unhealthy

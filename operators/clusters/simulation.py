@@ -21,11 +21,11 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import find_away, list_staying
 from operators.clusters.certificates import Authorities
 from operators.clusters.etcd import RemoveMember
-from operators.clusters.health import judge_all, list_broken
+from operators.clusters.fake_workloads import join, list_members, mark
+from operators.clusters.health import evaluate_all, list_broken
 from operators.clusters.naming import POOL_LABEL, RECYCLED, authorities_name, slot_of
 from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Observed, Workload, drain_seconds, read_data
-from operators.clusters.pretend import join, list_members, mark
 from operators.clusters.reconcile import Plan, plan_cluster
 from operators.clusters.samples import (
     ADDRESS,
@@ -314,7 +314,7 @@ class Simulation:
             self.check_skew(self.cluster.spec.version, "the kubelet of a rebuilt node")
         self._check_drained(instance)
         around = self.observe()
-        verdicts = judge_all(self.cluster, around, self.now)
+        verdicts = evaluate_all(self.cluster, around, self.now)
         away = find_away(self.cluster, around, verdicts)
         assert away is None, "a node is rebuilt before the previous one is back"
         asked = {each.node for each in self.cluster.spec.recycle}
@@ -324,7 +324,7 @@ class Simulation:
         )
         if view.instance not in asked and not is_plane and not old:
             observed = self.observe()
-            verdicts = judge_all(self.cluster, observed, self.now)
+            verdicts = evaluate_all(self.cluster, observed, self.now)
             broken = list_broken(list_staying(self.cluster, observed), verdicts)
             limit = self.cluster.spec.health.max_unhealthy
             assert 0 < len(broken) <= limit, "rebuilt beyond the budget"

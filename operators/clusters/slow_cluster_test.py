@@ -19,9 +19,9 @@ from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR, build_controller
+from operators.clusters.fake_workloads import FakeWorkloads, drive
 from operators.clusters.nodes import ClusterStep
 from operators.clusters.observed import Workload
-from operators.clusters.pretend import PretendWorkloads, drive
 from operators.clusters.samples import build_cluster
 from operators.clusters.workload import Access
 
@@ -29,7 +29,7 @@ EDGE = Key("default", "edge")
 
 
 @dataclass(slots=True)
-class SlowWorkloads(PretendWorkloads):
+class SlowWorkloads(FakeWorkloads):
     """A cluster that stops answering questions after a change, until it is let.
 
     Attributes:
@@ -47,13 +47,13 @@ class SlowWorkloads(PretendWorkloads):
     async def look(self, access: Access) -> Workload:
         self.waiting = not self.answering.is_set()
         await self.answering.wait()
-        return await PretendWorkloads.look(self, access)
+        return await FakeWorkloads.look(self, access)
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
         self.taken.append(str(step))
         if self.slow:
             self.answering.clear()
-        return await PretendWorkloads.take(self, access, step, now)
+        return await FakeWorkloads.take(self, access, step, now)
 
 
 async def test_change_is_sent_once_while_the_cluster_is_slow(

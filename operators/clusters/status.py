@@ -9,7 +9,7 @@ from typing import Any, Final
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import SECRET, Manifest
 from libs.contracts.compute import InstanceView
-from operators.clusters.addons import judge_addons
+from operators.clusters.addons import evaluate_addons
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
@@ -21,11 +21,10 @@ from operators.clusters.api.v1alpha1 import (
 )
 from operators.clusters.bootstrap import render_endpoint
 from operators.clusters.causes import find_away, is_over_budget, list_causes, list_staying
-from operators.clusters.ending import Ending
-from operators.clusters.expiry import judge_certificates
-from operators.clusters.health import judge_all, list_broken
+from operators.clusters.expiry import evaluate_certificates
+from operators.clusters.health import evaluate_all, list_broken
 from operators.clusters.naming import authorities_name, kubeconfig_name
-from operators.clusters.networks import judge_network
+from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
@@ -36,8 +35,9 @@ from operators.clusters.observed import (
     names_of,
     wanted_names,
 )
-from operators.clusters.progress import judge_version, list_versions
+from operators.clusters.progress import evaluate_version, list_versions
 from operators.clusters.replacement import explain_blocked, explain_lost
+from operators.clusters.teardown import Teardown
 
 _NEEDED: Final = (
     ConditionType.NETWORK_READY,
@@ -72,26 +72,26 @@ def build_status(
         now: Time.
     """
     facts = [
-        judge_network(cluster, observed),
-        _judge_endpoint(cluster, observed),
-        _judge_control_plane(cluster, observed, now),
-        _judge_nodes(cluster, observed),
-        _judge_reach(observed),
-        _judge_initialized(cluster, observed),
-        _judge_remediation(cluster, observed, now),
-        judge_version(cluster, observed, now),
-        judge_certificates(observed, now),
+        evaluate_network(cluster, observed),
+        _evaluate_endpoint(cluster, observed),
+        _evaluate_control_plane(cluster, observed, now),
+        _evaluate_nodes(cluster, observed),
+        _evaluate_reach(observed),
+        _evaluate_initialized(cluster, observed),
+        _evaluate_remediation(cluster, observed, now),
+        evaluate_version(cluster, observed, now),
+        evaluate_certificates(observed, now),
     ]
-    addons = judge_addons(cluster, observed)
+    addons = evaluate_addons(cluster, observed)
     facts += [] if addons is None else [addons]
-    conditions = [_judge_ready(cluster, observed, refusal, facts), *facts]
+    conditions = [_evaluate_ready(cluster, observed, refusal, facts), *facts]
     return _build(cluster, observed, conditions, list(current), now)
 
 
 def build_final_status(
     cluster: KubernetesCluster,
     observed: Observed,
-    ending: Ending,
+    ending: Teardown,
     refusal: Refusal | None,
     *,
     current: Iterable[Mapping[str, Any]],
@@ -105,7 +105,7 @@ def build_final_status(
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
         Condition.true(ConditionType.TERMINATING, Reason.TERMINATING, message),
-        _judge_initialized(cluster, observed),
+        _evaluate_initialized(cluster, observed),
     ]
     return _build(
         cluster, observed, conditions, list(current), now, leftovers=left[:LEFTOVERS_SHOWN]
@@ -162,7 +162,7 @@ def _count_pools(cluster: KubernetesCluster, observed: Observed) -> list[PoolSta
     return sorted(found, key=lambda pool: pool.name)
 
 
-def _judge_ready(
+def _evaluate_ready(
     cluster: KubernetesCluster,
     observed: Observed,
     refusal: Refusal | None,
@@ -192,7 +192,7 @@ def _judge_ready(
     return Condition.true(type_, Reason.AVAILABLE, "every node is ready")
 
 
-def _judge_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition:
+def _evaluate_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_, claim = ConditionType.ENDPOINT_READY, observed.claim
     if claim is None or not claim.address:
         pool = cluster.spec.control_plane.endpoint.pool_name
@@ -207,7 +207,7 @@ def _judge_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition
     return Condition.true(type_, Reason.AVAILABLE, message)
 
 
-def _judge_control_plane(
+def _evaluate_control_plane(
     cluster: KubernetesCluster, observed: Observed, now: datetime
 ) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
@@ -216,13 +216,13 @@ def _judge_control_plane(
         return Condition.false(type_, Reason.CONTROL_PLANE_LOST, message)
     names = control_plane_names(cluster)
     if not is_initialized(cluster, observed):
-        return _judge_bootstrap(cluster, observed, now)
+        return _evaluate_bootstrap(cluster, observed, now)
     if problem := explain_lost(cluster, observed):
         return Condition.false(type_, Reason.NODES_MISSING, problem)
-    return _judge_members(type_, names, observed)
+    return _evaluate_members(type_, names, observed)
 
 
-def _judge_bootstrap(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
+def _evaluate_bootstrap(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
     name = control_plane_names(cluster)[0]
     first = observed.instances.get(name)
@@ -242,7 +242,7 @@ def _judge_bootstrap(cluster: KubernetesCluster, observed: Observed, now: dateti
     return Condition.false(type_, Reason.BOOTSTRAP_TIMED_OUT, message)
 
 
-def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
+def _evaluate_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_ = ConditionType.NODES_READY
     names = [name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)]
     if names and not is_initialized(cluster, observed):
@@ -252,10 +252,10 @@ def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
     if leaving := list_excess(cluster, observed):
         message = f"{names_of(leaving)} leave"
         return Condition.false(type_, Reason.DRAINING, message)
-    return _judge_members(type_, names, observed)
+    return _evaluate_members(type_, names, observed)
 
 
-def _judge_members(type_: str, names: Sequence[str], observed: Observed) -> Condition:
+def _evaluate_members(type_: str, names: Sequence[str], observed: Observed) -> Condition:
     missing = [name for name in names if name not in observed.instances]
     if missing:
         message = f"{len(missing)} of {len(names)} nodes are being created: {missing[0]}"
@@ -279,7 +279,7 @@ def _explain(observed: Observed, instance: InstanceView) -> str:
     return "has not joined yet" if node is None else node.message
 
 
-def _judge_reach(observed: Observed) -> Condition:
+def _evaluate_reach(observed: Observed) -> Condition:
     type_, workload = ConditionType.API_REACHABLE, observed.workload
     if not workload.asked:
         message = "the control plane does not exist yet"
@@ -289,7 +289,7 @@ def _judge_reach(observed: Observed) -> Condition:
     return Condition.true(type_, Reason.REACHABLE, "the API of the cluster responds")
 
 
-def _judge_initialized(cluster: KubernetesCluster, observed: Observed) -> Condition:
+def _evaluate_initialized(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_ = ConditionType.INITIALIZED
     if is_initialized(cluster, observed):
         return Condition.true(type_, Reason.REACHABLE, "the API of the cluster has responded")
@@ -297,9 +297,11 @@ def _judge_initialized(cluster: KubernetesCluster, observed: Observed) -> Condit
     return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
 
 
-def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
+def _evaluate_remediation(
+    cluster: KubernetesCluster, observed: Observed, now: datetime
+) -> Condition:
     type_ = ConditionType.REMEDIATING
-    verdicts = judge_all(cluster, observed, now)
+    verdicts = evaluate_all(cluster, observed, now)
     causes = list_causes(cluster, observed, now)
     repairs = [each for each in causes if each.reason is not Reason.UPGRADING]
     upgrades = {each.operation for each in causes if each not in repairs}

@@ -12,8 +12,8 @@ from libs.common.kinds import SECRET, Manifest, build_object
 from libs.contracts.compute import InstanceView
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.fake_workloads import join
 from operators.clusters.observed import Observed, Workload
-from operators.clusters.pretend import join
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.samples import (
     ADDRESS,

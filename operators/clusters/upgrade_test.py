@@ -17,10 +17,10 @@ from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes
 from operators.clusters.etcd import Etcd, Member
+from operators.clusters.fake_workloads import list_members
 from operators.clusters.nodes import plan_nodes
 from operators.clusters.observed import Node, Observed, Workload
-from operators.clusters.pretend import list_members
-from operators.clusters.progress import judge_version, list_versions
+from operators.clusters.progress import evaluate_version, list_versions
 from operators.clusters.reconcile import list_endpoints, plan_cluster
 from operators.clusters.samples import (
     ADDRESS,
@@ -99,10 +99,10 @@ def steps(observed: Observed, **spec: Any) -> list[str]:
     return [str(step) for step in plan.steps] + rebuilds
 
 
-def judge(observed: Observed, **spec: Any) -> Condition:
+def evaluate(observed: Observed, **spec: Any) -> Condition:
     held = cluster(**spec)
     status = build_status(held, observed, None, current=[], now=NOW)
-    found = judge_version(held, observed, NOW)
+    found = evaluate_version(held, observed, NOW)
     shown = next(each for each in status["conditions"] if each["type"] == "UpToDate")
     assert shown["message"] == found.message
     return found
@@ -119,7 +119,7 @@ def test_version_of_kubeadm_is_set_before_any_node_is_touched() -> None:
     observed = observe(kubeadm=VERSION)
 
     assert steps(observed) == [f"set the version of kubeadm to {NEXT}"]
-    found = judge(observed)
+    found = evaluate(observed)
     assert (found.status, found.reason) == ("False", Reason.UPGRADING)
     assert found.message == (
         f"0 of 5 nodes have {NEXT}: ConfigMap kube-system/kubeadm-config gets the version first"
@@ -131,7 +131,7 @@ def test_node_of_the_control_plane_loses_its_pods_then_its_member_then_its_disk(
 
     draining = observe(node(PLANES[0], pods=1, draining=DRAINED))
     assert steps(draining) == [f"evict Node {PLANES[0]}"]
-    assert judge(draining).message == (
+    assert evaluate(draining).message == (
         f"0 of 5 nodes have {NEXT}: {PLANES[0]} is being drained, for 300 s at most"
     )
 
@@ -165,7 +165,7 @@ def test_next_node_waits_until_the_one_before_is_back_and_its_member_votes() -> 
     joining = Etcd((learner, *list_members(PLANES[1:]).members))
     waiting = observe(*back, etcd=joining)
     assert steps(waiting) == []
-    found = judge(waiting)
+    found = evaluate(waiting)
     assert found.reason == Reason.UPGRADE_WAITING
     assert found.message == (
         f"1 of 5 nodes have {NEXT}: {PLANES[1]} waits: the member {PLANES[0]} of etcd does not "
@@ -191,7 +191,7 @@ def test_cluster_whose_nodes_all_have_the_version_is_up_to_date() -> None:
     done = observe(*upgraded(*PLANES, *WEB), proxy=NEXT)
 
     assert steps(done) == []
-    assert (judge(done).status, judge(done).message) == ("True", f"every node has {NEXT}")
+    assert (evaluate(done).status, evaluate(done).message) == ("True", f"every node has {NEXT}")
 
 
 def test_status_shows_the_nodes_of_each_version() -> None:
@@ -243,7 +243,7 @@ def test_image_without_the_version_costs_one_node() -> None:
     tried = replace(tried, instances={**tried.instances, WEB[0]: started})
 
     assert steps(tried) == []
-    found = judge(tried)
+    found = evaluate(tried)
     assert found.reason == Reason.UPGRADE_FAILED
     assert (
         found.message
@@ -259,7 +259,7 @@ def test_rebuild_that_failed_says_why_and_stops_the_upgrade() -> None:
     tried = finish(observed, PLANES[0], "Failed")
 
     assert steps(tried) == []
-    found = judge(tried)
+    found = evaluate(tried)
     assert found.reason == Reason.UPGRADE_FAILED
     assert f"{PLANES[0]} could not be rebuilt" in found.message
 
@@ -272,21 +272,21 @@ def test_node_that_shows_its_old_version_after_the_rebuild_is_waited_for() -> No
     tried = replace(tried, instances={**tried.instances, WEB[0]: restarted})
 
     assert steps(tried) == []
-    assert f"waiting until {WEB[0]} is back" in judge(tried).message
+    assert f"waiting until {WEB[0]} is back" in evaluate(tried).message
 
 
 def test_unknown_versions_are_reported_and_nothing_is_done() -> None:
     unknown = [node(name, "unknown") for name in (*PLANES, *WEB)]
 
     assert steps(observe(*unknown)) == []
-    assert judge(observe(*unknown)).reason == Reason.VERSION_UNKNOWN
+    assert evaluate(observe(*unknown)).reason == Reason.VERSION_UNKNOWN
 
 
 def test_cluster_without_a_configuration_of_kubeadm_waits() -> None:
     observed = observe(kubeadm="")
 
     assert steps(observed) == []
-    assert "kubeadm-config cannot be read" in judge(observed).message
+    assert "kubeadm-config cannot be read" in evaluate(observed).message
 
 
 # A lost node of the control plane.

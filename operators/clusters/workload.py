@@ -41,7 +41,7 @@ from operators.clusters.naming import DRAINING, MANAGED, OPERATOR
 from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
 from operators.clusters.port_forward import forward_port
-from operators.clusters.served import ServedCertificates
+from operators.clusters.served_certificates import ServedCertificates
 from operators.clusters.upgrade import SetProxyVersion, SetVersion, VersionStep
 from operators.clusters.version_writer import (
     read_proxy_version,
@@ -305,7 +305,7 @@ async def _take_on_node(client: Client, step: NodeStep, now: datetime) -> None:
         case NodeStepKind.REMOVE:
             await client.delete(NODE, key, uid=step.uid)
         case NodeStepKind.MARK:
-            await client.patch(NODE, key, _render_marks(step))
+            await client.patch(NODE, key, _render_update(step))
         case NodeStepKind.EVICT:
             for pod in await _list_leaving(client, step.node):
                 if not is_deleting(pod):
@@ -320,7 +320,7 @@ def _mark(step: NodeStep, since: str | None) -> Manifest:
     }
 
 
-def _render_marks(step: NodeStep) -> Manifest:
+def _render_update(step: NodeStep) -> Manifest:
     assert step.marks is not None, "a step of this kind carries what it sets"
     # The list of taints is replaced as a whole, so somebody else's taint must not have come since.
     patch: Manifest = {

@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, uid_of
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.contracts.kubevirt import (
@@ -49,7 +49,7 @@ class Cloud:
     api: FakeApi
     sim: KubeVirtSim
     compute: OperatorHarness
-    clock: Ahead
+    clock: AdvancedClock
     runs: list[str]
 
     async def settled(self) -> None:
@@ -123,7 +123,7 @@ async def cloud(fake_api: FakeApi) -> AsyncIterator[Cloud]:
     fake_api.store.listeners.append(lambda change: _note(change, runs))
     async with KubeVirtSim(fake_api.config) as sim:
         attach(sim, fake_api)
-        clock = Ahead()
+        clock = AdvancedClock()
         async with OperatorHarness(
             OPERATOR, fake_api.config, clock=clock, watch_namespaces=("*",)
         ) as compute:

@@ -243,8 +243,8 @@ async def test_reboot_waits_for_a_node_that_is_silent(cloud: Cloud) -> None:
     assert cloud.api.get(OPERATION, OP)["status"]["phase"] == "Running"
     blocked = find_condition(cloud.api.get(INSTANCE, WEB), "Blocked")
     assert blocked is not None and blocked["reason"] == "NodeSilent"
-    told = [each for each in cloud.api.objects(EVENT) if each["reason"] == "NodeSilent"]
-    assert [each["type"] for each in told] == ["Warning"]
+    reported = [each for each in cloud.api.objects(EVENT) if each["reason"] == "NodeSilent"]
+    assert [each["type"] for each in reported] == ["Warning"]
 
     await cloud.sim.revive(before.node_name)
     assert (await cloud.ended())["phase"] == "Succeeded"

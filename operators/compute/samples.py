@@ -68,7 +68,7 @@ def build_directive(kind: str, /, **parts: Any) -> Manifest:
     return {"kind": kind, "token": "token", **parts}
 
 
-def show_world(
+def build_observation(
     *, size: Capacity | None = SMALL, disks: Sequence[DiskView] = (), **parts: Any
 ) -> Observed:
     """Show the current state around the Instance."""
@@ -82,7 +82,7 @@ def show_disk(
     filled: bool = True,
     failed: bool = False,
     storage: Manifest | None = None,
-    **told: Any,
+    **reported: Any,
 ) -> DiskView:
     """Show a root disk that is ours."""
     manifest = {
@@ -102,7 +102,7 @@ def show_disk(
         deleting=False,
         filled=filled,
         failed=failed,
-        **told,
+        **reported,
     )
 
 

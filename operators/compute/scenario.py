@@ -16,7 +16,7 @@ from libs.contracts.kubevirt import (
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
-from operators.compute.pretend import REBOOTS, pretend
+from operators.compute.fake_kubevirt import REBOOTS, run_kubevirt
 from operators.compute.samples import build_instance, build_size, build_snapshot
 from operators.compute.simulation import Simulation
 
@@ -44,7 +44,7 @@ class Scenario:
 
     def drive(self, api: FakeApi) -> None:
         """Let the world continue, and hold what is seen against what is promised."""
-        pretend(api)
+        run_kubevirt(api)
         self.at_action(api)
         run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
         if run is not None and uid_of(run) not in self.runs:

@@ -27,11 +27,11 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
+from operators.compute.fake_kubevirt import build_crds, reboot_guest, run_kubevirt
 from operators.compute.instance.controller import InstanceReconciler
 from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES, POD_INDEXES
 from operators.compute.metrics import METRICS
 from operators.compute.operation.controller import OperationReconciler
-from operators.compute.pretend import build_crds, pretend, reboot_guest
 from operators.compute.settings import Settings
 
 _INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES, **POD_INDEXES}
@@ -58,7 +58,7 @@ class Simulation:
         writable: Whether the API server takes a status; it refuses one of an old version.
     """
 
-    def __init__(self, drive: Callable[[FakeApi], None] = pretend) -> None:
+    def __init__(self, drive: Callable[[FakeApi], None] = run_kubevirt) -> None:
         """Begin with the kinds and nothing else."""
         self.api = FakeApi()
         for crd in build_crds():

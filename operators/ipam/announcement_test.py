@@ -10,7 +10,7 @@ import pytest
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import SERVICE, Key
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
@@ -42,13 +42,13 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-def clock() -> Ahead:
+def clock() -> AdvancedClock:
     """Make a clock that may be moved ahead."""
-    return Ahead()
+    return AdvancedClock()
 
 
 @pytest.fixture
-def run(api: FakeApi, clock: Ahead) -> Run:
+def run(api: FakeApi, clock: AdvancedClock) -> Run:
     """Return what runs the operator with a way of announcing."""
 
     def start(announcement: Announcement) -> AbstractAsyncContextManager[OperatorHarness]:
@@ -63,7 +63,7 @@ def run(api: FakeApi, clock: Ahead) -> Run:
     return start
 
 
-def told(api: FakeApi, condition: str) -> tuple[str, str, str]:
+def reported(api: FakeApi, condition: str) -> tuple[str, str, str]:
     found = find_condition(api.get(IP_CLAIM, claim_of("web")), condition) or {}
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
@@ -80,14 +80,14 @@ async def test_address_is_bound_once_the_load_balancer_reports_it(
     api: FakeApi, run: Run, announcement: Announcement, kind: LoadBalancer
 ) -> None:
     async with run(announcement) as harness:
-        await harness.eventually(lambda: told(api, "Announced")[0] == "False", "not yet")
-        assert told(api, "Announced")[1] == "WaitingForLoadBalancer"
-        assert told(api, "Bound")[:2] == ("False", "WaitingForLoadBalancer")
-        assert "203.0.113.0 for Service web-ip" in told(api, "Bound")[2]
+        await harness.eventually(lambda: reported(api, "Announced")[0] == "False", "not yet")
+        assert reported(api, "Announced")[1] == "WaitingForLoadBalancer"
+        assert reported(api, "Bound")[:2] == ("False", "WaitingForLoadBalancer")
+        assert "203.0.113.0 for Service web-ip" in reported(api, "Bound")[2]
 
         announce(api, kind)
-        await harness.eventually(lambda: told(api, "Bound")[:2] == ("True", "Bound"), "announced")
-        assert told(api, "Announced")[:2] == ("True", "Announced")
+        await harness.eventually(lambda: reported(api, "Bound")[:2] == ("True", "Bound"), "announced")
+        assert reported(api, "Announced")[:2] == ("True", "Announced")
 
 
 async def test_load_balancer_that_reads_another_annotation_announces_another_address(
@@ -96,17 +96,17 @@ async def test_load_balancer_that_reads_another_annotation_announces_another_add
     """Two claims could be announced at one address while the ledger has it once."""
     attach_load_balancer(api, "Cilium")
     async with run(Announcement.METALLB) as harness:
-        await harness.eventually(lambda: told(api, "Announced")[1] == "OtherAddress", "another")
+        await harness.eventually(lambda: reported(api, "Announced")[1] == "OtherAddress", "another")
 
-    assert told(api, "Bound")[:2] == ("False", "OtherAddress")
+    assert reported(api, "Bound")[:2] == ("False", "OtherAddress")
     assert "announces 198.51.100.1 for Service web-ip instead of 203.0.113.0" in (
-        told(api, "Bound")[2]
+        reported(api, "Bound")[2]
     )
 
 
 async def test_refusal_of_cilium_is_quoted(api: FakeApi, run: Run) -> None:
     async with run(Announcement.CILIUM) as harness:
-        await harness.eventually(lambda: told(api, "Announced")[0] == "False", "it is made")
+        await harness.eventually(lambda: reported(api, "Announced")[0] == "False", "it is made")
         refusal = {
             "type": "cilium.io/IPAMRequestSatisfied",
             "status": "False",
@@ -115,24 +115,26 @@ async def test_refusal_of_cilium_is_quoted(api: FakeApi, run: Run) -> None:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         api.patch_status(SERVICE, SERVED, {"conditions": [refusal]})
-        await harness.eventually(lambda: told(api, "Bound")[1] == "Refused", "it is refused")
+        await harness.eventually(lambda: reported(api, "Bound")[1] == "Refused", "it is refused")
 
-    assert "no enabled CiliumLoadBalancerIPPools" in told(api, "Bound")[2]
+    assert "no enabled CiliumLoadBalancerIPPools" in reported(api, "Bound")[2]
 
 
 async def test_refusal_of_metallb_is_quoted_from_its_event(
-    api: FakeApi, run: Run, clock: Ahead
+    api: FakeApi, run: Run, clock: AdvancedClock
 ) -> None:
     refusal = 'Failed to allocate IP for "default/web-ip": ["203.0.113.0"] is not allowed in config'
     async with run(Announcement.METALLB) as harness:
-        await harness.eventually(lambda: told(api, "Announced")[1] != "", "it is told")
+        await harness.eventually(lambda: reported(api, "Announced")[1] != "", "it is told")
         api.patch(SERVICE, SERVED, {"metadata": {"annotations": {MODE: "refuse"}}})
         announce(api)
         clock.seconds = 60
         await harness.restart()
-        await harness.eventually(lambda: told(api, "Announced")[1] == "Refused", "it is refused")
+        await harness.eventually(
+            lambda: reported(api, "Announced")[1] == "Refused", "it is refused"
+        )
 
-    assert refusal in told(api, "Bound")[2]
+    assert refusal in reported(api, "Bound")[2]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,11 @@ async def test_what_nobody_reports_is_unknown_and_keeps_no_address_from_being_bo
     api: FakeApi, run: Run, announcement: Announcement, spec: dict[str, object]
 ) -> None:
     async with run(announcement) as harness:
-        await harness.eventually(lambda: told(api, "Bound")[0] == "True", "it has its endpoints")
+        await harness.eventually(
+            lambda: reported(api, "Bound")[0] == "True", "it has its endpoints"
+        )
 
-    assert told(api, "Announced")[:2] == ("Unknown", "NotObserved")
+    assert reported(api, "Announced")[:2] == ("Unknown", "NotObserved")
     service = api.get(SERVICE, SERVED)
     assert service["spec"] == {**service["spec"], **spec}
     assert not [name for name in service["metadata"].get("annotations", {}) if "IPs" in name]
@@ -160,7 +164,7 @@ async def test_load_balancer_without_an_annotation_is_asked_by_the_field(
 ) -> None:
     attach_load_balancer(api)
     async with run(Announcement.LOAD_BALANCER_IP) as harness:
-        await harness.eventually(lambda: told(api, "Announced")[0] == "True", "it is announced")
+        await harness.eventually(lambda: reported(api, "Announced")[0] == "True", "it is announced")
 
     assert api.get(SERVICE, SERVED)["spec"]["loadBalancerIP"] == "203.0.113.0"
 
@@ -168,9 +172,9 @@ async def test_load_balancer_without_an_annotation_is_asked_by_the_field(
 async def test_address_that_is_no_longer_announced_is_not_bound(api: FakeApi, run: Run) -> None:
     detach = attach_load_balancer(api)
     async with run(Announcement.METALLB) as harness:
-        await harness.eventually(lambda: told(api, "Bound")[0] == "True", "it is announced")
+        await harness.eventually(lambda: reported(api, "Bound")[0] == "True", "it is announced")
         detach()
         api.patch_status(SERVICE, SERVED, {"loadBalancer": {"ingress": None}})
-        await harness.eventually(lambda: told(api, "Bound")[0] == "False", "it is not any more")
+        await harness.eventually(lambda: reported(api, "Bound")[0] == "False", "it is not any more")
 
-    assert told(api, "Bound")[1] == "WaitingForLoadBalancer"
+    assert reported(api, "Bound")[1] == "WaitingForLoadBalancer"

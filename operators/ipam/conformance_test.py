@@ -51,7 +51,7 @@ def build_target(name: str, address: str) -> list[Manifest]:
     return [service, endpoints]
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     """Build what is there before: a pool of one address, and two Services to lead to."""
     pool = build_pool(addresses=["203.0.113.0"])
     # What the suite makes vanish is the first by name, which has to be ours.
@@ -90,7 +90,7 @@ class TestBoundClaimConformance(OperatorConformance):
         change={"spec": {"target": {"kind": "Service", "name": "x-two"}}},
         children=(IP_ALLOCATION, SERVICE, ENDPOINT_SLICE),
         rules=RULES,
-        world=build_world,
+        initial_objects=build_initial_objects,
     )
 
     def outcome(self, api: FakeApi, mark: int) -> Run:
@@ -105,7 +105,7 @@ class TestEndingClaimConformance(OperatorConformance):
         change={"spec": {"priority": 7}},
         children=(IP_ALLOCATION,),
         rules=RULES,
-        world=build_ending_world,
+        initial_objects=build_ending_world,
         drive=end_claim,
     )
 

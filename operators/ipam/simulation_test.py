@@ -18,12 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from libs.common.kinds import Key
 from operators.ipam.addresses import AddressSet, parse_address
-from operators.ipam.allocation.reconcile import Hold, Holder, judge_hold
+from operators.ipam.allocation.reconcile import ClaimState, CurrentClaim, evaluate_hold
 from operators.ipam.api.v1alpha1.pools import Strategy
 from operators.ipam.claim.reconcile import find_holding
 from operators.ipam.ledger import Entry, Ledger, Range, Request
 from operators.ipam.naming import allocation_name
-from operators.ipam.pool.reconcile import Grant, PoolView, plan_pool
+from operators.ipam.pool.reconcile import Assignment, PoolView, plan_pool
 
 FIRST = parse_address("203.0.113.0")
 RANGE = Range("public", v6=False, addresses=AddressSet.of([(FIRST, FIRST + 2)]))
@@ -66,7 +66,7 @@ class World:
             ledger.put_request(request)
         return ledger
 
-    def create(self, grant: Grant) -> None:
+    def create(self, grant: Assignment) -> None:
         name = allocation_name("public", grant.address)
         if name not in self.entries:
             request, number = grant.request, parse_address(grant.address)
@@ -91,9 +91,9 @@ class World:
         if held is not None and held.uid == entry.uid:
             del self.entries[entry.name]
 
-    def holder(self, entry: Entry) -> Holder | None:
+    def holder(self, entry: Entry) -> CurrentClaim | None:
         claim = self.claims.get(entry.claim.name)
-        return None if claim is None else Holder(claim.uid, {"p": claim.address})
+        return None if claim is None else CurrentClaim(claim.uid, {"p": claim.address})
 
 
 class Leaders(RuleBasedStateMachine):
@@ -140,8 +140,8 @@ class Leaders(RuleBasedStateMachine):
     @rule(leader=LEADERS)
     def release(self, leader: int) -> None:
         for entry in self.views[leader].entries.values():
-            hold = judge_hold("p", entry.address, entry.claim_uid, self.world.holder(entry))
-            if hold is not Hold.HELD:
+            hold = evaluate_hold("p", entry.address, entry.claim_uid, self.world.holder(entry))
+            if hold is not ClaimState.HELD:
                 self.writes.append(partial(self.world.delete, entry))
 
     @rule(places=st.lists(st.integers(0, 5), min_size=1, max_size=4))

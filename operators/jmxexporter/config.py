@@ -103,7 +103,7 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
     return Config(text, digest)
 
 
-def judge_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
+def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
     """Say of a configuration that it cannot be used with patterns that no injector can read.
 
     Args:

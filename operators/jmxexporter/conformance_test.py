@@ -27,7 +27,7 @@ def build_objects() -> list[Manifest]:
     return [build_exporter(service={})]
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     """Build what is there before: a configuration and a pod."""
     return [build_config_map(), build_pod()]
 
@@ -42,7 +42,7 @@ class TestJmxExporterConformance(OperatorConformance):
         foreign=(POD,),
         outliving=(POD,),
         rules=OPERATOR.rules(),
-        world=build_world,
+        initial_objects=build_initial_objects,
         drive=run_injectors,
     )
 

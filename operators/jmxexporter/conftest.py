@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from libs.common.crd import build_crd
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
@@ -41,13 +41,13 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-def clock() -> Ahead:
+def clock() -> AdvancedClock:
     """Make a clock that tests put ahead."""
-    return Ahead()
+    return AdvancedClock()
 
 
 @pytest.fixture
-async def harness(api: FakeApi, clock: Ahead) -> AsyncIterator[OperatorHarness]:
+async def harness(api: FakeApi, clock: AdvancedClock) -> AsyncIterator[OperatorHarness]:
     """Run the operator."""
     async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
         yield harness
@@ -80,7 +80,7 @@ def start_jvm(jvm_kit: Path, tmp_path: Path) -> Iterator[Callable[..., Jvm]]:
     def start(
         *options: str,
         release: int = 0,
-        kit: Path = jvm_kit,
+        jars: Path = jvm_kit,
         java: Path = full,
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
@@ -90,7 +90,7 @@ def start_jvm(jvm_kit: Path, tmp_path: Path) -> Iterator[Callable[..., Jvm]]:
         if not java.exists():
             pytest.skip(f"no Java {release} in the kit")
         directory = tmp_path / f"jvm-{len(started)}"
-        jvm = Jvm(kit, java, options, directory, prefix=prefix, environ=environ)
+        jvm = Jvm(jars, java, options, directory, prefix=prefix, environ=environ)
         started.append(jvm)
         jvm.await_serving()
         return jvm

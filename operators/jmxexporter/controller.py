@@ -129,7 +129,7 @@ class Reconciler:
             observed = self._observe(ctx, exporter, key)
             plan = plan_exporter(exporter, observed, ctx.now(), limits)
         outcome = await ctx.execute(plan.steps)
-        _tell(ctx, plan.actions, outcome)
+        _report_actions(ctx, plan.actions, outcome)
         published = await _publish(ctx, exporter, observed, plan)
         observed = self._observe(ctx, exporter, key)
         # Observe the result; no further step is taken.
@@ -167,7 +167,7 @@ class Reconciler:
         exporter = PrometheusJmxExporter.parse(ctx.primary)
         plan = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         outcome = await ctx.execute(plan.steps)
-        _tell(ctx, plan.actions, outcome)
+        _report_actions(ctx, plan.actions, outcome)
         rest = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
         self._guards.forget(ctx.uid)
@@ -184,7 +184,7 @@ class Reconciler:
         """Let go of pods whose endpoints did not end in time."""
         release = plan_release(exporter, observe_traces(ctx))
         outcome = await ctx.execute(release.steps)
-        _tell(ctx, release.actions, outcome)
+        _report_actions(ctx, release.actions, outcome)
         if not outcome.ok:
             return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
         note = "Gave up waiting for endpoints to stop; they end with their pods"
@@ -224,7 +224,7 @@ def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:
     return None if moment is None else max(0.1, (moment - ctx.now()).total_seconds())
 
 
-def _tell(ctx: Context, actions: Iterable[PodAction], outcome: Outcome) -> None:
+def _report_actions(ctx: Context, actions: Iterable[PodAction], outcome: Outcome) -> None:
     for action in ctx.report(actions, outcome):
         if action.job is not None:
             ctx.metrics.counter(INJECTORS).labels(action.job).inc()

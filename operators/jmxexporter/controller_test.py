@@ -12,7 +12,7 @@ from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, Promethe
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.naming import OPT_OUT, STARTED
-from operators.jmxexporter.pods import Run
+from operators.jmxexporter.pods import InjectorRun
 from operators.jmxexporter.samples import (
     CONFIG_HASH,
     SHOP,
@@ -67,11 +67,11 @@ async def test_injector_has_the_ids_of_the_jvm_and_no_right_beyond(
 async def test_ids_that_nobody_tells_are_told_by_the_first_injector(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    def answer(request: Request, run: Run) -> Report:
+    def answer(request: Request, run: InjectorRun) -> Report:
         if (run.uid, run.gid) == (1000, 1000):
             return answer_well(request, run)
-        told = Told.UID_MISMATCH
-        return Report((JvmReport(pid=1, reason=told, message="other", uid=1000, gid=1000),))
+        reported = Told.UID_MISMATCH
+        return Report((JvmReport(pid=1, reason=reported, message="other", uid=1000, gid=1000),))
 
     api.create(build_pod(securityContext={}))
     api.create(build_exporter())

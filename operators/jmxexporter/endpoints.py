@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from operators.jmxexporter.injector.messages import Action, JvmReport, Reason, Report, State
-from operators.jmxexporter.pods import Run
+from operators.jmxexporter.pods import InjectorRun
 
 _ENDS = (Reason.JVM_TERMINATED, Reason.NOT_SERVING)
 """Reasons of a JVM's report that say that nothing serves any more."""
@@ -32,7 +32,7 @@ class Endpoint:
     verified: datetime | None = None
 
 
-def find_endpoints(runs: Iterable[Run]) -> Sequence[Endpoint]:
+def find_endpoints(runs: Iterable[InjectorRun]) -> Sequence[Endpoint]:
     """Return the endpoints of a container, given its injectors from the first to the last."""
     known: dict[tuple[int, int], Endpoint] = {}
     for run in runs:
@@ -42,13 +42,13 @@ def find_endpoints(runs: Iterable[Run]) -> Sequence[Endpoint]:
 
 
 def _update(
-    known: dict[tuple[int, int], Endpoint], run: Run, report: Report
+    known: dict[tuple[int, int], Endpoint], run: InjectorRun, report: Report
 ) -> dict[tuple[int, int], Endpoint]:
     if report.reason == Reason.NO_JVM_FOUND:
         return {}
-    told = {(jvm.pid, jvm.start): jvm for jvm in report.jvms}
-    kept = {key: known[key] for key in known if key in told or not report.is_complete}
-    for key, jvm in told.items():
+    reported = {(jvm.pid, jvm.start): jvm for jvm in report.jvms}
+    kept = {key: known[key] for key in known if key in reported or not report.is_complete}
+    for key, jvm in reported.items():
         if jvm.state is State.SERVING:
             kept[key] = Endpoint(jvm, run.request.path, run.finished)
         elif jvm.state is State.FAILED and jvm.port and key in kept:

@@ -20,7 +20,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from operators.jmxexporter.injector.attach import Attachment
-from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.inject import AgentJars, run
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
 from operators.jmxexporter.injector.processes import Process
 
@@ -38,7 +38,7 @@ class Jvm:
 
     def __init__(
         self,
-        kit: Path,
+        jars: Path,
         java: Path,
         options: Sequence[str],
         directory: Path,
@@ -49,7 +49,7 @@ class Jvm:
         """Start it.
 
         Args:
-            kit: Directory of the jars.
+            jars: Directory of the jars.
             java: Home of the runtime.
             options: Options of the JVM.
             directory: Working directory, which is created.
@@ -57,7 +57,7 @@ class Jvm:
             environ: Variables in addition to the environment of this process.
         """
         self.may_end = False
-        self._kit = kit
+        self._kit = jars
         directory.mkdir()
         directory.chmod(0o755)
         self._output = directory / "output"
@@ -68,7 +68,7 @@ class Jvm:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             *options,
-            *("-cp", str(kit / "sample.jar"), "dev.slipway.jmx.sample.Shop", "0"),
+            *("-cp", str(jars / "sample.jar"), "dev.slipway.jmx.sample.Shop", "0"),
         ]
         before = time.time()
         with self._output.open("wb") as output:
@@ -94,9 +94,9 @@ class Jvm:
         return Path(f"/tmp/.java_pid{self.process.pid}")  # noqa: S108 - HotSpot knows no other.
 
     @property
-    def kit(self) -> Kit:
+    def jars(self) -> AgentJars:
         """Return what an injector loads, and that it sees this JVM alone."""
-        return replace(Kit.of(self._kit), proc=self._proc)
+        return replace(AgentJars.of(self._kit), proc=self._proc)
 
     def await_serving(self) -> None:
         """Wait until it answers."""
@@ -126,7 +126,7 @@ class Jvm:
 
     def inject(self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any) -> Report:
         """Run an injector on it."""
-        return run(build_request(action, config, **rest), config, self.kit)
+        return run(build_request(action, config, **rest), config, self.jars)
 
     def inject_one(
         self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any

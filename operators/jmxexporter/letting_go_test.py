@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.common.kinds import EVENT, POD, Key
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.reasons import Reason
@@ -84,7 +84,7 @@ async def test_deletion_goes_on_after_a_crash(api: FakeApi, harness: OperatorHar
 
 
 async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
-    api: FakeApi, harness: OperatorHarness, clock: Ahead
+    api: FakeApi, harness: OperatorHarness, clock: AdvancedClock
 ) -> None:
     api.create(build_pod(annotations={"mine": "1"}))
     api.create(build_exporter())
@@ -111,7 +111,7 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
 
 
 async def test_deletion_gives_up_where_injectors_are_not_allowed_any_more(
-    api: FakeApi, harness: OperatorHarness, clock: Ahead
+    api: FakeApi, harness: OperatorHarness, clock: AdvancedClock
 ) -> None:
     """Such as by a policy that somebody made since: an exporter must not stay for ever."""
     api.create(build_pod(annotations={"mine": "1"}))

@@ -12,7 +12,7 @@ from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
 from operators.jmxexporter.api.reasons import ConditionType
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
-from operators.jmxexporter.config import judge_patterns, read_config
+from operators.jmxexporter.config import evaluate_patterns, read_config
 from operators.jmxexporter.discovery import KINDS, MONITORS
 from operators.jmxexporter.naming import ENDPOINT, OWNER
 from operators.jmxexporter.pods import Pod, is_opted_out
@@ -44,7 +44,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
     mine = {pod.key for pod in had}
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
     return Observed(
-        config=judge_patterns(exporter.spec, read_config(source, config_map)),
+        config=evaluate_patterns(exporter.spec, read_config(source, config_map)),
         pods=had,
         contested=contested,
         coming=sum(pod.coming for pod in selected),

@@ -37,7 +37,7 @@ _ANNOTATIONS: Final = (SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class InjectorRun:
     """Look at one injector.
 
     Attributes:
@@ -73,7 +73,7 @@ class Run:
         limit = self.request.not_after
         return self.started is not None or not limit or now.timestamp() <= limit
 
-    def says(self, *reasons: Reason) -> bool:
+    def has_reason(self, *reasons: Reason) -> bool:
         """Return whether the report has one of these reasons, of the whole or of a JVM."""
         if self.report is None:
             return False
@@ -143,7 +143,7 @@ class Pod:
     shared_processes: bool
     host_network: bool
     containers: Sequence[Container]
-    runs: Sequence[Run]
+    runs: Sequence[InjectorRun]
     ephemeral: int
     started: Started | None = None
     opted_out: bool = False
@@ -183,7 +183,7 @@ class Pod:
         """Return whether an injector is on its way or at work."""
         return any(run.is_pending(now) for run in self.runs)
 
-    def runs_of(self, exporter: str, container: Container | None = None) -> list[Run]:
+    def runs_of(self, exporter: str, container: Container | None = None) -> list[InjectorRun]:
         """Return the injectors of an exporter, of all containers or of one as it runs now."""
         return [
             run
@@ -208,7 +208,7 @@ class Pod:
         held = self.started
         return held is not None and held.exporter == exporter and container.name in held.containers
 
-    def has_lost(self, run: Run) -> bool:
+    def has_lost(self, run: InjectorRun) -> bool:
         """Return whether a container ended during an injection, by the word of the kubelet.
 
         A JVM that is the first process takes its container with it, and the injector too, which
@@ -343,8 +343,8 @@ def _overlap(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 
 def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
-    told = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
-    statuses = {text_at(each, "name"): each for each in told}
+    reported = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
+    statuses = {text_at(each, "name"): each for each in reported}
     context, listed = map_at(spec, "securityContext"), _lasting(spec)
     return [
         replace(
@@ -389,7 +389,7 @@ def _parse_container(
     )
 
 
-def _parse_runs(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Run]:
+def _parse_runs(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[InjectorRun]:
     statuses = {
         text_at(each, "name"): each for each in maps_at(status, "ephemeralContainerStatuses")
     }
@@ -401,7 +401,7 @@ def _parse_runs(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Run]
     return [run for run in runs if run is not None]
 
 
-def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> Run | None:
+def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> InjectorRun | None:
     variables = {text_at(each, "name"): text_at(each, "value") for each in maps_at(spec, "env")}
     try:
         request = Request.parse(variables.get(REQUEST_VARIABLE, ""))
@@ -411,7 +411,7 @@ def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> Run | None:
     ended = map_at(state, "terminated")
     began = ended.get("startedAt") or map_at(state, "running").get("startedAt")
     waiting = map_at(state, "waiting")
-    return Run(
+    return InjectorRun(
         name=text_at(spec, "name"),
         container=text_at(spec, "targetContainerName"),
         request=request,

@@ -19,13 +19,13 @@ from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.injector.messages import Action as Job
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.injector.messages import Request
-from operators.jmxexporter.pods import Container, Pod, Run
+from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.requests import build_request, build_stop
 from operators.jmxexporter.resources import (
     Image,
     build_injection,
 )
-from operators.jmxexporter.targets import Judge, judge_started
+from operators.jmxexporter.targets import TargetEvaluator, evaluate_started
 from operators.jmxexporter.verdicts import Phase, Target
 
 
@@ -137,10 +137,10 @@ def plan_exporter(
     """Decide what brings the selected pods in line with the spec."""
     lost = find_lost(exporter, [*observed.pods, *observed.strays])
     config = observed.config
-    judge = Judge(exporter, now, config, observed.states if observed.signs else None)
+    evaluate = TargetEvaluator(exporter, now, config, observed.states if observed.signs else None)
     targets = [
-        judge_started(exporter, pod, container, config.hash, observed.states, now)
-        or judge.judge(pod, container, build_request(exporter, config, pod, container))
+        evaluate_started(exporter, pod, container, config.hash, observed.states, now)
+        or evaluate.evaluate(pod, container, build_request(exporter, config, pod, container))
         for pod in observed.pods
         for container in pick_containers(exporter, pod)
     ]
@@ -178,10 +178,10 @@ def plan_stops(
     actions: list[PodAction] = []
     looks: list[datetime] = []
     stopping = False
-    judge = Judge(exporter, now)
+    evaluate = TargetEvaluator(exporter, now)
     for pod in pods:
         targets = [
-            judge.judge(pod, container, build_stop(exporter, pod, container))
+            evaluate.evaluate(pod, container, build_stop(exporter, pod, container))
             for container in pod.containers
             if _has_endpoint(exporter, pod, container)
         ]
@@ -245,7 +245,7 @@ def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
         for run in pod.runs_of(exporter.metadata.uid)
         if run.request.generation == exporter.metadata.generation
         and run.request.action is not Job.CHECK
-        and (pod.has_lost(run) or run.says(Told.JVM_TERMINATED))
+        and (pod.has_lost(run) or run.has_reason(Told.JVM_TERMINATED))
     ]
     proven = any(pod.has_lost(run) for pod, run in losses)
     if not proven and len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):
@@ -310,7 +310,7 @@ def _inject(
     return judged, actions, calls
 
 
-def _is_stuck(run: Run) -> bool:
+def _is_stuck(run: InjectorRun) -> bool:
     """Return whether the kubelet says that an injector cannot start; it holds up no other pod."""
     return bool(run.waits_for) and "ContainerCreating" not in run.waits_for
 

@@ -402,10 +402,10 @@ def test_endpoint_is_stopped_even_if_the_pod_had_all_its_injectors() -> None:
     assert [action.job for action in plan.actions] == [Action.STOP]
 
 
-@pytest.mark.parametrize("told", [{"port": 0}, {"last_port": 70_000}, {"path": "/" * 200}])
-def test_annotation_that_no_webhook_of_ours_wrote_spoils_nothing(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("reported", [{"port": 0}, {"last_port": 70_000}, {"path": "/" * 200}])
+def test_annotation_that_no_webhook_of_ours_wrote_spoils_nothing(reported: dict[str, Any]) -> None:
     """Whoever makes pods can write it, and the status of all pods has to hold it."""
     good = Started("jmx", ("app",), 9400, 9400, "/metrics", "jmx-config/config.yaml")
 
     assert Started.parse(good.render()) == good
-    assert Started.parse(json.dumps({**json.loads(good.render()), **told})) is None
+    assert Started.parse(json.dumps({**json.loads(good.render()), **reported})) is None

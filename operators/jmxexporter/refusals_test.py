@@ -13,7 +13,7 @@ from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.discovery import SERVICE_MONITOR
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.injector.messages import Report, Request
-from operators.jmxexporter.pods import Run
+from operators.jmxexporter.pods import InjectorRun
 from operators.jmxexporter.samples import (
     SHOP,
     answer_well,
@@ -128,7 +128,7 @@ async def test_container_that_took_its_injector_along_opens_the_circuit_breaker(
     api.create(build_pod("shop-1"))
     api.create(build_exporter(maxConcurrent=1))
 
-    def die(request: Request, run: Run) -> None:
+    def die(request: Request, run: InjectorRun) -> None:
         name, _, number = request.container_id.rpartition("-")
         assert number == "0", name
         (fresh,) = build_pod_status(SHOP.name, "app", restart=1)["containerStatuses"]
@@ -186,7 +186,7 @@ async def test_pod_gets_no_more_injectors_than_its_budget(
 
 
 async def test_sidecar_without_a_jvm_is_no_failure(api: FakeApi, harness: OperatorHarness) -> None:
-    def answer(request: Request, run: Run) -> Report:
+    def answer(request: Request, run: InjectorRun) -> Report:
         if run.container == "side":
             return Report(reason=Told.NO_JVM_FOUND, message="none")
         return answer_well(request, run)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from libs.common.kinds import CONFIG_MAP, POD, SECRET, Key, build_object
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.reasons import Reason
@@ -47,7 +47,7 @@ def hash_of(text: str) -> str:
 
 
 @dataclass
-class PlayedNetwork:
+class FakeNetwork:
     """The guards of all pods, as the operator reaches them.
 
     Attributes:
@@ -117,8 +117,8 @@ class PlayedNetwork:
 
 
 @pytest.fixture
-def network(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> PlayedNetwork:
-    network = PlayedNetwork(api)
+def network(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeNetwork:
+    network = FakeNetwork(api)
     # Of the class, so that each process of a test meets the same network.
     monkeypatch.setattr(Guards, "_request", staticmethod(network.request))
     return network
@@ -126,7 +126,7 @@ def network(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> PlayedNetwork:
 
 @pytest.fixture
 async def signing(
-    api: FakeApi, clock: Ahead, network: PlayedNetwork
+    api: FakeApi, clock: AdvancedClock, network: FakeNetwork
 ) -> AsyncIterator[OperatorHarness]:
     """Run the operator with a Secret for its key."""
     api.create(build_object(SECRET, "signing", "default"))
@@ -144,7 +144,7 @@ def build_rule(number: int) -> str:
 
 
 async def test_fifty_edits_of_the_rules_cost_one_ephemeral_container(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -161,7 +161,7 @@ async def test_fifty_edits_of_the_rules_cost_one_ephemeral_container(
 
 
 async def test_restart_of_the_operator_asks_once_and_writes_nothing(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -179,7 +179,7 @@ async def test_restart_of_the_operator_asks_once_and_writes_nothing(
 
 
 async def test_rules_that_were_taken_back_while_the_operator_was_away_are_sent(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -194,7 +194,7 @@ async def test_rules_that_were_taken_back_while_the_operator_was_away_are_sent(
 
 
 async def test_guard_that_cannot_be_reached_gets_its_rules_by_an_injector(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork, clock: Ahead
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -213,7 +213,7 @@ async def test_guard_that_cannot_be_reached_gets_its_rules_by_an_injector(
 
 
 async def test_rules_that_guards_refuse_are_told_and_leave_all_published(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     names = [f"shop-{number}" for number in range(4)]
     for name in names:
@@ -236,7 +236,7 @@ async def test_rules_that_guards_refuse_are_told_and_leave_all_published(
 
 
 async def test_other_ports_still_take_an_injector(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -250,7 +250,7 @@ async def test_other_ports_still_take_an_injector(
 
 
 async def test_paused_exporter_asks_nobody(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -266,7 +266,7 @@ async def test_paused_exporter_asks_nobody(
 
 
 async def test_what_a_guard_says_is_cut_to_what_fits(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
@@ -278,7 +278,7 @@ async def test_what_a_guard_says_is_cut_to_what_fits(
 
 
 async def test_pod_that_began_with_the_exporter_is_ready_once_it_answers(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     exporter = PrometheusJmxExporter.parse(build_exporter())
     started = Started.of(exporter, ["app"])
@@ -293,7 +293,7 @@ async def test_pod_that_began_with_the_exporter_is_ready_once_it_answers(
 
 
 async def test_pod_that_only_claims_to_have_begun_with_the_exporter_is_not_ready(
-    api: FakeApi, signing: OperatorHarness, network: PlayedNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
 ) -> None:
     """The annotation may have been copied into a template, or the JVM has no such option."""
     exporter = PrometheusJmxExporter.parse(build_exporter())

@@ -10,8 +10,8 @@ from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object, key_
 from libs.common.testing.fakeapi import FakeApi
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request, State
+from operators.jmxexporter.pods import InjectorRun
 from operators.jmxexporter.pods import Pod as PodView
-from operators.jmxexporter.pods import Run
 
 CONFIG: Final = "rules:\n- pattern: .*\n"
 """A configuration that can be used."""
@@ -24,7 +24,7 @@ LABELS: Final = {"app": "shop"}
 STARTED: Final = "2026-01-01T00:10:00Z"
 FINISHED: Final = "2026-01-01T00:10:02Z"
 
-type Answer = Callable[[Request, Run], Report | None]
+type Answer = Callable[[Request, InjectorRun], Report | None]
 """What an injector says; None for one that ends without a word."""
 
 
@@ -97,7 +97,7 @@ def build_pod_status(name: str, *containers: str, restart: int = 0) -> Manifest:
     }
 
 
-def answer_well(request: Request, run: Run) -> Report:
+def answer_well(request: Request, run: InjectorRun) -> Report:
     """Say that all went well."""
     state = {
         Action.ENSURE: State.SERVING,
@@ -107,7 +107,7 @@ def answer_well(request: Request, run: Run) -> Report:
     return Report((build_report(request, run, state),))
 
 
-def build_report(request: Request, run: Run, state: State, reason: str = "") -> JvmReport:
+def build_report(request: Request, run: InjectorRun, state: State, reason: str = "") -> JvmReport:
     """Build what an injector says of the JVM of a container."""
     ended = state is State.STOPPED or bool(reason)
     return JvmReport(
@@ -138,7 +138,7 @@ def run_injectors(api: FakeApi, answer: Answer = answer_well) -> None:
         api.patch_status(POD, key_of(manifest), {"ephemeralContainerStatuses": statuses})
 
 
-def build_run_status(run: Run, report: Report | None) -> Manifest:
+def build_run_status(run: InjectorRun, report: Report | None) -> Manifest:
     """Build the status of an injector that has ended."""
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": STARTED, "finishedAt": FINISHED}
     if report is not None:

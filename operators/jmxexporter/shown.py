@@ -13,7 +13,7 @@ from operators.jmxexporter.api.v1alpha1 import (
 )
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.injector.messages import Report, Request, State
-from operators.jmxexporter.pods import Pod, Run
+from operators.jmxexporter.pods import InjectorRun, Pod
 from operators.jmxexporter.samples import (
     SHOP,
     Answer,
@@ -53,7 +53,7 @@ def condition(api: FakeApi, name: str = "Ready", key: Key = JMX) -> tuple[str, s
     return found["status"], found["reason"]
 
 
-def runs(api: FakeApi, key: Key = SHOP) -> list[Run]:
+def runs(api: FakeApi, key: Key = SHOP) -> list[InjectorRun]:
     """Return the injectors that a pod was given."""
     return list(Pod.parse(api.get(POD, key)).runs)
 
@@ -61,7 +61,7 @@ def runs(api: FakeApi, key: Key = SHOP) -> list[Run]:
 def refuse(reason: Told, **rest: Any) -> Answer:
     """Have injectors refuse."""
 
-    def answer(request: Request, run: Run) -> Report:
+    def answer(request: Request, run: InjectorRun) -> Report:
         return Report((build_report(request, run, State.REFUSED, reason),))
 
     return answer

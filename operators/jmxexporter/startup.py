@@ -65,7 +65,7 @@ def build_startup_patch(
         The operations; none when the pod should stay as it is.
     """
     spec = map_at(pod, "spec")
-    if not starts_pods(exporter) or is_opted_out(pod) or _is_beyond_us(pod, spec):
+    if not starts_pods(exporter) or is_opted_out(pod) or _is_unsupported(pod, spec):
         return []
     places = [
         (index, container)
@@ -90,7 +90,7 @@ def build_startup_patch(
     return patch
 
 
-def _is_beyond_us(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+def _is_unsupported(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     annotations = text_map_at(pod, "metadata", "annotations")
     if _MIRROR in annotations or STARTED in annotations:
         return True

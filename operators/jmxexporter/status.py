@@ -62,12 +62,12 @@ def build_status(
         metrics_endpoints=endpoints[:SHOWN],
         failures=failures[:SHOWN],
     ).to_manifest()
-    config = _judge_config(observed, plan)
-    degraded = _judge_breaker(observed, plan, current)
+    config = _evaluate_config(observed, plan)
+    degraded = _evaluate_breaker(observed, plan, current)
     conditions = [
-        _judge_ready(exporter, observed, plan, refusals, (config, degraded)),
+        _evaluate_ready(exporter, observed, plan, refusals, (config, degraded)),
         config,
-        _judge_conflict(observed),
+        _evaluate_conflict(observed),
         degraded,
     ]
     generation = exporter.metadata.generation
@@ -155,7 +155,7 @@ def _list_failures(observed: Observed, plan: Plan) -> Iterable[Failure]:
         yield Failure(pod=name, reason=Reason.FOREIGN_ANNOTATIONS, message=message)
 
 
-def _judge_ready(
+def _evaluate_ready(
     exporter: PrometheusJmxExporter,
     observed: Observed,
     plan: Plan,
@@ -209,7 +209,7 @@ def _describe(targets: Sequence[Target]) -> str:
     return f"{shown}; and {rest} more" if rest > 0 else shown
 
 
-def _judge_config(observed: Observed, plan: Plan) -> Condition:
+def _evaluate_config(observed: Observed, plan: Plan) -> Condition:
     config = observed.config
     if config.reason is not None:
         return Condition.false(ConditionType.CONFIG_VALID, config.reason, config.message)
@@ -219,7 +219,7 @@ def _judge_config(observed: Observed, plan: Plan) -> Condition:
     return Condition.true(ConditionType.CONFIG_VALID, Reason.CONFIG_ACCEPTED)
 
 
-def _judge_conflict(observed: Observed) -> Condition:
+def _evaluate_conflict(observed: Observed) -> Condition:
     if not observed.contested:
         return Condition.false(ConditionType.CONFLICTING, Reason.NO_CONFLICT)
     names = sorted(observed.contested)
@@ -228,7 +228,7 @@ def _judge_conflict(observed: Observed) -> Condition:
     return Condition.true(ConditionType.CONFLICTING, Reason.OLDER_EXPORTER, message)
 
 
-def _judge_breaker(
+def _evaluate_breaker(
     observed: Observed, plan: Plan, current: Iterable[Mapping[str, Any]]
 ) -> Condition:
     if plan.lost:

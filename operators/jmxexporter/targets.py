@@ -18,7 +18,7 @@ from operators.jmxexporter.endpoints import Endpoint, find_endpoints
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState, is_pod_address
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
 from operators.jmxexporter.injector.messages import Reason as Told
-from operators.jmxexporter.pods import Container, Pod, Run
+from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.resources import Credentials
 from operators.jmxexporter.started import Started
 from operators.jmxexporter.verdicts import (
@@ -34,7 +34,7 @@ from operators.jmxexporter.verdicts import (
 )
 
 
-def judge_started(
+def evaluate_started(
     exporter: PrometheusJmxExporter,
     pod: Pod,
     container: Container,
@@ -85,7 +85,7 @@ def judge_started(
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class TargetEvaluator:
     """Judge containers by the limits of an exporter.
 
     Attributes:
@@ -100,31 +100,35 @@ class Judge:
     config: Config = field(default_factory=Config)
     states: Mapping[GuardKey, GuardState] | None = None
 
-    def judge(self, pod: Pod, container: Container, request: Request) -> Target:
+    def evaluate(self, pod: Pod, container: Container, request: Request) -> Target:
         """Say where a container stands with a request."""
         runs = pod.runs_of(request.id, container)
         endpoints = [self._update(each, container, runs) for each in find_endpoints(runs)]
-        target = self._judge(pod, container, request, runs, endpoints)
+        target = self._evaluate(pod, container, request, runs, endpoints)
         return replace(target, endpoints=endpoints)
 
-    def _update(self, endpoint: Endpoint, container: Container, runs: Sequence[Run]) -> Endpoint:
+    def _update(
+        self, endpoint: Endpoint, container: Container, runs: Sequence[InjectorRun]
+    ) -> Endpoint:
         """Return an endpoint with the configuration that its guard reported last."""
         state = self._find_state(endpoint, container, runs[-1])
         if state is None or not state.config_hash:
             return endpoint
         return replace(endpoint, jvm=replace(endpoint.jvm, config_hash=state.config_hash))
 
-    def _find_state(self, endpoint: Endpoint, container: Container, last: Run) -> GuardState | None:
+    def _find_state(
+        self, endpoint: Endpoint, container: Container, last: InjectorRun
+    ) -> GuardState | None:
         """Return what a guard reported since the last injector."""
         state = (self.states or {}).get(_key_of(endpoint, container))
         return state if state is not None and state.run == last.name else None
 
-    def _judge(
+    def _evaluate(
         self,
         pod: Pod,
         container: Container,
         request: Request,
-        runs: Sequence[Run],
+        runs: Sequence[InjectorRun],
         endpoints: Sequence[Endpoint],
     ) -> Target:
         user = find_user(container, runs)
@@ -149,7 +153,7 @@ class Judge:
         return self._start(pod, container, request, user, attempts)
 
     def _is_reachable(
-        self, pod: Pod, last: Run, request: Request, endpoints: Sequence[Endpoint]
+        self, pod: Pod, last: InjectorRun, request: Request, endpoints: Sequence[Endpoint]
     ) -> bool:
         """Return whether guards can be sent what is wanted: nothing but the configuration differs.
 
@@ -175,7 +179,7 @@ class Judge:
         pod: Pod,
         container: Container,
         request: Request,
-        last: Run,
+        last: InjectorRun,
         user: Credentials,
         attempts: int,
         endpoints: Sequence[Endpoint],
@@ -187,7 +191,7 @@ class Judge:
         ]
         if not behind:
             found = summarize(last)
-            if found.phase is Phase.FAILED and found.told in OF_CONFIG:
+            if found.phase is Phase.FAILED and found.reported in OF_CONFIG:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
             # After a restart of the operator nobody knows what guards were sent meanwhile.
             unknown = [each for each, state in states if state is None]
@@ -228,7 +232,12 @@ class Judge:
         return Target(pod, container, Phase.DUE, Reason.UPDATING, "", attempts, calls=calls)
 
     def _build_call(
-        self, endpoint: Endpoint, pod: Pod, container: Container, last: Run, request: Request
+        self,
+        endpoint: Endpoint,
+        pod: Pod,
+        container: Container,
+        last: InjectorRun,
+        request: Request,
     ) -> GuardCall:
         return GuardCall(
             _key_of(endpoint, container),
@@ -240,7 +249,7 @@ class Judge:
             request.config_hash,
         )
 
-    def _await(self, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
+    def _await(self, pod: Pod, container: Container, run: InjectorRun, attempts: int) -> Target:
         if run.started is not None:
             message = "the injector is running"
             return Target(pod, container, Phase.WAITING, Reason.RUNNING, message, attempts)
@@ -271,7 +280,7 @@ class Judge:
         return Target(pod, container, Phase.DUE, Reason.INJECTING, "", attempts, user)
 
     def _weigh(
-        self, pod: Pod, container: Container, run: Run, user: Credentials, attempts: int
+        self, pod: Pod, container: Container, run: InjectorRun, user: Credentials, attempts: int
     ) -> Target:
         """Weigh what the last injector for a request said."""
         found = summarize(run)

@@ -12,7 +12,7 @@ from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.guard_calls import GuardCall
 from operators.jmxexporter.injector.messages import Action, JvmReport, Request, State
 from operators.jmxexporter.injector.messages import Reason as Told
-from operators.jmxexporter.pods import Container, Pod, Run
+from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
 
 _RETRIED = (
@@ -97,17 +97,17 @@ class Target:
     calls: Sequence[GuardCall] = ()
 
 
-def answers(run: Run, request: Request) -> bool:
+def answers(run: InjectorRun, request: Request) -> bool:
     """Return whether what an injector found still answers a request."""
     if run.request.is_like(request):
         return True
     found = summarize(run)
     if run.request.wants_like(request):
-        return found.phase is not Phase.FAILED or found.told not in _TUNED
+        return found.phase is not Phase.FAILED or found.reported not in _TUNED
     stops = {run.request.action, request.action} & {Action.STOP}
     if stops or not run.request.looks_like(request):
         return False
-    return found.phase is Phase.NO_JVM or found.told in _LASTING
+    return found.phase is Phase.NO_JVM or found.reported in _LASTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +118,23 @@ class Summary:
         phase: Where its container stands.
         reason: Why.
         message: The same for people.
-        told: The reason in the words of the injector; empty if it reported none.
+        reported: The reason in the words of the injector; empty if it reported none.
         retried: Whether another attempt may end differently.
     """
 
     phase: Phase
     reason: Reason
     message: str = ""
-    told: str = ""
+    reported: str = ""
     retried: bool = False
 
 
-def summarize(run: Run) -> Summary:
+def summarize(run: InjectorRun) -> Summary:
     """Sum up what an injector said of all JVMs of its container."""
     report = run.report
     if run.finished is None:
-        told, message = Told.NOT_STARTED, run.waits_for or "the injector has not started"
-        return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, told, retried=True)
+        reported, message = Told.NOT_STARTED, run.waits_for or "the injector has not started"
+        return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, reported, retried=True)
     if report is None:
         message = "the injector ended without a report"
         return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
@@ -154,7 +154,7 @@ def summarize(run: Run) -> Summary:
     return Summary(Phase.FAILED, parse_reason(worst.reason), message, worst.reason, retried)
 
 
-def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
+def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
     """Find as whom the next injector runs: as the JVM, whose ids an earlier one may have told.
 
     A process of the pod can forge the report of an injector, so a report never causes an injector
@@ -168,7 +168,9 @@ def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
     return Credentials(uid, uid if container.gid is None else container.gid)
 
 
-def fill(summary: Summary, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
+def fill(
+    summary: Summary, pod: Pod, container: Container, run: InjectorRun, attempts: int
+) -> Target:
     """Build the target of a container whose last injector said this."""
     return Target(
         pod,

@@ -52,7 +52,7 @@ class Child:
         return controller_uid(live) == controller_uid(self.wanted)
 
     @property
-    def stands(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether the live object is ours, should stay, and says exactly what is wanted."""
         return (
             self.live is not None

@@ -36,7 +36,7 @@ def bare(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": metadata}
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     """Build what is there before: an instance with a firewall, and one without."""
     return [bare(build_instance("vm", firewall="web")), bare(build_instance("plain"))]
 
@@ -60,7 +60,7 @@ class TestNetworkConformance(OperatorConformance):
         change={"spec": {**build_network()["spec"], "isolation": "None"}},
         children=(NETWORK_POLICY,),
         rules=RULES,
-        world=build_world,
+        initial_objects=build_initial_objects,
     )
 
     def outcome(self, api: FakeApi, mark: int) -> Run:
@@ -87,5 +87,5 @@ class TestFirewallConformance(OperatorConformance):
         },
         children=(NETWORK_POLICY,),
         rules=RULES,
-        world=build_world,
+        initial_objects=build_initial_objects,
     )

@@ -160,8 +160,8 @@ async def test_rule_that_cannot_be_said_is_told_and_the_rest_is_in_force(
 
     assert condition(api, FIREWALL, WEB, "Enforced") == ("False", "Unenforceable")
     assert condition(api, FIREWALL, WEB, "Ready") == ("True", "Unenforceable")
-    (told,) = api.get(FIREWALL, WEB)["status"]["unenforceable"]
-    assert (told["rule"], told["reason"]) == ("ping", "ProtocolUndefined")
+    (reported,) = api.get(FIREWALL, WEB)["status"]["unenforceable"]
+    assert (reported["rule"], reported["reason"]) == ("ping", "ProtocolUndefined")
     assert firewall_view(api).protects(uid)
 
 

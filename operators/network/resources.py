@@ -23,7 +23,7 @@ POLICY_TYPES: Final = ("Ingress", "Egress")
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class PolicyTarget:
     """Say which kind of policy reaches the interfaces of a network.
 
     Attributes:
@@ -37,7 +37,7 @@ class Carrier:
     families: frozenset[int] = FAMILIES
 
     @classmethod
-    def of_attachment(cls, network: Key) -> Carrier:
+    def of_attachment(cls, network: Key) -> PolicyTarget:
         """Return the carrier of a network that Multus attaches."""
         name = Key(network.namespace, attachment_name(network.name))
         return cls(MULTI_NETWORK_POLICY, str(name))
@@ -65,7 +65,7 @@ def build_policy(
     *,
     ingress: Sequence[Manifest] = (),
     egress: Sequence[Manifest] = (),
-    carrier: Carrier,
+    policy_target: PolicyTarget,
     outlasts: bool = False,
 ) -> Manifest:
     """Build a policy for both directions.
@@ -76,10 +76,10 @@ def build_policy(
         selector: Selector of its pods.
         ingress: What may come; nothing for none.
         egress: What may go; nothing for none.
-        carrier: Kind of policy.
+        policy_target: Kind of policy.
         outlasts: Whether it has to be there for as long as the owner, come what may.
     """
-    annotations = {POLICY_FOR: carrier.attachment} if carrier.attachment else {}
+    annotations = {POLICY_FOR: policy_target.attachment} if policy_target.attachment else {}
     metadata = build_metadata(owner, annotations)
     if outlasts:
         # A foreground deletion immediately deletes objects with an owner reference, even if the
@@ -94,7 +94,7 @@ def build_policy(
         "ingress": list(ingress),
         "egress": list(egress),
     }
-    return build_object(carrier.kind, name, owner.key.namespace, metadata=metadata, spec=spec)
+    return build_object(policy_target.kind, name, owner.key.namespace, metadata=metadata, spec=spec)
 
 
 def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:

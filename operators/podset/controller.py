@@ -67,7 +67,7 @@ _NOTHING: Final[Manifest] = {
 
 
 @dataclass(slots=True)
-class Work:
+class RoundResults:
     """The results of all rounds of a reconcile."""
 
     done: list[Step]
@@ -96,7 +96,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     if observed is None:
         # The set is being deleted, or is another one by now; its events are on their way.
         return None
-    work = Work([], [], Outcome())
+    work = RoundResults([], [], Outcome())
     if not desired.podset.spec.paused:
         work.outcome, observed = await keep_history(context, desired, observed)
     retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
@@ -120,7 +120,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         # The set goes with its namespace: nothing to tell, and nothing to try again.
         context.log.debug("Skipping a PodSet in a namespace that is being deleted")
         return None
-    status = await _tell(context, desired, observed, work)
+    status = await _publish_status(context, desired, observed, work)
     left = find_time_left(
         desired,
         assess(desired, observed, context.now()),
@@ -233,7 +233,9 @@ def _is_namespace_going(outcome: Outcome) -> bool:
     )
 
 
-async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> Manifest:
+async def _publish_status(
+    context: Context, desired: Desired, observed: Observed, work: RoundResults
+) -> Manifest:
     """Write the status, which is returned, and events for what was done and what went wrong."""
     status = build_status(desired, observed, context.now(), work.outcome)
     for reason, note in describe_work(work):
@@ -248,7 +250,7 @@ async def _tell(context: Context, desired: Desired, observed: Observed, work: Wo
     return status
 
 
-def describe_work(work: Work) -> Iterable[tuple[Reason, str]]:
+def describe_work(work: RoundResults) -> Iterable[tuple[Reason, str]]:
     """Sum up what was done as events, one for each sort of step."""
     adopts = [step for step in work.done if isinstance(step, Patch) and _adopts(step)]
     releases = [step for step in work.done if isinstance(step, Patch) and not _adopts(step)]

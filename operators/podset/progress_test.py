@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.conditions import find_condition, render_time
 from libs.common.kinds import POD, Manifest
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.controller import OPERATOR, PODSET
@@ -46,12 +46,12 @@ async def settle(api: FakeApi, harness: OperatorHarness) -> None:
 
 
 @pytest.fixture
-def clock() -> Ahead:
-    return Ahead()
+def clock() -> AdvancedClock:
+    return AdvancedClock()
 
 
 async def test_update_that_hangs_is_told_after_the_deadline_and_not_before(
-    api: FakeApi, clock: Ahead
+    api: FakeApi, clock: AdvancedClock
 ) -> None:
     async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
         api.create(build_podset(replicas=3, template=TEMPLATE, updateStrategy=ROLLING))
@@ -96,7 +96,9 @@ async def test_deadline_comes_by_itself(api: FakeApi) -> None:
         assert condition(api, "Progressing") == ("False", OVERDUE)
 
 
-async def test_pods_that_become_ready_one_by_one_are_progress(api: FakeApi, clock: Ahead) -> None:
+async def test_pods_that_become_ready_one_by_one_are_progress(
+    api: FakeApi, clock: AdvancedClock
+) -> None:
     async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
         api.create(build_podset(replicas=2, template=TEMPLATE))
         await harness.settled()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from libs.common.kinds import Manifest
 from operators.podset.naming import ATTEMPT_ANNOTATION, DELETION_COST_ANNOTATION, SLOT_LABEL
-from operators.podset.view import GRACE, TROUBLE_LIMIT, ShrunkPod, init_trouble, sidecars_of
+from operators.podset.view import GRACE, TROUBLE_LIMIT, ShrunkPod, init_problem, sidecars_of
 
 _READ_CONDITIONS: Final = frozenset({"Ready", "DisruptionTarget", "PodScheduled"})
 
@@ -130,7 +130,7 @@ def _shrink_init(container: Mapping[str, Any], sidecars: Collection[str]) -> Man
     kept: Manifest = {}
     if container.get("restartCount") and container.get("name") in sidecars:
         kept = {"name": container["name"], "restartCount": container["restartCount"]}
-    if init_trouble(container):
+    if init_problem(container):
         kept["state"] = {
             name: {field: held[field] for field in ("reason", "exitCode") if held.get(field)}
             for name, held in container["state"].items()

@@ -234,7 +234,7 @@ class Process:
             elif answer is not None:
                 self._put(answer)
             elif isinstance(step, Delete):
-                self._bury(step.key.name, step.uid)
+                self._mark_deleted(step.key.name, step.uid)
         for name in lost:
             self._look_up(name)
         return len(plan.steps)
@@ -262,7 +262,7 @@ class Process:
         if live is not None:
             self._put(live)
         elif name in self.view:
-            self._bury(name, uid_of(self.view[name]))
+            self._mark_deleted(name, uid_of(self.view[name]))
 
     def _put(self, pod: Manifest) -> None:
         name, held = pod["metadata"]["name"], self.view.get(pod["metadata"]["name"])
@@ -274,9 +274,9 @@ class Process:
     def _remove(self, pod: Manifest) -> None:
         held = self.view.get(pod["metadata"]["name"])
         if held is not None and uid_of(held) == uid_of(pod):
-            self._bury(pod["metadata"]["name"], uid_of(pod))
+            self._mark_deleted(pod["metadata"]["name"], uid_of(pod))
 
-    def _bury(self, name: str, uid: str) -> None:
+    def _mark_deleted(self, name: str, uid: str) -> None:
         self.buried.add(uid)
         if name in self.view and uid_of(self.view[name]) == uid:
             del self.view[name]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.errors import ApiError, Unacceptable
+from libs.common.errors import ApiError, MutatedByAdmission
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
@@ -137,7 +137,7 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
     """
     for failure in outcome.failures if outcome is not None else ():
         error, step = failure.error, failure.step
-        if isinstance(error, Unacceptable):
+        if isinstance(error, MutatedByAdmission):
             return Refusal(Reason.FAILED_CREATE, str(error))
         if not isinstance(error, ApiError) or not _is_refusal(error):
             continue

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from libs.common.errors import Conflict, Forbidden, Invalid, ServerError, Unacceptable, Unreachable
+from libs.common.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    MutatedByAdmission,
+    ServerError,
+    Unreachable,
+)
 from libs.common.kinds import POD, Key, Manifest
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
 from operators.podset.api.v1 import POD_NAMES_LIMIT, PodSetStatus
@@ -212,7 +219,7 @@ def test_strict_set_that_lacks_a_slot_says_which_pod_to_delete() -> None:
         (failed(PATCH, quota()), "FailedUpdate"),
         (failed(PATCH, Invalid(422, "Invalid", "denied by a policy")), "FailedUpdate"),
         (failed(PATCH, Conflict(409, "Conflict", "the test failed")), None),
-        (failed(CREATE, Unacceptable(POD, Key("default", "web-pod-0"), "x")), "FailedCreate"),
+        (failed(CREATE, MutatedByAdmission(POD, Key("default", "web-pod-0"), "x")), "FailedCreate"),
         (failed(CREATE, ServerError(500, "InternalError", WEBHOOK)), "FailedCreate"),
         (failed(DELETE, ServerError(500, "InternalError", WEBHOOK)), "FailedDelete"),
         (failed(CREATE, ServerError(500, "InternalError", "etcdserver: leader changed")), None),

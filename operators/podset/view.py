@@ -134,7 +134,7 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
         deletion_cost=_parse_cost(annotations.get(DELETION_COST_ANNOTATION)),
         template_hash=(metadata.get("labels") or {}).get(TEMPLATE_HASH_LABEL) or "",
         attempt=_parse_count(annotations.get(ATTEMPT_ANNOTATION)),
-        trouble="" if is_ready else _describe_trouble(status, init, containers),
+        trouble="" if is_ready else _describe_problem(status, init, containers),
     )
 
 
@@ -205,7 +205,7 @@ def _count_restarts(init: Sequence[Mapping[str, Any]], sidecars: Collection[str]
     return max((each.get("restartCount") or 0 for each in named), default=0)
 
 
-def _describe_trouble(
+def _describe_problem(
     status: Mapping[str, Any],
     init: Sequence[Mapping[str, Any]],
     containers: Sequence[Mapping[str, Any]],
@@ -214,7 +214,7 @@ def _describe_trouble(
         words = f"{status['reason']}: {status.get('message') or ''}"
         return words.strip(": ")[:TROUBLE_LIMIT]
     for container in init:
-        trouble = init_trouble(container)
+        trouble = init_problem(container)
         if trouble:
             return f"Init:{trouble}"[:TROUBLE_LIMIT]
     for container in containers:
@@ -227,7 +227,7 @@ def _describe_trouble(
     return str(scheduled.get("reason") or "") if scheduled.get("status") == "False" else ""
 
 
-def init_trouble(container: Mapping[str, Any]) -> str:
+def init_problem(container: Mapping[str, Any]) -> str:
     """Say what keeps an init container from being done; one that waits for its turn is fine."""
     state = container.get("state") or {}
     waiting = str((state.get("waiting") or {}).get("reason") or "")

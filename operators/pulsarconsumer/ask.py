@@ -27,14 +27,14 @@ from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.survey import Question
+from operators.pulsarconsumer.broker.statistics import StatusQuery
 from operators.pulsarconsumer.naming import (
     Topic,
     dead_letter_subscription,
     dead_letter_topic,
     retry_topic,
 )
-from operators.pulsarconsumer.report import SubscriptionRef, Trouble
+from operators.pulsarconsumer.report import BrokerProblem, SubscriptionRef
 from operators.pulsarconsumer.settings import Settings
 
 _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
@@ -194,13 +194,13 @@ async def open_admin(
     )
 
 
-def build_question(consumer: PulsarConsumer) -> Question:
+def build_status_query(consumer: PulsarConsumer) -> StatusQuery:
     """Build what is asked for a PulsarConsumer."""
     spec = consumer.spec
     scaling = spec.autoscaling
     native = scaling is not None and scaling.engine is ScalingEngine.NATIVE
     precise = scaling is not None and scaling.backlog_precision is BacklogPrecision.PRECISE
-    return Question(
+    return StatusQuery(
         topics=consumer.topics,
         subscription=spec.subscription_name,
         # While there are no consumers a backlog waits only in a subscription that there is.
@@ -215,13 +215,13 @@ def build_question(consumer: PulsarConsumer) -> Question:
     )
 
 
-def build_fingerprint(consumer: PulsarConsumer, address: str, question: Question) -> str:
+def build_fingerprint(consumer: PulsarConsumer, address: str, status_query: StatusQuery) -> str:
     """Return what changes when another broker, login or thing is asked."""
     spec = consumer.spec
     parts = (
         consumer.metadata.uid,
         address,
-        repr(question),
+        repr(status_query),
         repr(consumer.admin_login),
         repr(spec.tls),
     )
@@ -243,23 +243,25 @@ async def delete_subscriptions(
             await admin.delete_subscription(Topic.parse(subscription.topic), subscription.name)
 
 
-def judge(err: Exception) -> Trouble:
+def evaluate(err: Exception) -> BrokerProblem:
     """Tell people what an error means, without what the other side said."""
     if isinstance(err, _OURS):
         message = "the API server did not return a Secret with credentials for the admin API"
-        return Trouble(Reason.SECRET_MISSING, message, passing=True, ours=True)
+        return BrokerProblem(Reason.SECRET_MISSING, message, passing=True, ours=True)
     if isinstance(err, SecretMissing):
-        return Trouble(Reason.SECRET_MISSING, str(err))
+        return BrokerProblem(Reason.SECRET_MISSING, str(err))
     if isinstance(err, LoginInvalid):
-        return Trouble(
+        return BrokerProblem(
             Reason.SECRET_MISSING, f"the Secret with credentials for the admin API {err}"
         )
     if isinstance(err, errors.AdminAddressRefused):
-        return Trouble(Reason.REFUSED_ADDRESS, f"spec.adminAddress: {err}")
+        return BrokerProblem(Reason.REFUSED_ADDRESS, f"spec.adminAddress: {err}")
     if isinstance(err, errors.AdminRedirected):
         message = f"{err}; set spec.adminAddress to a proxy or to that domain"
-        return Trouble(Reason.REDIRECT_REFUSED, message)
+        return BrokerProblem(Reason.REDIRECT_REFUSED, message)
     for kind, (reason, message) in _REASONS.items():
         if isinstance(err, kind):
-            return Trouble(reason, message, passing=isinstance(err, _PASSING))
-    return Trouble(Reason.BROKER_ERROR, f"the broker could not be queried ({type(err).__name__})")
+            return BrokerProblem(reason, message, passing=isinstance(err, _PASSING))
+    return BrokerProblem(
+        Reason.BROKER_ERROR, f"the broker could not be queried ({type(err).__name__})"
+    )

@@ -62,7 +62,7 @@ class Limit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RequiredReplicas:
     """A number of consumers that was needed at a time.
 
     Attributes:
@@ -88,7 +88,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class ScaleUp:
     """Consumers that were added for the age of the backlog.
 
     Attributes:
@@ -112,11 +112,11 @@ class Memory:
         raised: When consumers were last added for the age of the backlog.
     """
 
-    needs: tuple[Need, ...] = ()
+    needs: tuple[RequiredReplicas, ...] = ()
     idle_since: float | None = None
     busy: tuple[Busy, ...] = ()
     rate: float | None = None
-    raised: Raise | None = None
+    raised: ScaleUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,19 @@ class Scaler:
         wanted, limit = self._bound(need, report)
         if not memory.needs:
             # A process that restarts does not know what was needed before: the current number.
-            memory = replace(memory, needs=(Need(now, self._bound(current, report)[0]),))
+            memory = replace(
+                memory, needs=(RequiredReplicas(now, self._bound(current, report)[0]),)
+            )
         windows = self.policy.behavior
         horizon = max(
             windows.scale_up.stabilization_seconds, windows.scale_down.stabilization_seconds
         )
-        needs = _trim((*memory.needs, Need(now, wanted)), now, horizon)
+        needs = _trim((*memory.needs, RequiredReplicas(now, wanted)), now, horizon)
         memory = replace(memory, needs=needs)
         if cause is Cause.IDLE and wanted == self.policy.min_replicas == 0:
             # The cooldown was the window.
             return Decision(0, cause), replace(memory, raised=None)
-        steady = self._steady(current, wanted, needs, now)
+        steady = self._stabilize(current, wanted, needs, now)
         if steady != wanted:
             limit = Limit.STABILIZATION
         stepped = self._step(current, steady)
@@ -181,7 +183,7 @@ class Scaler:
         if report.blocked and stepped > current:
             return self._keep(current, Cause.BLOCKED), memory
         if cause is Cause.AGE and stepped > current and demand.oldest is not None:
-            memory = replace(memory, raised=Raise(now, demand.oldest))
+            memory = replace(memory, raised=ScaleUp(now, demand.oldest))
         # Bounds of the spec, which may be new, hold immediately.
         inside = self._keep(stepped, cause)
         return (inside if inside.limit else Decision(stepped, cause, limit)), memory
@@ -304,7 +306,9 @@ class Scaler:
             case _:
                 return None
 
-    def _steady(self, current: int, wanted: int, needs: Iterable[Need], now: float) -> int:
+    def _stabilize(
+        self, current: int, wanted: int, needs: Iterable[RequiredReplicas], now: float
+    ) -> int:
         """Take the least change that the windows saw a need for."""
         behavior, listed = self.policy.behavior, list(needs)
 
@@ -326,7 +330,9 @@ class Scaler:
         return wanted
 
 
-def _trim(needs: tuple[Need, ...], now: float, horizon: float) -> tuple[Need, ...]:
+def _trim(
+    needs: tuple[RequiredReplicas, ...], now: float, horizon: float
+) -> tuple[RequiredReplicas, ...]:
     """Drop needs outside of all windows, and needs from a clock that was ahead."""
     kept = [need for need in needs if need.time <= now and now - need.time <= horizon]
     return tuple(kept[-_REMEMBERED:])

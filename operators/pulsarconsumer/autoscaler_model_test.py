@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from operators.pulsarconsumer.api.consuming import SubscriptionType
 from operators.pulsarconsumer.api.scaling import Autoscaling
 from operators.pulsarconsumer.autoscaler import Decision, Scaler
-from operators.pulsarconsumer.broker.survey import parse_statistics
+from operators.pulsarconsumer.broker.statistics import parse_statistics
 from operators.pulsarconsumer.report import Report, TopicReport
 
 NOW = 1_000_000

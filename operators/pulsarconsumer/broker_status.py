@@ -26,7 +26,7 @@ from operators.pulsarconsumer.autoscaler import Cause
 from operators.pulsarconsumer.naming import dead_letter_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import Plan
-from operators.pulsarconsumer.report import PartReport, Report, Trouble, round_number
+from operators.pulsarconsumer.report import BrokerProblem, PartReport, Report, round_number
 from operators.pulsarconsumer.resources import HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT
 from operators.pulsarconsumer.subscriptions import show_subscriptions
 
@@ -67,7 +67,7 @@ _ENGINES: Final = {
 
 def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> Manifest:
     """Build the part of the status that reports the backlog."""
-    report = observed.survey.report
+    report = observed.broker_state.report
     if report is None:
         shown_on = _show_on(consumer.status) if consumer.can_call_admin else {}
         return {**shown_on, **show_subscriptions(consumer, None)}
@@ -101,16 +101,16 @@ def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus 
     )
 
 
-def judge_broker(
+def evaluate_broker(
     consumer: PulsarConsumer, observed: Observed, plan: Plan, current: Iterable[StatusCondition]
 ) -> list[Condition]:
     """State the conditions about the broker."""
-    survey = observed.survey
-    if survey.asked:
+    broker_state = observed.broker_state
+    if broker_state.asked:
         conditions = [
-            _judge_reachable(survey.trouble),
-            _judge_subscription(consumer, survey.fresh),
-            _judge_login(survey.trouble),
+            _evaluate_reachable(broker_state.problem),
+            _evaluate_subscription(consumer, broker_state.fresh),
+            _evaluate_login(broker_state.problem),
         ]
     elif not consumer.can_call_admin:
         conditions = [
@@ -121,7 +121,7 @@ def judge_broker(
         conditions = [_keep(before.get(kind), kind) for kind in _ABOUT_BROKER]
     scaling = consumer.spec.autoscaling
     if scaling is not None:
-        conditions.append(_judge_scaling(consumer, scaling, observed, plan, current))
+        conditions.append(_evaluate_scaling(consumer, scaling, observed, plan, current))
     return conditions
 
 
@@ -191,28 +191,28 @@ def _keep(before: StatusCondition | None, kind: ConditionType) -> Condition:
     return Condition(kind, before.status, before.reason, before.message)
 
 
-def _judge_reachable(trouble: Trouble | None) -> Condition:
+def _evaluate_reachable(problem: BrokerProblem | None) -> Condition:
     kind = ConditionType.BROKER_REACHABLE
-    if trouble is None:
+    if problem is None:
         return Condition.true(kind, Reason.ANSWERED)
-    if trouble.reason is Reason.SECRET_MISSING:
-        return Condition.unknown(kind, trouble.reason, trouble.message)
-    if trouble.reason in _ABOUT_LOGIN:
+    if problem.reason is Reason.SECRET_MISSING:
+        return Condition.unknown(kind, problem.reason, problem.message)
+    if problem.reason in _ABOUT_LOGIN:
         # It is there: it said no.
         return Condition.true(kind, Reason.ANSWERED)
-    return Condition.false(kind, trouble.reason, trouble.message)
+    return Condition.false(kind, problem.reason, problem.message)
 
 
-def _judge_login(trouble: Trouble | None) -> Condition:
+def _evaluate_login(problem: BrokerProblem | None) -> Condition:
     kind = ConditionType.AUTHENTICATION_VALID
-    if trouble is None:
+    if problem is None:
         return Condition.true(kind, Reason.ANSWERED)
-    if trouble.reason in _ABOUT_LOGIN:
-        return Condition.false(kind, trouble.reason, trouble.message)
-    return Condition.unknown(kind, trouble.reason, trouble.message)
+    if problem.reason in _ABOUT_LOGIN:
+        return Condition.false(kind, problem.reason, problem.message)
+    return Condition.unknown(kind, problem.reason, problem.message)
 
 
-def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Condition:
+def _evaluate_subscription(consumer: PulsarConsumer, report: Report | None) -> Condition:
     kind = ConditionType.SUBSCRIPTION_READY
     if report is None:
         message = "the broker cannot be queried; see BrokerReachable and AuthenticationValid"
@@ -229,7 +229,7 @@ def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Cond
     return Condition.false(kind, Reason.MISSING, message)
 
 
-def _judge_engine(engine: ScalingEngine, observed: Observed) -> Condition:
+def _evaluate_engine(engine: ScalingEngine, observed: Observed) -> Condition:
     """State what the object of KEDA, or the HorizontalPodAutoscaler, says of itself.
 
     Conditions of a ScaledObject: Ready, Active, Fallback and Paused
@@ -251,7 +251,7 @@ def _judge_engine(engine: ScalingEngine, observed: Observed) -> Condition:
     return Condition.true(kind, Reason.DELEGATED, f"{engine} sets spec.replicas")
 
 
-def _judge_scaling(
+def _evaluate_scaling(
     consumer: PulsarConsumer,
     scaling: Autoscaling,
     observed: Observed,
@@ -266,11 +266,11 @@ def _judge_scaling(
             names = ", ".join(str(each) for each in plan.missing)
             message = f"the cluster does not serve {names}; see spec.autoscaling.engine"
             return Condition.false(kind, Reason.ENGINE_MISSING, message)
-        return _judge_engine(scaling.engine, observed)
-    if not observed.survey.asked:
+        return _evaluate_engine(scaling.engine, observed)
+    if not observed.broker_state.asked:
         return _keep(next((each for each in current if each.type == kind), None), kind)
     decision = observed.decision
-    if observed.survey.trouble is not None or decision is None:
+    if observed.broker_state.problem is not None or decision is None:
         fell_back = decision is not None and decision.cause is Cause.FALLBACK
         reason = Reason.FALLBACK if fell_back else Reason.BROKER_NOT_ASKED
         return Condition.false(kind, reason, "the broker cannot be queried; no consumer is removed")
@@ -278,7 +278,7 @@ def _judge_scaling(
         message = "consumers hold too many messages without acknowledging; more would not help"
         return Condition.false(kind, Reason.SUBSCRIPTION_BLOCKED, message)
     message = ""
-    if observed.survey.report is not None and observed.survey.report.retry_hidden:
+    if observed.broker_state.report is not None and observed.broker_state.report.retry_hidden:
         message = (
             f"statistics of the retry topic {retry_topic(consumer)} cannot be read, so the last "
             "consumer keeps running; allow the role of the operator to consume it"

@@ -23,17 +23,17 @@ from operators.pulsarconsumer.api.v1 import (
 )
 from operators.pulsarconsumer.ask import (
     build_fingerprint,
-    build_question,
+    build_status_query,
     delete_subscriptions,
-    judge,
+    evaluate,
     open_admin,
     seek,
 )
 from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
+from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
 from operators.pulsarconsumer.broker.connections import Connections
-from operators.pulsarconsumer.broker.desk import Desk, Look
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.survey import take_survey
+from operators.pulsarconsumer.broker.statistics import read_broker
 from operators.pulsarconsumer.gauges import Gauges
 from operators.pulsarconsumer.metrics import METRICS
 from operators.pulsarconsumer.naming import FINALIZER
@@ -45,10 +45,10 @@ from operators.pulsarconsumer.reconcile import (
     Plan,
     admin_address,
     current_replicas,
-    needs_answers,
+    needs_broker_state,
     plan_consumer,
 )
-from operators.pulsarconsumer.report import UNASKED, Report, SubscriptionRef
+from operators.pulsarconsumer.report import NOT_QUERIED, Report, SubscriptionRef
 from operators.pulsarconsumer.settings import Settings
 from operators.pulsarconsumer.status import build_final_status, build_status, plan_seek
 from operators.pulsarconsumer.subscriptions import (
@@ -63,7 +63,7 @@ _EFFECT_RETRY: Final = 10.0
 """Seconds until a change at the broker that failed is tried again."""
 _CLEANING: Final = 256
 """Passes between two looks for objects that are gone."""
-_NOTHING_KNOWN: Final = Look(UNASKED, 0, 0.0)
+_NOTHING_KNOWN: Final = CachedState(NOT_QUERIED, 0, 0.0)
 
 
 def needs_finalizer(manifest: Mapping[str, Any]) -> bool:
@@ -118,12 +118,12 @@ class Reconciler:
         """Begin with an empty desk."""
         self._settings = settings
         self._gauges = Gauges()
-        self._desk = Desk(
-            judge,
+        self._broker_cache = BrokerCache(
+            evaluate,
             patience=settings.broker_patience_seconds,
             timeout=settings.broker_timeout_seconds * _REQUESTS_OF_A_LOOK,
             limit=settings.max_broker_looks,
-            told=self._gauges.told,
+            on_result=self._gauges.told,
         )
         self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
         self._scalings: dict[Key, _Scaling] = {}
@@ -131,7 +131,7 @@ class Reconciler:
 
     async def close(self) -> None:
         """End what brokers are asked."""
-        await self._desk.close()
+        await self._broker_cache.close()
         await self._connections.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
@@ -153,13 +153,13 @@ class Reconciler:
         before = observed.deployment
         outcome = await ctx.execute(*plan.batches)
         observed = replace(self._observe(ctx, look), decision=decision)
-        self._tell(ctx, consumer, plan, outcome, before=before, look=look)
+        self._publish_status(ctx, consumer, plan, outcome, before=before, look=look)
         done, again = await self._seek(ctx, consumer)
         await self._delete_abandoned(ctx, consumer, observed, look)
         status = build_status(consumer, observed, plan, outcome, seek=done, now=ctx.now())
         ctx.warn_on_new_condition(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
         await ctx.apply_status(status)
-        self._gauges.show(ctx.key, look.survey, plan.replicas, ctx.now())
+        self._gauges.show(ctx.key, look.broker_state, plan.replicas, ctx.now())
         waits = [seconds for seconds in (look.again, again) if seconds > 0]
         return Result.from_outcome(outcome, requeue_after=min(waits, default=None))
 
@@ -183,17 +183,17 @@ class Reconciler:
                 left = {*list_subscriptions(consumer), *find_abandoned(consumer)}
                 await delete_subscriptions(admin, sorted(left))
 
-        effect = await self._desk.act(ctx.key, f"delete {ctx.uid}", act, lambda: _wake(ctx))
+        effect = await self._broker_cache.act(ctx.key, f"delete {ctx.uid}", act, lambda: _wake(ctx))
         if effect.done:
             note = f"Deleted subscription {consumer.spec.subscription_name} at the broker"
             ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
-            self._desk.forget(ctx.key)
+            self._broker_cache.forget(ctx.key)
             return None
         message = "the broker is being queried"
-        if effect.trouble is not None:
+        if effect.problem is not None:
             # The Secret may be gone with a namespace that waits for this very object.
             way_out = "to leave the subscription set spec.subscription.deletionPolicy to Retain"
-            message = f"{effect.trouble.message}; {way_out}"
+            message = f"{effect.problem.message}; {way_out}"
         return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
 
     def _forget_gone(self, ctx: Context) -> None:
@@ -201,9 +201,9 @@ class Reconciler:
         self._passes += 1
         if self._passes % _CLEANING:
             return
-        for key in {*self._desk.keys(), *self._scalings}:
+        for key in {*self._broker_cache.keys(), *self._scalings}:
             if ctx.get(PULSAR_CONSUMER, key) is None:
-                self._desk.forget(key)
+                self._broker_cache.forget(key)
                 self._scalings.pop(key, None)
                 self._gauges.drop(key)
 
@@ -219,26 +219,26 @@ class Reconciler:
         after = 0.01 if outcome.changed else _EFFECT_RETRY
         return Result.from_outcome(outcome, requeue_after=after)
 
-    async def _look(self, ctx: Context, consumer: PulsarConsumer) -> Look:
+    async def _look(self, ctx: Context, consumer: PulsarConsumer) -> CachedState:
         """Return what is known of the broker; never waits for one that does not answer."""
         scaling = consumer.spec.autoscaling
         period = float(scaling.poll_seconds) if scaling else self._settings.poll_seconds
-        if needs_answers(consumer) and not period:
+        if needs_broker_state(consumer) and not period:
             period = type(self._settings)().poll_seconds
         if not consumer.topics or not period or not consumer.can_call_admin:
             return _NOTHING_KNOWN
-        address, question = admin_address(consumer), build_question(consumer)
+        address, status_query = admin_address(consumer), build_status_query(consumer)
         abandoned = find_abandoned(consumer)
 
         async def ask() -> Report:
-            previous = self._desk.last_report(ctx.key)
+            previous = self._broker_cache.last_report(ctx.key)
             async with await self._open(ctx, consumer) as admin:
                 now = ctx.now().timestamp()
-                return await take_survey(admin, question, previous, now, abandoned)
+                return await read_broker(admin, status_query, previous, now, abandoned)
 
-        return await self._desk.look(
+        return await self._broker_cache.look(
             ctx.key,
-            build_fingerprint(consumer, address, question),
+            build_fingerprint(consumer, address, status_query),
             address,
             ask,
             period=period,
@@ -250,7 +250,7 @@ class Reconciler:
         address = admin_address(consumer)
         return await open_admin(consumer, ctx.client, self._settings, self._connections, address)
 
-    def _observe(self, ctx: Context, look: Look) -> Observed:
+    def _observe(self, ctx: Context, look: CachedState) -> Observed:
         deployments = ctx.children(DEPLOYMENT)
         children = {
             kind: held
@@ -262,19 +262,19 @@ class Reconciler:
             deployment=DeploymentView.parse(deployments[0]) if deployments else None,
             children=children,
             served=frozenset(kind for kind in OPTIONAL_KINDS if ctx.is_served(kind)),
-            survey=look.survey,
+            broker_state=look.broker_state,
         )
 
     def _decide(
-        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: Look
+        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
     ) -> Decision | None:
         """Ask the engine once for each look at the broker, and for each new spec."""
-        spec, survey = consumer.spec, look.survey
+        spec, broker_state = consumer.spec, look.broker_state
         policy = spec.autoscaling
         if policy is None or policy.engine is not ScalingEngine.NATIVE or spec.paused:
             self._scalings.pop(ctx.key, None)
             return None
-        if not survey.asked:
+        if not broker_state.asked:
             return None
         held = self._scalings.get(ctx.key)
         if held is not None and held.uid != ctx.uid:
@@ -284,9 +284,9 @@ class Reconciler:
         memory = held.memory if held is not None else Memory()
         scaler = Scaler(policy, spec.subscription.type, memory)
         current = current_replicas(consumer, observed)
-        report = survey.fresh
+        report = broker_state.fresh
         if report is None:
-            decision = scaler.decide_without_broker(current, survey.failures)
+            decision = scaler.decide_without_broker(current, broker_state.failures)
         else:
             decision, memory = scaler.decide(current, report, ctx.now().timestamp())
         if held is not None and spec.replicas not in (None, held.asked):
@@ -312,7 +312,7 @@ class Reconciler:
         if held is None or held.id != noted.id:
             # Record the seek first: the next reconcile executes it. An earlier seek may have had
             # the same id.
-            self._desk.drop(ctx.key, name)
+            self._broker_cache.drop(ctx.key, name)
             return noted, 0.01
 
         async def act() -> None:
@@ -320,19 +320,19 @@ class Reconciler:
             async with await self._open(ctx, consumer) as admin:
                 await seek(admin, consumer, milliseconds)
 
-        effect = await self._desk.act(ctx.key, name, act, lambda: _wake(ctx))
+        effect = await self._broker_cache.act(ctx.key, name, act, lambda: _wake(ctx))
         if effect.done:
             note = f"Moved subscription {consumer.spec.subscription_name} as seek {noted.id} asks"
             ctx.event("Normal", Reason.SEEK_DONE, note)
             return noted.model_copy(update={"outcome": "Done"}), 0.01
-        trouble = effect.trouble
-        if trouble is None or trouble.passing or trouble.reason is not Reason.BROKER_ERROR:
+        problem = effect.problem
+        if problem is None or problem.passing or problem.reason is not Reason.BROKER_ERROR:
             return noted, _EFFECT_RETRY
-        ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {trouble.message}")
+        ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {problem.message}")
         return noted.model_copy(update={"outcome": "Failed"}), 0.0
 
     async def _delete_abandoned(
-        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: Look
+        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
     ) -> None:
         """Delete subscriptions that an earlier spec left behind, under policy Delete."""
         if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
@@ -351,13 +351,13 @@ class Reconciler:
 
             # The number of the poll: a subscription can be abandoned again later.
             name = f"abandon {subscription.name} {subscription.topic} {look.serial}"
-            known = self._desk.is_done(ctx.key, name)
-            effect = await self._desk.act(ctx.key, name, act, lambda: _wake(ctx))
+            known = self._broker_cache.is_done(ctx.key, name)
+            effect = await self._broker_cache.act(ctx.key, name, act, lambda: _wake(ctx))
             if effect.done and not known:
                 note = f"Deleted abandoned subscription {subscription.name} on {subscription.topic}"
                 ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note)
 
-    def _tell(
+    def _publish_status(
         self,
         ctx: Context,
         consumer: PulsarConsumer,
@@ -365,7 +365,7 @@ class Reconciler:
         outcome: Outcome,
         *,
         before: DeploymentView | None,
-        look: Look,
+        look: CachedState,
     ) -> None:
         """Tell people what was done."""
         # A Deployment that waits for the subscription stays as it is.
@@ -383,7 +383,7 @@ class Reconciler:
             note = f"Scaled from {before.wanted} to {plan.replicas} consumers{why}"
             ctx.event("Normal", Reason.SCALED, note)
             ctx.log.info("Scaling consumers", before=before.wanted, now=plan.replicas)
-        report = look.survey.fresh
+        report = look.broker_state.fresh
         if report is not None and report.created and self._gauges.is_new(ctx.key, look.serial):
             note = f"Created subscription {consumer.spec.subscription_name} at the broker"
             ctx.event("Normal", Reason.CREATED, note)

@@ -21,7 +21,7 @@ from operators.pulsarconsumer.metrics import (
     REACHABLE,
     RETRIES,
 )
-from operators.pulsarconsumer.report import Survey, Trouble
+from operators.pulsarconsumer.report import BrokerProblem, BrokerState
 
 _ANSWERED: Final = "Answered"
 
@@ -38,10 +38,10 @@ class Gauges:
         """Take the registry of the process."""
         self._metrics = ctx.metrics
 
-    def told(self, trouble: Trouble | None, seconds: float) -> None:
+    def told(self, problem: BrokerProblem | None, seconds: float) -> None:
         """Count a look at a broker."""
         if self._metrics is not None:
-            result = _ANSWERED if trouble is None else str(trouble.reason)
+            result = _ANSWERED if problem is None else str(problem.reason)
             self._metrics.counter(LOOKS).labels(result).inc()
             self._metrics.histogram(LOOK_DURATION).observe(seconds)
 
@@ -51,14 +51,14 @@ class Gauges:
         self._serials[key] = serial
         return new
 
-    def show(self, key: Key, survey: Survey, replicas: int, now: datetime) -> None:
+    def show(self, key: Key, broker_state: BrokerState, replicas: int, now: datetime) -> None:
         """Show what is known of a PulsarConsumer."""
         if self._metrics is None:
             return
         values = {DESIRED: float(replicas)}
-        if survey.asked:
-            values[REACHABLE] = 0.0 if survey.trouble is not None else 1.0
-        report = survey.report
+        if broker_state.asked:
+            values[REACHABLE] = 0.0 if broker_state.problem is not None else 1.0
+        report = broker_state.report
         if report is not None:
             oldest = report.oldest_due
             values[BACKLOG] = float(sum(topic.messages for topic in report.topics))

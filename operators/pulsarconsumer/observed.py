@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from libs.common.kinds import Kind, Manifest
 from libs.common.reading import map_at, text_at
 from operators.pulsarconsumer.autoscaler import Decision
-from operators.pulsarconsumer.report import UNASKED, Survey
+from operators.pulsarconsumer.report import NOT_QUERIED, BrokerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Observed:
         deployment: The Deployment that belongs to the PulsarConsumer; None when there is none.
         children: Other objects that belong to it, by kind.
         served: Kinds that the cluster has only perhaps, and that it has.
-        survey: What is known of the broker.
+        broker_state: What is known of the broker.
         decision: What the engine Native decided; None when it has not yet, or is not asked.
     """
 
     deployment: DeploymentView | None = None
     children: Mapping[Kind, Manifest] = field(default_factory=dict)
     served: frozenset[Kind] = frozenset()
-    survey: Survey = UNASKED
+    broker_state: BrokerState = NOT_QUERIED
     decision: Decision | None = None
 
 

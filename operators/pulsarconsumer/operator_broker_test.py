@@ -19,7 +19,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
-from operators.pulsarconsumer.played_nodes import playing
+from operators.pulsarconsumer.fake_nodes import run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker
 
@@ -75,7 +75,7 @@ async def test_backlog_scales_from_zero_and_back_and_nothing_is_lost(
     await harness.eventually(
         lambda: api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 2, timeout=_SECONDS
     )
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(lambda: set(nodes.payloads) == set(sent), timeout=_SECONDS)
         await harness.eventually(
             lambda: api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 0, timeout=_SECONDS
@@ -105,7 +105,7 @@ async def test_message_that_becomes_due_later_is_not_stranded_at_zero(
     peer = Peer(pulsar_broker.service_url)
     delay = {"deliver_after": timedelta(seconds=8)} if kind == "delayed" else {}
     await asyncio.to_thread(peer.send, topic, [b"later"], **delay)
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(lambda: bool(nodes.running), timeout=_SECONDS)
         attempts = 2 if kind == "retry" else 1
         await harness.eventually(lambda: nodes.payloads == ["later"] * attempts, timeout=_SECONDS)
@@ -125,7 +125,7 @@ async def test_kept_manifest_is_ready_and_logs_messages(
     topic = new_topic()
     api.create(build(pulsar_broker, topic, replicas=1))
     peer = Peer(pulsar_broker.service_url)
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(
             lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
         )
@@ -166,7 +166,7 @@ async def test_handler_from_a_config_map_handles_messages(
         )
     )
     peer = Peer(pulsar_broker.service_url)
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(
             lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
         )
@@ -223,7 +223,7 @@ async def test_operator_and_consumers_have_credentials_of_their_own(
     peer = Peer(
         strict_broker.service_url, authentication=pulsar.AuthenticationToken(strict_broker.token())
     )
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(
             lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
         )
@@ -264,7 +264,7 @@ async def test_consumers_use_the_service_account_token_and_read_the_renewed_one(
     peer = Peer(
         strict_broker.service_url, authentication=pulsar.AuthenticationToken(strict_broker.token())
     )
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         # The broker refuses this one immediately, so that the app must read the next one.
         nodes.service_account_token = strict_broker.token("system:serviceaccount:default:other")
         await harness.eventually(lambda: bool(nodes.running), timeout=_SECONDS)

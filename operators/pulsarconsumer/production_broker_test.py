@@ -21,8 +21,8 @@ from libs.common.testing.harness import OperatorHarness
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.survey import Question, take_survey
-from operators.pulsarconsumer.played_nodes import ORDERS, playing
+from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
+from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 
@@ -89,7 +89,7 @@ async def test_failed_messages_are_retried_and_kept(
         )
     )
     peer = Peer(broker.service_url)
-    async with playing(api, tmp_path) as nodes:
+    async with run_fake_nodes(api, tmp_path) as nodes:
         await harness.eventually(
             lambda: condition(api, "Ready").get("reason") == Reason.ALL_READY, timeout=_SECONDS
         )
@@ -129,11 +129,11 @@ async def test_missing_topic_is_named(
 async def test_partitions_that_are_added_are_subscribed_and_counted(broker: Broker) -> None:
     topic = new_topic()
     broker.request("PUT", f"persistent/public/default/{topic}/partitions", 2)
-    question = Question((topic,), "s", create=True)
+    status_query = StatusQuery((topic,), "s", create=True)
     async with PulsarAdmin(broker.admin_url, allow_loopback=True, timeout=20) as admin:
-        before = await take_survey(admin, question)
+        before = await read_broker(admin, status_query)
         broker.request("POST", f"persistent/public/default/{topic}/partitions", 5)
-        after = await take_survey(admin, question, before)
+        after = await read_broker(admin, status_query, before)
 
     assert (before.lanes, after.lanes) == (2, 5)
     assert len({part.name for part in after.parts}) == 5
@@ -148,7 +148,7 @@ async def test_subscriptions_of_an_earlier_spec_are_reported_then_deleted(
     spec = {"subscription": {"create": "Operator"}, "retry": {"strategy": "RetryTopic"}}
     api.create(build(broker, first, replicas=1, **spec))
     peer = Peer(broker.service_url)
-    async with playing(api, tmp_path):
+    async with run_fake_nodes(api, tmp_path):
         await harness.eventually(
             lambda: len(status(api).get("subscriptions", [])) == 2, timeout=_SECONDS
         )

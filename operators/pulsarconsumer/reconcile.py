@@ -127,7 +127,7 @@ def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
     """
     if consumer.spec.subscription.create is not SubscriptionCreator.OPERATOR:
         return False
-    report = observed.survey.report
+    report = observed.broker_state.report
     if report is not None and report.subscribed:
         return False
     status = consumer.status
@@ -135,7 +135,7 @@ def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
     return observed.deployment is None or not (same and is_subscribed(consumer))
 
 
-def needs_answers(consumer: PulsarConsumer) -> bool:
+def needs_broker_state(consumer: PulsarConsumer) -> bool:
     """Return whether the spec asks for something that only the broker can tell or do."""
     spec = consumer.spec
     return (
@@ -190,7 +190,7 @@ def _build_sides(
 
 def _find_retry_topic(consumer: PulsarConsumer, observed: Observed) -> str:
     """Return the retry topic; empty while there is no subscription on it, which KEDA cannot ask."""
-    report = observed.survey.report
+    report = observed.broker_state.report
     if report is not None:
         known = report.retry is not None and report.retry.subscribed
     else:
@@ -200,7 +200,7 @@ def _find_retry_topic(consumer: PulsarConsumer, observed: Observed) -> str:
 
 def _find_partitions(consumer: PulsarConsumer, observed: Observed) -> Mapping[str, int]:
     """Return what is known of partitions: from the broker, else from the last status."""
-    report = observed.survey.report
+    report = observed.broker_state.report
     if report is not None:
         return {topic.topic: topic.partitions for topic in report.topics}
     backlog = consumer.status.backlog if consumer.status is not None else None

@@ -22,7 +22,7 @@ def round_number(value: float) -> int:
     return int(round(value / magnitude) * magnitude)
 
 
-class Extent(IntEnum):
+class StatisticsDetail(IntEnum):
     """How much of the statistics of a topic is read, from all to least."""
 
     FULL = 0
@@ -169,7 +169,7 @@ class Report:
     detailed_at: float = 0.0
     missing: tuple[str, ...] = ()
     abandoned: tuple[AbandonedReport, ...] = ()
-    extents: Mapping[str, Extent] = field(default_factory=dict)
+    extents: Mapping[str, StatisticsDetail] = field(default_factory=dict)
     full_at: float = 0.0
 
     @property
@@ -229,7 +229,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class BrokerProblem:
     """Tell why a broker could not be asked.
 
     Attributes:
@@ -246,29 +246,29 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class BrokerState:
     """Hold what is known of a broker now.
 
     Attributes:
         report: The last answer; None when there was none since the process began.
-        trouble: Why the last look failed; None when it did not.
+        problem: Why the last look failed; None when it did not.
         failures: How many looks failed in a row.
     """
 
     report: Report | None = None
-    trouble: Trouble | None = None
+    problem: BrokerProblem | None = None
     failures: int = 0
 
     @property
     def asked(self) -> bool:
         """Whether a look was finished since the process began."""
-        return self.report is not None or self.trouble is not None
+        return self.report is not None or self.problem is not None
 
     @property
     def fresh(self) -> Report | None:
         """The report, if the last look gave it."""
-        return self.report if self.trouble is None else None
+        return self.report if self.problem is None else None
 
 
-UNASKED = Survey()
+NOT_QUERIED = BrokerState()
 """Nothing is known."""

@@ -13,11 +13,11 @@ from libs.common.plan import Outcome
 from operators.pulsarconsumer.api.consuming import InitialPosition, Seek
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
 from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
-from operators.pulsarconsumer.broker_status import judge_broker, show_broker, show_scaling
+from operators.pulsarconsumer.broker_status import evaluate_broker, show_broker, show_scaling
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
-from operators.pulsarconsumer.subscriptions import judge_abandoned
+from operators.pulsarconsumer.subscriptions import evaluate_abandoned
 
 _PAUSED: Final = "spec.paused keeps consumers from running; messages wait in the subscription"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,15 +43,17 @@ def build_status(
         seek: Status of the last seek.
         now: Time of the transitions that happen here.
     """
-    broker = _judge_broker(consumer, observed, plan)
+    broker = _evaluate_broker(consumer, observed, plan)
     conditions = [
-        *judge_deployment(consumer, observed, plan, outcome, cause=_find_cause(broker)),
+        *evaluate_deployment(consumer, observed, plan, outcome, cause=_find_cause(broker)),
         *broker,
     ]
     if consumer.spec.paused:
         conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
     # A spec whose pods are still to come is not told as if it held.
-    if (abandoned := judge_abandoned(consumer, show_broker(consumer, observed, now))) is not None:
+    if (
+        abandoned := evaluate_abandoned(consumer, show_broker(consumer, observed, now))
+    ) is not None:
         conditions.append(abandoned)
     unseen = consumer.status is None or not consumer.status.observed_generation
     name_spec = not (plan.held or plan.fault) or unseen
@@ -91,7 +93,7 @@ def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
     return SeekStatus(id=seek.id, target_time=target, outcome="Pending")
 
 
-def judge_deployment(
+def evaluate_deployment(
     consumer: PulsarConsumer,
     observed: Observed,
     plan: Plan,
@@ -109,7 +111,7 @@ def judge_deployment(
         cause: Why consumers may not be ready, as far as the broker says; empty for nothing.
     """
     view = observed.deployment or _NOTHING
-    ready = _judge_ready(consumer, view, plan, outcome, cause)
+    ready = _evaluate_ready(consumer, view, plan, outcome, cause)
     available = view.ready > 0 or plan.replicas == 0
     progressing = ready.reason in (
         Reason.STARTING,
@@ -139,7 +141,7 @@ def _find_cause(broker: Sequence[Condition]) -> str:
     )
 
 
-def _judge_ready(
+def _evaluate_ready(
     consumer: PulsarConsumer, view: DeploymentView, plan: Plan, outcome: Outcome, cause: str
 ) -> Condition:
     kind, wanted = ConditionType.READY, plan.replicas
@@ -174,9 +176,9 @@ def _judge_ready(
     return Condition.true(kind, Reason.IDLE, f"no consumer runs: {why}")
 
 
-def _judge_broker(consumer: PulsarConsumer, observed: Observed, plan: Plan) -> list[Condition]:
+def _evaluate_broker(consumer: PulsarConsumer, observed: Observed, plan: Plan) -> list[Condition]:
     current = consumer.status.conditions if consumer.status is not None else []
-    return judge_broker(consumer, observed, plan, current)
+    return evaluate_broker(consumer, observed, plan, current)
 
 
 def _assemble(

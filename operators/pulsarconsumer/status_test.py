@@ -16,11 +16,11 @@ from operators.pulsarconsumer.naming import dead_letter_topic
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import is_held, plan_consumer
 from operators.pulsarconsumer.report import (
+    BrokerProblem,
+    BrokerState,
     PartReport,
     Report,
-    Survey,
     TopicReport,
-    Trouble,
     round_number,
 )
 from operators.pulsarconsumer.resources import (
@@ -33,8 +33,8 @@ from operators.pulsarconsumer.status import build_status, plan_seek
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 OWNER: Manifest = {"kind": "PulsarConsumer", "name": "orders", "uid": UID, "controller": True}
-SUBSCRIBED = Survey(Report((TopicReport("my-topic", entries=1234, messages=98765),)))
-MISSING = Survey(Report((TopicReport("my-topic", subscribed=False),)))
+SUBSCRIBED = BrokerState(Report((TopicReport("my-topic", entries=1234, messages=98765),)))
+MISSING = BrokerState(Report((TopicReport("my-topic", subscribed=False),)))
 
 
 def view(wanted: int = 2, **fields: Any) -> DeploymentView:
@@ -70,8 +70,8 @@ def test_ready_follows_the_deployment(fields: dict[str, Any], expected: tuple[st
 
 @pytest.mark.parametrize("fields", [{"ready": 1}, {}])
 def test_cause_at_the_broker_is_told_where_consumers_are_not_ready(fields: dict[str, Any]) -> None:
-    trouble = Trouble(Reason.UNREACHABLE, "the admin API does not respond")
-    asked = Observed(deployment=view(**fields), survey=Survey(None, trouble, 1))
+    problem = BrokerProblem(Reason.UNREACHABLE, "the admin API does not respond")
+    asked = Observed(deployment=view(**fields), broker_state=BrokerState(None, problem, 1))
     status = show(parse_consumer(), asked)
     restarted = parse_consumer()
     restarted = restarted.model_copy(update={"status": PulsarConsumerStatus.model_validate(status)})
@@ -87,9 +87,13 @@ def test_topics_in_which_most_waits_are_shown_where_there_are_several() -> None:
     parts = tuple(PartReport(f"orders-partition-{n:02}", 1000 + 100 * n, 2) for n in range(30))
     full = TopicReport("orders", partitions=32, parts=(*parts, PartReport("empty")))
 
-    several = show(parse_consumer(), Observed(deployment=view(), survey=Survey(Report((full,)))))
+    several = show(
+        parse_consumer(), Observed(deployment=view(), broker_state=BrokerState(Report((full,))))
+    )
     one = TopicReport("my-topic", entries=5, parts=(PartReport("my-topic", 5),))
-    single = show(parse_consumer(), Observed(deployment=view(), survey=Survey(Report((one,)))))
+    single = show(
+        parse_consumer(), Observed(deployment=view(), broker_state=BrokerState(Report((one,))))
+    )
 
     shown = several["backlog"]["topics"]
     assert len(shown) == 20
@@ -99,7 +103,7 @@ def test_topics_in_which_most_waits_are_shown_where_there_are_several() -> None:
 
 
 def test_restart_shows_on_what_was_shown() -> None:
-    first = show(parse_consumer(), Observed(deployment=view(), survey=SUBSCRIBED))
+    first = show(parse_consumer(), Observed(deployment=view(), broker_state=SUBSCRIBED))
     again = PulsarConsumer.parse({**build_consumer(), "status": first})
 
     assert show(again, Observed(deployment=view())) == first
@@ -107,7 +111,7 @@ def test_restart_shows_on_what_was_shown() -> None:
 
 
 def test_nothing_is_shown_of_a_broker_that_the_operator_cannot_log_in_to_any_more() -> None:
-    first = show(parse_consumer(), Observed(deployment=view(), survey=SUBSCRIBED))
+    first = show(parse_consumer(), Observed(deployment=view(), broker_state=SUBSCRIBED))
     token = {"type": "ServiceAccountToken", "serviceAccountToken": {"audience": "pulsar"}}
     changed = PulsarConsumer.parse({**build_consumer(authentication=token), "status": first})
 
@@ -120,10 +124,10 @@ def test_nothing_is_shown_of_a_broker_that_the_operator_cannot_log_in_to_any_mor
 
 
 def test_small_changes_of_a_busy_topic_change_no_status() -> None:
-    other = Survey(Report((TopicReport("my-topic", entries=1187, messages=98_801),)))
+    other = BrokerState(Report((TopicReport("my-topic", entries=1187, messages=98_801),)))
 
-    assert show(parse_consumer(), Observed(view(), survey=SUBSCRIBED)) == show(
-        parse_consumer(), Observed(view(), survey=other)
+    assert show(parse_consumer(), Observed(view(), broker_state=SUBSCRIBED)) == show(
+        parse_consumer(), Observed(view(), broker_state=other)
     )
 
 
@@ -135,9 +139,11 @@ def test_numbers_are_rounded(value: float, shown: int) -> None:
 
 
 def test_broker_that_says_no_is_reachable() -> None:
-    trouble = Trouble(Reason.AUTHENTICATION_FAILED, "no")
+    problem = BrokerProblem(Reason.AUTHENTICATION_FAILED, "no")
 
-    found = reasons(show(parse_consumer(), Observed(view(), survey=Survey(None, trouble, 1))))
+    found = reasons(
+        show(parse_consumer(), Observed(view(), broker_state=BrokerState(None, problem, 1)))
+    )
 
     assert found["BrokerReachable"][0] == "True"
     assert found["AuthenticationValid"] == ("False", Reason.AUTHENTICATION_FAILED)
@@ -147,13 +153,13 @@ def test_broker_that_says_no_is_reachable() -> None:
 def test_pods_wait_for_the_subscription_of_the_present_spec_only() -> None:
     create = {"create": "Operator"}
     consumer = parse_consumer(subscription=create)
-    status = show(consumer, Observed(view(), survey=SUBSCRIBED))
+    status = show(consumer, Observed(view(), broker_state=SUBSCRIBED))
     known = PulsarConsumer.parse({**build_consumer(subscription=create), "status": status})
     changed = build_consumer(subscription=create, topic="other")
     moved = PulsarConsumer.parse({**changed, "status": status})
 
-    assert is_held(consumer, Observed(survey=MISSING))
-    assert not is_held(consumer, Observed(survey=SUBSCRIBED))
+    assert is_held(consumer, Observed(broker_state=MISSING))
+    assert not is_held(consumer, Observed(broker_state=SUBSCRIBED))
     assert not is_held(known, Observed(view())), "a restart holds nothing up"
     assert is_held(moved, Observed(view())), "a new topic does"
     assert show(moved, Observed(view()))["topic"] == "my-topic"
@@ -163,7 +169,7 @@ def test_engine_is_told_and_what_held_it_back() -> None:
     consumer = parse_consumer(replicas=None, autoscaling={"maxReplicas": 3})
     decision = Decision(3, Cause.BACKLOG)
 
-    status = show(consumer, Observed(view(3), survey=SUBSCRIBED, decision=decision))
+    status = show(consumer, Observed(view(3), broker_state=SUBSCRIBED, decision=decision))
 
     assert status["autoscaling"]["desiredReplicas"] == 3
     assert reasons(status)["ScalingActive"] == ("True", Reason.FOLLOWING_BACKLOG)

@@ -70,7 +70,7 @@ def find_deletable(
         observed: The state of its objects and of the broker.
         others: Other PulsarConsumers.
     """
-    view, report = observed.deployment, observed.survey.fresh
+    view, report = observed.deployment, observed.broker_state.fresh
     if report is None or view is None or not view.current or view.updated < view.replicas:
         return ()
     used = {subscription for other in others for subscription in list_subscriptions(other)}
@@ -112,7 +112,7 @@ def show_subscriptions(consumer: PulsarConsumer, report: Report | None) -> Manif
     return shown
 
 
-def judge_abandoned(consumer: PulsarConsumer, status: Manifest) -> Condition | None:
+def evaluate_abandoned(consumer: PulsarConsumer, status: Manifest) -> Condition | None:
     """State that subscriptions are abandoned; None while there are none."""
     left = status.get("abandonedSubscriptions") or []
     if not left:

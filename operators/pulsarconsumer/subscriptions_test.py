@@ -10,18 +10,18 @@ from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.report import (
     AbandonedReport,
+    BrokerProblem,
+    BrokerState,
     Report,
     SubscriptionRef,
-    Survey,
     TopicReport,
-    Trouble,
 )
 from operators.pulsarconsumer.samples import build_consumer, parse_consumer
 from operators.pulsarconsumer.subscriptions import (
+    evaluate_abandoned,
     find_abandoned,
     find_deletable,
     is_subscribed,
-    judge_abandoned,
     list_subscriptions,
     show_subscriptions,
 )
@@ -106,7 +106,7 @@ def test_what_the_broker_no_longer_has_is_forgotten() -> None:
         "subscriptions": [{"topic": f"{ROOT}/c", "name": "s"}],
         "abandonedSubscriptions": [{"topic": f"{ROOT}/a", "name": "s", "backlog": 1200}],
     }
-    stated = judge_abandoned(consumer, shown)
+    stated = evaluate_abandoned(consumer, shown)
     assert stated is not None
     assert f"s on {ROOT}/a" in stated.message and "deletionPolicy to Delete" in stated.message
 
@@ -121,7 +121,7 @@ def test_outage_keeps_what_was_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "consumers", "trouble", "other", "deleted"),
+    ("view", "consumers", "problem", "other", "deleted"),
     [
         (ROLLED_OUT, 0, False, "x", True),
         (None, 0, False, "x", False),
@@ -134,13 +134,13 @@ def test_outage_keeps_what_was_recorded() -> None:
     ids=["left alone", "no pods", "old pods", "not seen", "connected", "outage", "used by other"],
 )
 def test_subscription_is_deleted_only_if_nobody_uses_it(
-    view: DeploymentView | None, consumers: int, trouble: bool, other: str, deleted: bool
+    view: DeploymentView | None, consumers: int, problem: bool, other: str, deleted: bool
 ) -> None:
     report = Report(
         topics=(TopicReport("b"),), abandoned=(AbandonedReport(ref("a"), consumers=consumers),)
     )
-    failed = Trouble(Reason.UNREACHABLE, "gone") if trouble else None
-    observed = Observed(deployment=view, survey=Survey(report, failed))
+    failed = BrokerProblem(Reason.UNREACHABLE, "gone") if problem else None
+    observed = Observed(deployment=view, broker_state=BrokerState(report, failed))
     others = [parse_consumer("other", topic=other, subscriptionName="s")]
 
     found = find_deletable(recorded("a", topic="b"), observed, others)

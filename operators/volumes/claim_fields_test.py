@@ -16,9 +16,9 @@ from libs.common.testing.fakeapi.patches import apply_json_patch
 from libs.common.testing.harness import OperatorHarness
 from libs.contracts.claims import ClaimView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
+from operators.volumes.fake_storage import DATA, bind, build, condition, status
 from operators.volumes.naming import CLAIM_METADATA, VOLUME_LABEL
 from operators.volumes.observed import list_mismatches
-from operators.volumes.pretend import DATA, bind, build, condition, status
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import build_bound_claim, build_foreign_claim, observe, parse_volume
 from operators.volumes.status import build_status

@@ -31,7 +31,7 @@ def build(name: str, **spec: object) -> Manifest:
     )
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     """Build what is there before: a class that lets claims grow."""
     return [build_class()]
 
@@ -78,7 +78,7 @@ class TestGrowingVolumeConformance(OperatorConformance):
         change={"spec": {"size": 20, "reclaimPolicy": "Delete"}},
         children=(PVC,),
         rules=OPERATOR.rules(),
-        world=build_world,
+        initial_objects=build_initial_objects,
         drive=provide_storage,
     )
 
@@ -92,7 +92,7 @@ class TestEndingVolumeConformance(OperatorConformance):
         children=(PVC, VOLUME_SNAPSHOT),
         outliving=(VOLUME_SNAPSHOT,),
         rules=OPERATOR.rules(),
-        world=build_world,
+        initial_objects=build_initial_objects,
         drive=provide_storage_and_end,
     )
 

@@ -98,7 +98,7 @@ class Reconciler:
         if plan.takes_over and not await _may_take_over(ctx, observed):
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(plan.actions))
-        _tell(ctx, plan.actions, outcome)
+        _report_actions(ctx, plan.actions, outcome)
         observed = observe(ctx, volume)
         status = build_status(
             volume,
@@ -120,7 +120,7 @@ class Reconciler:
         if plan.done:
             return None
         outcome = await ctx.execute(*batches_of(plan.actions))
-        _tell(ctx, plan.actions, outcome)
+        _report_actions(ctx, plan.actions, outcome)
         if plan.actions:
             observed = await _observe_for_deletion(ctx, volume)
         rest = plan_finalize(volume, observed)
@@ -172,7 +172,7 @@ async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
     return observed.without_claim() if live is None else observe_claim(ctx, live, observed)
 
 
-def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
+def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
     for action in ctx.report(actions, outcome):
         ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
 

@@ -8,8 +8,7 @@ from libs.common.kinds import EVENT, PVC, STORAGE_CLASS, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
-from operators.volumes.naming import FINALIZER
-from operators.volumes.pretend import (
+from operators.volumes.fake_storage import (
     DATA,
     bind,
     build,
@@ -19,6 +18,7 @@ from operators.volumes.pretend import (
     status,
     warnings,
 )
+from operators.volumes.naming import FINALIZER
 from operators.volumes.samples import (
     build_class,
 )

@@ -11,8 +11,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
-from operators.volumes.naming import FINALIZER
-from operators.volumes.pretend import (
+from operators.volumes.fake_storage import (
     DATA,
     bind,
     build,
@@ -24,6 +23,7 @@ from operators.volumes.pretend import (
     unprotect,
     warnings,
 )
+from operators.volumes.naming import FINALIZER
 from operators.volumes.samples import (
     is_kept_for,
 )

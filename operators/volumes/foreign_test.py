@@ -8,8 +8,8 @@ from libs.common.kinds import CONFIG_MAP, PVC, Key, build_object, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
+from operators.volumes.fake_storage import DATA, build, condition, status, take_name
 from operators.volumes.naming import KEPT_FOR
-from operators.volumes.pretend import DATA, build, condition, status, take_name
 from operators.volumes.samples import is_kept_for
 
 THIEF = Key("default", "thief")

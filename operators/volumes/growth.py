@@ -77,7 +77,7 @@ def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction
     return target if target < requested else None
 
 
-def judge_growth(
+def evaluate_growth(
     size: Fraction, claim: ClaimView, rule: GrowthRule, refusal: str = ""
 ) -> Condition:
     """State how far growing has come.
@@ -101,10 +101,10 @@ def judge_growth(
         return _growing(Reason.CLASS_FORBIDS, f"{wants}, and {rule.obstacle}; {remedy}")
     if refusal:
         return _growing(Reason.RESIZE_FAILED, f"{wants}: {refusal}")
-    return _judge_progress(claim, wants)
+    return _evaluate_progress(claim, wants)
 
 
-def _judge_progress(claim: ClaimView, wants: str) -> Condition:
+def _evaluate_progress(claim: ClaimView, wants: str) -> Condition:
     status = claim.resize_status
     failure = claim.condition(*_FAILURES)
     if status.endswith("Infeasible"):

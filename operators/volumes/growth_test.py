@@ -13,7 +13,7 @@ from libs.common.quantity import parse_quantity, render_quantity
 from libs.contracts.claims import ClaimView
 from operators.volumes.api.parts import parse_size
 from operators.volumes.api.v1alpha1 import Reason
-from operators.volumes.growth import SLACK, GrowthRule, find_rule, judge_growth, plan_request
+from operators.volumes.growth import SLACK, GrowthRule, evaluate_growth, find_rule, plan_request
 from operators.volumes.samples import EXPANDABLE, RIGID, build_bound_claim, parse_volume
 
 MAY = GrowthRule(True)
@@ -158,7 +158,7 @@ def test_growth_is_told_from_the_capacity_and_not_from_events(
     claim: ClaimView, status: str, reason: Reason, words: str
 ) -> None:
     """A success event without capacity is no success; conditions and allocations tell the way."""
-    condition = judge_growth(parse_quantity("20Gi"), claim, MAY)
+    condition = evaluate_growth(parse_quantity("20Gi"), claim, MAY)
 
     assert (condition.status, condition.reason) == (status, reason)
     assert words in condition.message
@@ -171,7 +171,7 @@ def test_growth_is_told_from_the_capacity_and_not_from_events(
 def test_class_that_forbids_growth_is_named_at_once(storage_class: Any, words: str) -> None:
     rule = find_rule(view(), storage_class)
 
-    condition = judge_growth(parse_quantity("20Gi"), view(), rule)
+    condition = evaluate_growth(parse_quantity("20Gi"), view(), rule)
 
     assert condition.reason == Reason.CLASS_FORBIDS
     assert words in condition.message
@@ -179,13 +179,13 @@ def test_class_that_forbids_growth_is_named_at_once(storage_class: Any, words: s
 
 
 def test_class_does_not_matter_while_nothing_has_to_grow() -> None:
-    condition = judge_growth(parse_quantity("10Gi"), view(), find_rule(view(), RIGID))
+    condition = evaluate_growth(parse_quantity("10Gi"), view(), find_rule(view(), RIGID))
 
     assert condition.status == "True"
 
 
 def test_refusal_of_the_api_server_is_shown() -> None:
-    condition = judge_growth(parse_quantity("20Gi"), view(), MAY, "exceeded quota: storage")
+    condition = evaluate_growth(parse_quantity("20Gi"), view(), MAY, "exceeded quota: storage")
 
     assert condition.reason == Reason.RESIZE_FAILED
     assert "exceeded quota: storage" in condition.message

@@ -10,8 +10,8 @@ from libs.common.testing.harness import OperatorHarness
 from libs.contracts.claims import ClaimView
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+from operators.volumes.fake_storage import DATA, bind, build, condition, run_pod, status
 from operators.volumes.observed import SourceView, find_source_problem, list_mismatches
-from operators.volumes.pretend import DATA, bind, build, condition, run_pod, status
 from operators.volumes.reconcile import plan_volume
 from operators.volumes.resources import build_metadata_patch
 from operators.volumes.samples import (

@@ -25,7 +25,7 @@ from operators.volumes.api.v1alpha1 import (
 from operators.volumes.naming import ADOPTED_BY, KEPT_FOR
 
 
-class Standing(Enum):
+class ClaimOwnership(Enum):
     """Say whose the claim of that name is."""
 
     ABSENT = auto()
@@ -140,17 +140,21 @@ def is_lost(volume: DemoVolume, observed: Observed) -> bool:
     return find_policy(volume, None) is not ReclaimPolicy.DELETE
 
 
-def find_standing(volume: DemoVolume, observed: Observed) -> Standing:
+def find_ownership(volume: DemoVolume, observed: Observed) -> ClaimOwnership:
     """Find out whose the claim of that name is."""
     claim = observed.claim
     if claim is None:
-        return Standing.ABSENT
+        return ClaimOwnership.ABSENT
     if is_ours(volume, claim):
-        return Standing.OURS
-    return Standing.FOREIGN if claim.owner_references or observed.holder else Standing.UNOWNED
+        return ClaimOwnership.OURS
+    return (
+        ClaimOwnership.FOREIGN
+        if claim.owner_references or observed.holder
+        else ClaimOwnership.UNOWNED
+    )
 
 
-def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:
+def evaluate_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:
     """State whether somebody else has the claim of that name.
 
     Args:
@@ -158,18 +162,18 @@ def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") ->
         observed: Observed objects.
         refusal: What the API server said to an adoption; empty for nothing.
     """
-    standing = find_standing(volume, observed)
+    standing = find_ownership(volume, observed)
     match standing:
-        case Standing.ABSENT | Standing.OURS:
+        case ClaimOwnership.ABSENT | ClaimOwnership.OURS:
             return Condition.false(ConditionType.CONFLICT, Reason.NO_CONFLICT)
-        case Standing.FOREIGN:
+        case ClaimOwnership.FOREIGN:
             return _conflict(
                 Reason.FOREIGN_CLAIM,
                 f"{_claim_of(observed)} belongs to {observed.holder or 'another owner'} and is "
                 "not touched; create a DemoVolume with another spec.name, or remove that owner",
             )
-        case Standing.UNOWNED:
-            return _judge_unowned(volume, observed, refusal)
+        case ClaimOwnership.UNOWNED:
+            return _evaluate_unowned(volume, observed, refusal)
         case unknown:
             assert_never(unknown)
 
@@ -250,7 +254,7 @@ def render_users(users: Iterable[ClaimUser], limit: int = 3) -> str:
     return f"{'pod' if len(names) == 1 else 'pods'} {shown}{rest}"
 
 
-def _judge_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Condition:
+def _evaluate_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Condition:
     claim = _claim_of(observed)
     if volume.spec.adopt is AdoptPolicy.NEVER:
         return _conflict(

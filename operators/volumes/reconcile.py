@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from libs.common.actions import Action, Ending
+from libs.common.actions import Action, Teardown
 from libs.common.kinds import PVC, Manifest, describe
 from libs.common.plan import Create, Delete, Patch
 from libs.common.quantity import render_quantity
@@ -20,12 +20,12 @@ from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, Recl
 from operators.volumes.growth import find_rule, plan_request
 from operators.volumes.naming import SNAPSHOT_OF
 from operators.volumes.observed import (
+    ClaimOwnership,
     Observed,
-    Standing,
     explain_missing_api,
+    find_ownership,
     find_policy,
     find_source_problem,
-    find_standing,
     is_lost,
     is_ours,
     list_mismatches,
@@ -68,31 +68,31 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
     A claim of somebody else is never touched, and no step ever asks for less than there is.
     """
     claim = observed.claim
-    match find_standing(volume, observed):
-        case Standing.ABSENT:
+    match find_ownership(volume, observed):
+        case ClaimOwnership.ABSENT:
             return _plan_creation(volume, observed)
-        case Standing.OURS if claim is not None and not claim.deleting:
+        case ClaimOwnership.OURS if claim is not None and not claim.deleting:
             return _plan_correction(volume, observed, claim)
-        case Standing.FOREIGN if claim is not None and shares(volume, claim):
+        case ClaimOwnership.FOREIGN if claim is not None and shares(volume, claim):
             # Others own it as well, so nothing but our own marks is brought in line.
             return Plan(_plan_metadata(volume, claim), takes_over=True)
-        case Standing.UNOWNED if claim is not None and may_adopt(volume, observed):
+        case ClaimOwnership.UNOWNED if claim is not None and may_adopt(volume, observed):
             return Plan(_plan_adoption(volume, observed, claim), takes_over=True)
         case _:
             return Plan()
 
 
-def plan_finalize(volume: DemoVolume, observed: Observed) -> Ending:
+def plan_finalize(volume: DemoVolume, observed: Observed) -> Teardown:
     """Decide what has to happen before a DemoVolume may go.
 
     The current policy applies: it can be changed while the deletion waits.
     """
     claim = observed.claim
     if claim is None:
-        return Ending(done=True)
-    if find_standing(volume, observed) is not Standing.OURS:
+        return Teardown(done=True)
+    if find_ownership(volume, observed) is not ClaimOwnership.OURS:
         # A claim that others own as well is theirs from now on.
-        return _plan_release(volume, claim) if shares(volume, claim) else Ending(done=True)
+        return _plan_release(volume, claim) if shares(volume, claim) else Teardown(done=True)
     policy = find_policy(volume, claim)
     if policy is ReclaimPolicy.RETAIN or is_orphaning(volume, policy):
         return _plan_release(volume, claim)
@@ -209,21 +209,21 @@ def _plan_outdated(observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
     return (Action(step, Reason.SNAPSHOT_OUTDATED, note),)
 
 
-def _plan_release(volume: DemoVolume, claim: ClaimView) -> Ending:
+def _plan_release(volume: DemoVolume, claim: ClaimView) -> Teardown:
     operations = build_release_patch(volume, claim)
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
     note = f"Kept {describe(PVC, claim.key)}, which has no owner now"
-    return Ending(
+    return Teardown(
         (Action(step, Reason.RELEASED, note),), reason=Reason.RELEASED, message="The claim is kept"
     )
 
 
-def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Ending | None:
+def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Teardown | None:
     """Decide what has to happen before the claim may be deleted; None when nothing has."""
     snapshot = observed.snapshot
     if not observed.snapshots_served:
         hint = f"{explain_missing_api('reclaimPolicy Snapshot')}, or set Retain or Delete"
-        return Ending(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
+        return Teardown(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
     if observed.users:
         # What a pod writes after the snapshot would be lost with the claim.
         waiting = _wait_for_users(observed, "the last snapshot will be taken next")
@@ -233,13 +233,13 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         step = Create(VOLUME_SNAPSHOT, manifest, ours=lambda held: _is_of_claim(held, claim))
         name = describe(VOLUME_SNAPSHOT, step.key)
         action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
-        return Ending((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
+        return Teardown((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
     name = describe(VOLUME_SNAPSHOT, snapshot.key)
     if snapshot.deleting:
         message = f"{name} is being deleted; it will be recreated"
-        return Ending(reason=Reason.SNAPSHOTTING, message=message)
+        return Teardown(reason=Reason.SNAPSHOTTING, message=message)
     if not _is_last_of(snapshot, claim):
-        return Ending(
+        return Teardown(
             reason=Reason.SNAPSHOT_CONFLICT,
             message=f"{name} is not the last snapshot of the claim; delete it",
         )
@@ -247,14 +247,14 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return None
     hint = "set reclaimPolicy to Retain or Delete to continue without a snapshot"
     if snapshot.error:
-        return Ending(
+        return Teardown(
             reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}; {hint}"
         )
     waits = f"Waiting for {name} to be ready; if it does not become ready, {hint}"
-    return Ending(reason=Reason.SNAPSHOTTING, message=waits)
+    return Teardown(reason=Reason.SNAPSHOTTING, message=waits)
 
 
-def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
+def _plan_deletion(observed: Observed, claim: ClaimView) -> Teardown:
     name = describe(PVC, claim.key)
     actions: tuple[Action, ...] = ()
     if not claim.deleting:
@@ -262,8 +262,8 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
         actions = (Action(step, Reason.DELETING_CLAIM, f"Deleting {name}"),)
     if observed.users:
         waiting = _wait_for_users(observed, f"{name} is deleted when no pod uses it")
-        return Ending(actions, reason=waiting.reason, message=waiting.message)
-    return Ending(
+        return Teardown(actions, reason=waiting.reason, message=waiting.message)
+    return Teardown(
         actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to be deleted"
     )
 
@@ -278,6 +278,6 @@ def _is_of_claim(snapshot: Manifest, claim: ClaimView) -> bool:
     return VolumeSnapshotView.parse(snapshot).annotations.get(SNAPSHOT_OF) == claim.uid
 
 
-def _wait_for_users(observed: Observed, consequence: str) -> Ending:
+def _wait_for_users(observed: Observed, consequence: str) -> Teardown:
     message = f"In use by {render_users(observed.users)}; {consequence}"
-    return Ending(reason=Reason.IN_USE, message=message)
+    return Teardown(reason=Reason.IN_USE, message=message)

@@ -196,7 +196,7 @@ class Simulation:
                 assert claim.capacity is not None
                 assert size > claim.requested or size > claim.capacity, "a volume never shrinks"
 
-    def hear(self) -> None:
+    def observe_all(self) -> None:
         """Hear of everything, and show it in the status."""
         self.heard_around = self.see_around()
         claim, live = self.heard_around.claim, self.volume
@@ -214,7 +214,7 @@ class Simulation:
         """Let the operator work undisturbed; the volume must come to rest."""
         for _ in range(12):
             before = copy.deepcopy((self.volume, self.claim, self.snapshots))
-            self.hear()
+            self.observe_all()
             self.act(steps=9)
             if before == (self.volume, self.claim, self.snapshots):
                 break

@@ -46,7 +46,7 @@ class VolumeWorld(Simulation, RuleBasedStateMachine):
     @rule(steps=st.integers(0, 3))
     def operator_restarts(self, steps: int) -> None:
         """One pass over the present."""
-        self.hear()
+        self.observe_all()
         self.act(steps)
 
     @rule()

@@ -9,8 +9,8 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
+from operators.volumes.fake_storage import DATA, bind, build, condition, end_pod, run_pod
 from operators.volumes.naming import snapshot_name
-from operators.volumes.pretend import DATA, bind, build, condition, end_pod, run_pod
 
 
 async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:

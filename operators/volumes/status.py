@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from libs.common.actions import Ending
+from libs.common.actions import Teardown
 from libs.common.conditions import Condition, build_conditions
 from libs.common.crd import ObjectReference
 from libs.common.kinds import PVC, Key, Manifest, describe
@@ -27,16 +27,16 @@ from operators.volumes.api.v1alpha1 import (
     Reason,
     ReclaimPolicy,
 )
-from operators.volumes.growth import find_rule, judge_growth
+from operators.volumes.growth import evaluate_growth, find_rule
 from operators.volumes.observed import (
+    ClaimOwnership,
     Observed,
-    Standing,
+    evaluate_conflict,
     explain_missing_api,
+    find_ownership,
     find_policy,
     find_source_problem,
-    find_standing,
     is_lost,
-    judge_conflict,
     render_users,
 )
 from operators.volumes.resources import build_metadata_patch
@@ -84,14 +84,14 @@ def build_status(
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """
-    conditions = [*_judge(volume, observed, refusals), *_judge_snapshot_api(volume, observed)]
+    conditions = [*_evaluate(volume, observed, refusals), *_evaluate_snapshot_api(volume, observed)]
     return _build(volume, observed, conditions, current, now)
 
 
 def build_final_status(
     volume: DemoVolume,
     observed: Observed,
-    plan: Ending,
+    plan: Teardown,
     refusals: Refusals,
     *,
     current: Iterable[Mapping[str, Any]],
@@ -102,8 +102,8 @@ def build_final_status(
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
         Condition.true(ConditionType.TERMINATING, plan.reason, message),
-        *_judge(volume, observed, refusals)[1:],
-        *_judge_snapshot_api(volume, observed),
+        *_evaluate(volume, observed, refusals)[1:],
+        *_evaluate_snapshot_api(volume, observed),
     ]
     return _build(volume, observed, conditions, current, now)
 
@@ -119,7 +119,7 @@ def _build(
         observed_generation=volume.metadata.generation, name=volume.claim_name
     ).to_manifest()
     claim = observed.claim
-    if claim is not None and find_standing(volume, observed) is Standing.OURS:
+    if claim is not None and find_ownership(volume, observed) is ClaimOwnership.OURS:
         status |= _show_claim(volume, claim, observed).to_manifest()
         status |= {"observedGeneration": volume.metadata.generation, "name": volume.claim_name}
     if is_lost(volume, observed):
@@ -146,26 +146,26 @@ def _show_claim(volume: DemoVolume, claim: ClaimView, observed: Observed) -> Dem
     )
 
 
-def _judge(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[Condition]:
+def _evaluate(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[Condition]:
     """Build all conditions except those of a few policies; Ready comes first."""
-    conflict = judge_conflict(volume, observed, refusals.get(Reason.ADOPTED, ""))
+    conflict = evaluate_conflict(volume, observed, refusals.get(Reason.ADOPTED, ""))
     claim = observed.claim
-    if claim is None or find_standing(volume, observed) is not Standing.OURS:
-        return _judge_without_claim(volume, observed, refusals, conflict)
-    bound = _judge_bound(claim, observed)
-    resized = judge_growth(
+    if claim is None or find_ownership(volume, observed) is not ClaimOwnership.OURS:
+        return _evaluate_without_claim(volume, observed, refusals, conflict)
+    bound = _evaluate_bound(claim, observed)
+    resized = evaluate_growth(
         volume.spec.size_bytes,
         claim,
         find_rule(claim, observed.storage_class),
         refusals.get(Reason.RESIZING, ""),
     )
-    drifted = _judge_drift(volume, claim, refusals)
-    ready = _judge_ready(claim, bound, resized, observed)
-    modified = _judge_modified(volume, claim, refusals.get(Reason.MODIFYING, ""))
+    drifted = _evaluate_drift(volume, claim, refusals)
+    ready = _evaluate_ready(claim, bound, resized, observed)
+    modified = _evaluate_modified(volume, claim, refusals.get(Reason.MODIFYING, ""))
     return [ready, bound, resized, *modified, drifted, conflict]
 
 
-def _judge_modified(volume: DemoVolume, claim: ClaimView, refusal: str) -> list[Condition]:
+def _evaluate_modified(volume: DemoVolume, claim: ClaimView, refusal: str) -> list[Condition]:
     """State whether the volume has the attributes that the spec asks for."""
     name = volume.spec.volume_attributes_class_name
     if name is None:
@@ -190,7 +190,7 @@ def _judge_modified(volume: DemoVolume, claim: ClaimView, refusal: str) -> list[
     return [Condition.false(ConditionType.MODIFIED, Reason.MODIFYING, f"{message}{words}")]
 
 
-def _judge_without_claim(
+def _evaluate_without_claim(
     volume: DemoVolume, observed: Observed, refusals: Refusals, conflict: Condition
 ) -> list[Condition]:
     ready = _explain_absence(volume, observed, refusals)
@@ -223,7 +223,7 @@ def _explain_absence(volume: DemoVolume, observed: Observed, refusals: Refusals)
     return Condition.false(ConditionType.READY, Reason.CREATING, "the claim is being created")
 
 
-def _judge_ready(
+def _evaluate_ready(
     claim: ClaimView, bound: Condition, resized: Condition, observed: Observed
 ) -> Condition:
     if claim.deleting:
@@ -236,13 +236,13 @@ def _judge_ready(
     if bound.status != "True":
         return Condition.false(ConditionType.READY, bound.reason, bound.message)
     if resized.reason == Reason.FILE_SYSTEM_PENDING:
-        return _judge_mounting(resized, [user for user in observed.users if not user.finished])
+        return _evaluate_mounting(resized, [user for user in observed.users if not user.finished])
     if resized.status != "True":
         return Condition.false(ConditionType.READY, resized.reason, resized.message)
     return Condition.true(ConditionType.READY, Reason.BOUND, resized.message)
 
 
-def _judge_mounting(resized: Condition, users: Sequence[ClaimUser]) -> Condition:
+def _evaluate_mounting(resized: Condition, users: Sequence[ClaimUser]) -> Condition:
     """State whether a volume is ready whose file system grows while a pod mounts it.
 
     The kubelet grows it before it starts the pod, so for the next pod it has the size.
@@ -254,7 +254,7 @@ def _judge_mounting(resized: Condition, users: Sequence[ClaimUser]) -> Condition
     return Condition.false(ConditionType.READY, resized.reason, f"{resized.message}; {hint}")
 
 
-def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
+def _evaluate_bound(claim: ClaimView, observed: Observed) -> Condition:
     name = describe(PVC, claim.key)
     if claim.bound:
         return Condition.true(ConditionType.BOUND, Reason.BOUND, f"bound to {claim.volume_name}")
@@ -295,7 +295,7 @@ def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
     )
 
 
-def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Condition:
+def _evaluate_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Condition:
     refused = refusals.get(Reason.CORRECTED)
     if refused is not None and build_metadata_patch(volume, claim):
         return Condition.true(ConditionType.DRIFTED, Reason.CORRECTION_FAILED, refused)
@@ -313,7 +313,7 @@ def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Co
     return Condition.false(ConditionType.DRIFTED, Reason.IN_SYNC)
 
 
-def _judge_snapshot_api(volume: DemoVolume, observed: Observed) -> list[Condition]:
+def _evaluate_snapshot_api(volume: DemoVolume, observed: Observed) -> list[Condition]:
     """State whether snapshots can be had, where the spec needs them."""
     source = volume.spec.source
     fields = []

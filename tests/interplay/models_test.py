@@ -15,7 +15,7 @@ from libs.common.kinds import Key, Manifest, build_object
 from libs.common.reading import map_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from operators.compute.pretend import build_crds, pretend
+from operators.compute.fake_kubevirt import build_crds, run_kubevirt
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.statuses import holds
 
@@ -80,7 +80,7 @@ def play_pretended(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     for change in ({}, *changes):
         api.patch(VIRTUAL_MACHINE, WEB, {"spec": dict(change)})
         for _ in range(3):
-            pretend(api)
+            run_kubevirt(api)
         seen.append(report(api.get(VIRTUAL_MACHINE, WEB), api.find(VIRTUAL_MACHINE_INSTANCE, WEB)))
     return seen
 

@@ -29,5 +29,6 @@ def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
     return [
         subject
         for subject in list_alone(subjects)
-        if not {each["kind"] for each in subject.world()} & {each.kind for each in subject.children}
+        if not {each["kind"] for each in subject.initial_objects()}
+        & {each.kind for each in subject.children}
     ]

@@ -45,7 +45,7 @@ _JAVA_WARM: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Candidate:
     """Say what consumes, and how.
 
     Attributes:
@@ -73,26 +73,26 @@ _JAVA: Final = "Java client, warm JVM"
 _SILENT: Final = {"log_sample_ratio": 0}
 _BATCH: Final = {"batch_max_messages": _BURST}
 _WIDE: Final = {"max_in_flight": 8}
-CONTENDERS: Final[Mapping[str, Contender]] = {
-    _LOOP: Contender("", "read"),
-    "app": Contender(_LOOP, "read", settings=_SILENT),
-    "app, maxInFlight 8": Contender(_LOOP, "read", settings=_SILENT | _WIDE),
-    "app, batches of 100": Contender(_LOOP, "read", settings=_SILENT | _BATCH),
-    "app, Failover": Contender(
+CONTENDERS: Final[Mapping[str, Candidate]] = {
+    _LOOP: Candidate("", "read"),
+    "app": Candidate(_LOOP, "read", settings=_SILENT),
+    "app, maxInFlight 8": Candidate(_LOOP, "read", settings=_SILENT | _WIDE),
+    "app, batches of 100": Candidate(_LOOP, "read", settings=_SILENT | _BATCH),
+    "app, Failover": Candidate(
         _LOOP, "read", settings={**_SILENT, "subscription_type": "Failover"}
     ),
-    _LINES: Contender("", "line"),
-    "app, a line each": Contender(_LINES, "read"),
-    _JSON: Contender("", "json"),
-    "app, schema JSON": Contender(_JSON, "value", settings={**_SILENT, "schema_type": "JSON"}),
-    _WAITS: Contender("", "wait", most=_SLOW_MESSAGES),
-    "app, 5 ms a message": Contender(_WAITS, "wait", settings=_SILENT, most=_SLOW_MESSAGES),
-    _WAITS_8: Contender("", "wait", 8, most=_SLOW_MESSAGES),
-    "app, 5 ms a message, maxInFlight 8": Contender(
+    _LINES: Candidate("", "line"),
+    "app, a line each": Candidate(_LINES, "read"),
+    _JSON: Candidate("", "json"),
+    "app, schema JSON": Candidate(_JSON, "value", settings={**_SILENT, "schema_type": "JSON"}),
+    _WAITS: Candidate("", "wait", most=_SLOW_MESSAGES),
+    "app, 5 ms a message": Candidate(_WAITS, "wait", settings=_SILENT, most=_SLOW_MESSAGES),
+    _WAITS_8: Candidate("", "wait", 8, most=_SLOW_MESSAGES),
+    "app, 5 ms a message, maxInFlight 8": Candidate(
         _WAITS_8, "wait", settings=_SILENT | _WIDE, most=_SLOW_MESSAGES
     ),
-    _RETRIES: Contender("", "retry", most=_RETRY_MESSAGES),
-    "app, retry topic": Contender(
+    _RETRIES: Candidate("", "retry", most=_RETRY_MESSAGES),
+    "app, retry topic": Candidate(
         _RETRIES,
         "fail",
         settings={
@@ -104,7 +104,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
         },
         most=_RETRY_MESSAGES,
     ),
-    _JAVA: Contender(_LOOP, "java"),
+    _JAVA: Candidate(_LOOP, "java"),
 }
 """What is measured, each after the loop that it is compared with."""
 
@@ -137,9 +137,9 @@ def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[A
     _produce(broker, topic, [subscription for _, subscription in runs], messages, size)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for name, subscription in runs:
-        contender = CONTENDERS[name]
-        count = min(messages, contender.most)
-        if contender.work == "java":
+        candidate = CONTENDERS[name]
+        count = min(messages, candidate.most)
+        if candidate.work == "java":
             command = _java_command(broker, topic, subscription, count)
         else:
             command = [sys.executable, "-m", "tools.bench.consumer_app"]
@@ -147,7 +147,7 @@ def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[A
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found[name].append(json.loads(done.stdout.splitlines()[-1]))
     rates = {name: statistics.median(run["rate"] for run in runs) for name, runs in found.items()}
-    loops = {name: contender.loop or name for name, contender in CONTENDERS.items()}
+    loops = {name: candidate.loop or name for name, candidate in CONTENDERS.items()}
     return [
         AppCost(
             name,
@@ -192,10 +192,10 @@ def contend(
     server: str, topic: str, subscription: str, name: str, messages: int
 ) -> dict[str, float]:
     """Consume all messages and return the rate, the CPU time a message and the memory."""
-    contender = CONTENDERS[name]
+    candidate = CONTENDERS[name]
     before = read_usage(os.getpid()).cpu_seconds
-    consume = _consume if contender.loop else _loop
-    seconds = consume(server, topic, subscription, contender, messages)
+    consume = _consume if candidate.loop else _loop
+    seconds = consume(server, topic, subscription, candidate, messages)
     usage = read_usage(os.getpid())
     return {
         "rate": messages / seconds,
@@ -204,7 +204,7 @@ def contend(
     }
 
 
-def _loop(server: str, topic: str, subscription: str, contender: Contender, messages: int) -> float:
+def _loop(server: str, topic: str, subscription: str, candidate: Candidate, messages: int) -> float:
     client = Peer(server).client
     consumer = client.subscribe(
         topic,
@@ -214,7 +214,7 @@ def _loop(server: str, topic: str, subscription: str, contender: Contender, mess
         # The same bursts as the app takes.
         batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(_BURST, 10_485_760, 1),
     )
-    work = _build_work(contender.work, client, new_topic())
+    work = _build_work(candidate.work, client, new_topic())
 
     def handle(message: pulsar.Message) -> None:
         work(message)
@@ -222,8 +222,8 @@ def _loop(server: str, topic: str, subscription: str, contender: Contender, mess
 
     handle(consumer.receive())
     started = time.monotonic()
-    if contender.workers > 1:
-        _loop_in_threads(consumer, handle, contender.workers, messages - 1)
+    if candidate.workers > 1:
+        _loop_in_threads(consumer, handle, candidate.workers, messages - 1)
     else:
         left = messages - 1
         while left > 0:
@@ -317,19 +317,19 @@ class _Handler:
 
 
 def _consume(
-    server: str, topic: str, subscription: str, contender: Contender, messages: int
+    server: str, topic: str, subscription: str, candidate: Candidate, messages: int
 ) -> float:
     environ = build_environment(
         server,
         topic,
         **{
             "receiver_queue_size": _QUEUE,
-            **contender.settings,
+            **candidate.settings,
             "subscription_name": subscription,
             "retry_topic": new_topic(),
         },
     )
-    handler = _Handler(contender.work, messages)
+    handler = _Handler(candidate.work, messages)
     worker = RunningWorker(environ, handler, Path(os.devnull))
     handler.first.wait()
     started = time.monotonic()

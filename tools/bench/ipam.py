@@ -55,12 +55,12 @@ class Sizes:
     Attributes:
         claims: Of the empty and of the nearly full pool.
         growth: Of each growing pool.
-        beside: Results of ipam and of its peer.
+        neighbor: Results of ipam and of its peer.
     """
 
     claims: int
     growth: int
-    beside: int
+    neighbor: int
 
 
 @dataclass(slots=True)
@@ -264,17 +264,17 @@ async def _run_ours(
             ("empty pool", "empty", sizes.claims),
             ("last of a pool", "full", sizes.claims),
             *((cidr[-3:], f"pool{cidr[-2:]}", sizes.growth) for cidr in _GROWTH),
-            ("compared with the peer", "pair", sizes.beside),
+            ("compared with the peer", "pair", sizes.neighbor),
         ]
         for scenario, pool, count in scenarios:
             console.print(f"{scenario}: {count} claims")
             row = await measure(plane, requester, process.pid, scenario, pool, count)
             report.rows.append(row)
-        console.print(f"{_OURS_FOR_CAPI}: {sizes.beside} claims")
+        console.print(f"{_OURS_FOR_CAPI}: {sizes.neighbor} claims")
         requests = Requester(client, await make_namespace(client, "capi"), REQUESTS)
         await requests.request("capi", 5, "capi-warm")
         report.rows.append(
-            await measure(plane, requests, process.pid, _OURS_FOR_CAPI, "capi", sizes.beside)
+            await measure(plane, requests, process.pid, _OURS_FOR_CAPI, "capi", sizes.neighbor)
         )
 
 
@@ -287,8 +287,8 @@ async def _run_peer(
     kubeconfig = plane.write_kubeconfig(folder / "peer.kubeconfig")
     with ipam_peer.running(kubeconfig, folder / "peer.log") as pid:
         await requester.request("peer", 5, "peer-warm")
-        Console().print(f"{ipam_peer.NAME}: {sizes.beside} claims")
-        row = await measure(plane, requester, pid, ipam_peer.NAME, "peer", sizes.beside)
+        Console().print(f"{ipam_peer.NAME}: {sizes.neighbor} claims")
+        row = await measure(plane, requester, pid, ipam_peer.NAME, "peer", sizes.neighbor)
         report.rows.append(row)
 
 
@@ -349,7 +349,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--beside", type=int, default=2000, help="number of claims in the comparison with the peer"
     )
     options = parser.parse_args(argv)
-    sizes = Sizes(options.claims, options.growth, options.beside)
+    sizes = Sizes(options.claims, options.growth, options.neighbor)
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         folder = Path(name)
         try:

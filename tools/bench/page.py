@@ -152,7 +152,7 @@ def _scale_table(report: Report) -> list[str]:
         seconds = _median(row.seconds)
         ratio = seconds / _median(peer.seconds) if peer.seconds else 0.0
         lines.append(
-            f"| {row.scenario} | {row.contender} | {seconds:.2f} | {ratio:.2f} "
+            f"| {row.scenario} | {row.candidate} | {seconds:.2f} | {ratio:.2f} "
             f"| {_cpu_of(row)} | {_cpu_of(row, others=True)} |"
         )
     return lines
@@ -184,15 +184,15 @@ def _rest_section(report: Report) -> list[str]:
 
 def _plot_scale(report: Report) -> Figure:
     scenarios = list(dict.fromkeys(row.scenario for row in report.rows))
-    contenders = list(dict.fromkeys(row.contender for row in report.rows))
+    candidates = list(dict.fromkeys(row.candidate for row in report.rows))
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots()
-    width = 0.8 / len(contenders)
-    for index, contender in enumerate(contenders):
-        rows = [report.row(scenario, contender) for scenario in scenarios]
+    width = 0.8 / len(candidates)
+    for index, candidate in enumerate(candidates):
+        rows = [report.row(scenario, candidate) for scenario in scenarios]
         medians = [_median(row.seconds) for row in rows]
         positions = [place + index * width for place in range(len(scenarios))]
-        bars = axes.bar(positions, medians, width, label=contender, color=_COLORS[index])
+        bars = axes.bar(positions, medians, width, label=candidate, color=_COLORS[index])
         axes.bar_label(bars, fmt="%.1f", fontsize=8)
     axes.set_yscale("log")
     axes.set_ylabel("seconds (log)")

@@ -21,7 +21,7 @@ _TIMEOUT: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Candidate:
     """Say who keeps the pods, and how to ask for them.
 
     Attributes:
@@ -106,12 +106,12 @@ class PodCounter:
         raise TimeoutError(f"{namespace}: no {count} pods within {_TIMEOUT:.0f} s")
 
 
-async def scale(client: Client, contender: Contender, key: Key, replicas: int) -> None:
+async def scale(client: Client, candidate: Candidate, key: Key, replicas: int) -> None:
     """Ask for another number of replicas."""
-    await client.patch(contender.kind, key, {"spec": {"replicas": replicas}})
+    await client.patch(candidate.kind, key, {"spec": {"replicas": replicas}})
 
 
-class Deaths:
+class ReplacementBenchmark:
     """Delete the pods of a set one by one, and time how long each takes to be replaced.
 
     Use it as an async context manager: it watches the pods of the namespace meanwhile.

@@ -32,9 +32,9 @@ from operators.podset.controller import PODSET
 from tools.bench.bare_client import BareClient
 from tools.bench.pages import save_report
 from tools.bench.pods import (
-    Contender,
-    Deaths,
+    Candidate,
     PodCounter,
+    ReplacementBenchmark,
     build_podset,
     build_replica_set,
     make_namespace,
@@ -51,7 +51,7 @@ _START_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BenchContext:
     """Hold what the contenders share.
 
     Attributes:
@@ -86,23 +86,23 @@ class Ground:
         row.other_cpu_seconds.append(_cpu(*self.others) - before_others)
 
 
-async def bench_scale(ground: Ground, contender: Contender, replicas: int) -> None:
+async def bench_scale(context: BenchContext, candidate: Candidate, replicas: int) -> None:
     """Time 0 to `replicas` pods and back to 0."""
-    namespace = await ground.make_namespace()
+    namespace = await context.make_namespace()
     key = Key(namespace, "web")
-    await ground.client.create(contender.kind, contender.build(namespace, "web", 0))
+    await context.client.create(candidate.kind, candidate.build(namespace, "web", 0))
     await asyncio.sleep(0.5)
     for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
-        async with ground.timing(scenario, contender.name, contender.pid(), namespace, target):
-            await scale(ground.client, contender, key, target)
+        async with context.timing(scenario, candidate.name, candidate.pid(), namespace, target):
+            await scale(context.client, candidate, key, target)
         await asyncio.sleep(1.0)
 
 
-async def bench_bare(ground: Ground, bare: BareClient, pods: int) -> None:
+async def bench_bare(context: BenchContext, bare: BareClient, pods: int) -> None:
     """Time what the requests alone cost, without a controller."""
-    namespace = await ground.make_namespace()
+    namespace = await context.make_namespace()
     for scenario, verb, target in ((f"0 to {pods}", "create", pods), (f"{pods} to 0", "delete", 0)):
-        async with ground.timing(scenario, BARE, bare.pid, namespace, target):
+        async with context.timing(scenario, BARE, bare.pid, namespace, target):
             bare.order(verb, namespace, pods)
         await asyncio.sleep(1.0)
 
@@ -111,53 +111,58 @@ def _cpu(*pids: int) -> float:
     return sum(read_usage(pid).cpu_seconds for pid in pids)
 
 
-async def bench_replacements(ground: Ground, contenders: Sequence[Contender], deaths: int) -> None:
+async def bench_replacements(
+    context: BenchContext, candidates: Sequence[Candidate], replacement: int
+) -> None:
     """Time how long dead pods take to be replaced in sets of 50, one death of each in turns."""
-    sets: list[tuple[Contender, str]] = []
-    for contender in contenders:
-        namespace = await ground.make_namespace()
-        await ground.client.create(contender.kind, contender.build(namespace, "web", 50))
-        await ground.pods.wait(namespace, 50)
-        sets.append((contender, namespace))
+    sets: list[tuple[Candidate, str]] = []
+    for candidate in candidates:
+        namespace = await context.make_namespace()
+        await context.client.create(candidate.kind, candidate.build(namespace, "web", 50))
+        await context.pods.wait(namespace, 50)
+        sets.append((candidate, namespace))
     await asyncio.sleep(1.0)
     async with AsyncExitStack() as stack:
         turns = [
-            (contender.name, await stack.enter_async_context(Deaths(ground.client, namespace)))
-            for contender, namespace in sets
+            (
+                candidate.name,
+                await stack.enter_async_context(ReplacementBenchmark(context.client, namespace)),
+            )
+            for candidate, namespace in sets
         ]
-        for _ in range(deaths):
+        for _ in range(replacement):
             for name, victims in turns:
                 wait = await victims.time_one()
-                ground.report.replacements.setdefault(name, []).append(wait)
+                context.report.replacements.setdefault(name, []).append(wait)
                 # A pause between deaths, so that each meets controllers at rest.
                 await asyncio.sleep(0.02)
-    for contender, namespace in sets:
-        await scale(ground.client, contender, Key(namespace, "web"), 0)
-        await ground.pods.wait(namespace, 0)
+    for candidate, namespace in sets:
+        await scale(context.client, candidate, Key(namespace, "web"), 0)
+        await context.pods.wait(namespace, 0)
 
 
-async def bench_rest(ground: Ground, contender: Contender, pods: int) -> None:
+async def bench_rest(context: BenchContext, candidate: Candidate, pods: int) -> None:
     """Make many pods, measure the memory of who keeps them, and count the writes at rest."""
-    client, report, namespace = ground.client, ground.report, await ground.make_namespace()
+    client, report, namespace = context.client, context.report, await context.make_namespace()
     share = pods // 10
     for number in range(10):
-        await client.create(contender.kind, contender.build(namespace, f"web-{number}", share))
-    await ground.pods.wait(namespace, pods)
+        await client.create(candidate.kind, candidate.build(namespace, f"web-{number}", share))
+    await context.pods.wait(namespace, pods)
     await asyncio.sleep(5.0)
-    before = await _versions(client, contender, namespace)
+    before = await _versions(client, candidate, namespace)
     await asyncio.sleep(_REST_SECONDS)
-    after = await _versions(client, contender, namespace)
-    report.writes_at_rest[contender.name] = len(set(after.items()) - set(before.items()))
-    report.memory_mib[contender.name] = read_usage(contender.pid()).memory_mib
+    after = await _versions(client, candidate, namespace)
+    report.writes_at_rest[candidate.name] = len(set(after.items()) - set(before.items()))
+    report.memory_mib[candidate.name] = read_usage(candidate.pid()).memory_mib
     for number in range(10):
-        await scale(client, contender, Key(namespace, f"web-{number}"), 0)
-    await ground.pods.wait(namespace, 0)
+        await scale(client, candidate, Key(namespace, f"web-{number}"), 0)
+    await context.pods.wait(namespace, 0)
 
 
-async def _versions(client: Client, contender: Contender, namespace: str) -> dict[str, str]:
+async def _versions(client: Client, candidate: Candidate, namespace: str) -> dict[str, str]:
     return {
         f"{kind} {key_of(item)}": item["metadata"]["resourceVersion"]
-        for kind in (contender.kind, POD)
+        for kind in (candidate.kind, POD)
         for item in (await client.list(kind, namespace, metadata_only=True)).items
     }
 
@@ -166,68 +171,74 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
     """Run every measurement, the contenders taking turns."""
     others = (plane.pid("kube-apiserver"), plane.pid("etcd"), os.getpid())
     async with Client(plane.config, user_agent="bench") as client, aiohttp.ClientSession() as http:
-        ground = Ground(client, PodCounter(plane.etcd_url, http), others, Report())
+        context = BenchContext(client, PodCounter(plane.etcd_url, http), others, Report())
         await serve(client, PodSet)
         for number in range(options.rounds):
-            await _run_round(ground, plane, folder, options, number)
+            await _run_round(context, plane, folder, options, number)
         if not options.quick:
-            for contender, start in _contenders(plane, folder):
-                if contender.name == DEFAULT:
+            for candidate, start in _contenders(plane, folder):
+                if candidate.name == DEFAULT:
                     continue
                 with start:
-                    print(f"at rest: {contender.name}: {_MEMORY_PODS} pods", flush=True)
+                    print(f"at rest: {candidate.name}: {_MEMORY_PODS} pods", flush=True)
                     await asyncio.sleep(_START_SECONDS)
-                    await bench_rest(ground, contender, _MEMORY_PODS)
-    return ground.report
+                    await bench_rest(context, candidate, _MEMORY_PODS)
+    return context.report
 
 
 async def _run_round(
-    ground: Ground, plane: ControlPlane, folder: Path, options: argparse.Namespace, number: int
+    context: BenchContext,
+    plane: ControlPlane,
+    folder: Path,
+    options: argparse.Namespace,
+    number: int,
 ) -> None:
     def tell(name: str, what: str) -> None:
         print(f"round {number + 1}: {name}: {what}", flush=True)
 
-    for contender, start in _contenders(plane, folder):
-        if contender.name == DEFAULT and number:
+    for candidate, start in _contenders(plane, folder):
+        if candidate.name == DEFAULT and number:
             continue  # Its limit is a constant, and one round of it takes minutes.
         with start:
             await asyncio.sleep(_START_SECONDS)
             for size in options.sizes:
-                tell(contender.name, f"{size} pods")
-                await bench_scale(ground, contender, size)
-            if contender.name == DEFAULT:
-                tell(contender.name, "replacements")
-                await bench_replacements(ground, [contender], options.deaths)
+                tell(candidate.name, f"{size} pods")
+                await bench_scale(context, candidate, size)
+            if candidate.name == DEFAULT:
+                tell(candidate.name, "replacements")
+                await bench_replacements(context, [candidate], options.replacement)
     rivals = [pair for pair in _contenders(plane, folder) if pair[0].name != DEFAULT]
     with ExitStack() as started:
         for _, start in rivals:
             started.enter_context(start)
         await asyncio.sleep(_START_SECONDS)
-        tell(" and ".join(contender.name for contender, _ in rivals), "replacements in turns")
-        await bench_replacements(ground, [contender for contender, _ in rivals], options.deaths)
+        tell(" and ".join(candidate.name for candidate, _ in rivals), "replacements in turns")
+        await bench_replacements(
+            context, [candidate for candidate, _ in rivals], options.replacement
+        )
     with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
         for size in options.sizes:
             tell(BARE, f"{size} pods")
-            await bench_bare(ground, bare, size)
+            await bench_bare(context, bare, size)
 
 
 type Start = AbstractContextManager[object]
 
 
-def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Contender, Start]]:
+def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Candidate, Start]]:
     """Return who is measured, each started by entering its context and alone while it runs."""
     kubeconfig = plane.write_kubeconfig(folder / "podset.kubeconfig")
     ours = OperatorProcess("podset", kubeconfig, {"WATCH_NAMESPACES": "*"}, folder / "podset.log")
-    contenders: list[tuple[Contender, Start]] = [
-        (Contender(OURS, PODSET, build_podset, lambda: ours.pid), ours)
+    candidates: list[tuple[Candidate, Start]] = [
+        (Candidate(OURS, PODSET, build_podset, lambda: ours.pid), ours)
     ]
     unlimited = ("--kube-api-qps=2000", "--kube-api-burst=2000")
     for name, args in ((DEFAULT, ()), (UNLIMITED, unlimited)):
-        peer = Contender(
+        peer = Candidate(
             name, REPLICA_SET, build_replica_set, lambda: plane.pid("kube-controller-manager")
         )
-        contenders.append((peer, _controller_manager(plane, args)))
-    return contenders
+        candidates.append((peer, _controller_manager(plane, args)))
+    return candidates
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def render_page(report: Report) -> list[str]:
         "",
         *render_app(report.app),
         "",
-        *_judge_aim(report.app),
+        *_evaluate_aim(report.app),
         *_BOUNDS,
         "",
         f"## {report.count:,} PulsarConsumers",
@@ -150,7 +150,7 @@ def render_page(report: Report) -> list[str]:
     ]
 
 
-def _judge_aim(costs: Sequence[AppCost]) -> list[str]:
+def _evaluate_aim(costs: Sequence[AppCost]) -> list[str]:
     """Say which settings of the app reach the aim, and which do not."""
     held = [cost for cost in costs if cost.name != cost.loop]
     met = "; ".join(cost.name for cost in held if cost.ratio >= _AIM)
@@ -171,8 +171,8 @@ _BOUNDS: Final = (
     "  calls take less than 0.2 ms (`app/lanes.py`). With `maxInFlight` above 1 it does not: a",
     "  call that waits must not stop the receipt of other messages.",
     "* **Bursts**: if more than 1,000 messages per second arrive, up to 100 are received at a time",
-    "  (`app/intake.py`). Each is acknowledged by itself: the Python client has no call for a list",
-    "  of messages.",
+    "  (`app/receiver.py`). Each is acknowledged by itself: the Python client has no call for",
+    "  a list of messages.",
     "* **Retry topic**: each failed message is one synchronous send, as in the loop.",
 )
 _OPERATOR: Final = (

@@ -20,14 +20,14 @@ class Row:
 
     Attributes:
         scenario: What was done.
-        contender: Who did it.
+        candidate: Who did it.
         seconds: Wall-clock time of each round.
         cpu_seconds: CPU time of the controller in each round.
         other_cpu_seconds: CPU time of the API server, etcd and the client that watches.
     """
 
     scenario: str
-    contender: str
+    candidate: str
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     other_cpu_seconds: list[float] = field(default_factory=list)
@@ -42,12 +42,12 @@ class Report:
     memory_mib: dict[str, float] = field(default_factory=dict)
     writes_at_rest: dict[str, int] = field(default_factory=dict)
 
-    def row(self, scenario: str, contender: str) -> Row:
+    def row(self, scenario: str, candidate: str) -> Row:
         """Return the row of a measurement, made on first use."""
         for row in self.rows:
-            if (row.scenario, row.contender) == (scenario, contender):
+            if (row.scenario, row.candidate) == (scenario, candidate):
                 return row
-        self.rows.append(Row(scenario, contender))
+        self.rows.append(Row(scenario, candidate))
         return self.rows[-1]
 
 
@@ -56,7 +56,7 @@ def summarize(report: Report) -> str:
     lines = []
     for row in report.rows:
         seconds, cpu = statistics.median(row.seconds), statistics.median(row.cpu_seconds)
-        lines.append(f"{row.scenario:12} {row.contender:28} {seconds:7.2f} s  cpu {cpu:5.2f} s")
+        lines.append(f"{row.scenario:12} {row.candidate:28} {seconds:7.2f} s  cpu {cpu:5.2f} s")
     for name, waits in report.replacements.items():
         p50, p99 = percentile(waits, 0.5) * 1000, percentile(waits, 0.99) * 1000
         lines.append(f"replacement  {name:28} p50 {p50:6.1f} ms  p99 {p99:6.1f} ms")

@@ -86,7 +86,7 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
             f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not respond: start docker or unset it"
         )
     if not debian.is_debian_root():
-        raise ToolError(f"{_NO_DOCKER}{_explain_silence()}")
+        raise ToolError(f"{_NO_DOCKER}{_explain_no_response()}")
     with cache.lock("docker"):
         debian.install_packages(_PACKAGES, progress)
         # If there is a service manager, the installation has just started docker.
@@ -95,7 +95,7 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
         return _start(progress, cache)
 
 
-def _explain_silence() -> str:
+def _explain_no_response() -> str:
     """Return docker's own message why it does not respond: not running, or no permission."""
     if shutil.which("docker") is None:
         return ""

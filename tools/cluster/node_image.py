@@ -93,7 +93,7 @@ def local_image_name(programs: Programs) -> str:
 def _pull(docker: Docker, progress: Progress) -> bool:
     with progress.step(f"Pulling {PULLED_IMAGE}", "fails quickly, or takes minutes"):
         # A machine without a registry must not wait for a pull to time out.
-        if not registry_answers():
+        if not registry_responds():
             progress.say("    no registry responds: building the image locally")
             return False
         try:
@@ -104,7 +104,7 @@ def _pull(docker: Docker, progress: Progress) -> bool:
     return True
 
 
-def registry_answers(url: str = "https://registry-1.docker.io/v2/", seconds: float = 8.0) -> bool:
+def registry_responds(url: str = "https://registry-1.docker.io/v2/", seconds: float = 8.0) -> bool:
     """Return whether the registry responds; without a token, the response is 401."""
     try:
         with urllib.request.urlopen(url, timeout=seconds):

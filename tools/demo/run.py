@@ -17,7 +17,7 @@ from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import format_seconds, open_progress
 from tools.demo.examples import Example, find_all_examples
-from tools.demo.surroundings import enliven, prepare
+from tools.demo.prerequisites import create_objects, prepare
 from tools.demo.table import Row, build_row, render_rows
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
@@ -65,7 +65,7 @@ def run_demo(
         console.print(f"[bold]{example.operator}[/bold]: {example.shows}")
         target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
     _watch(examples, target.kubectl, namespace, console)
-    looks = enliven(operators, target, namespace, progress)
+    looks = create_objects(operators, target, namespace, progress)
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nAll Ready, {took} after the start.")
     console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)

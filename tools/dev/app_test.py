@@ -89,7 +89,7 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "messages"),
     [
         (("bench", "volumes"), 2, "No benchmark named 'volumes': choose one of compute, ipam,"),
         # A module of tools/bench that is no benchmark.
@@ -112,12 +112,12 @@ def test_what_cannot_be_is_refused_with_what_can(
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
     code: int,
-    told: str,
+    messages: str,
 ) -> None:
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
 
     assert run(lambda: app(list(arguments), prog_name="./dev")) == code
-    assert told in capsys.readouterr().err
+    assert messages in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["tools.sweep", "tools.release", "tools.gate"])

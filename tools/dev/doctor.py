@@ -16,7 +16,7 @@ from tools.cluster.cache import Cache
 from tools.cluster.docker import find_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import list_clusters
-from tools.cluster.node_image import PULLED_IMAGE, registry_answers
+from tools.cluster.node_image import PULLED_IMAGE, registry_responds
 from tools.images.base import check_builders
 
 _DISK_GIB: Final = 15
@@ -73,7 +73,7 @@ def _check_node_image(cache: Cache) -> Finding:
     docker = find_docker(cache)
     if docker and docker.has_image(PULLED_IMAGE):
         return Finding("node image", PULLED_IMAGE)
-    if registry_answers():
+    if registry_responds():
         return Finding("node image", f"{PULLED_IMAGE} can be pulled", ok=None)
     if cache.path("node-rootfs").exists() or debian.is_debian_root():
         return Finding("node image", "no registry responds: ./dev builds the image", ok=None)

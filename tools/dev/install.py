@@ -204,8 +204,10 @@ def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
             reason = waiting.get("reason", "")
             crashed = reason == "CrashLoopBackOff" and container["restartCount"] >= _PATIENCE
             if reason in _HOPELESS or reason in _WITHOUT_IMAGE or crashed:
-                told = f"{pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".strip()
-                return f"{told}\n{_IMAGE_HINT}" if reason in _WITHOUT_IMAGE else told
+                messages = (
+                    f"{pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".strip()
+                )
+                return f"{messages}\n{_IMAGE_HINT}" if reason in _WITHOUT_IMAGE else messages
     return None
 
 

@@ -97,7 +97,7 @@ def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "told"),
+    ("image", "messages"),
     [
         (
             "slipway/podset:1",
@@ -110,10 +110,10 @@ def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_image_is_named_by_tag_or_digest(image: str, told: str) -> None:
+def test_image_is_named_by_tag_or_digest(image: str, messages: str) -> None:
     target = Target(Kubectl(Path("k")), None)
 
-    assert told in " ".join(build_helm_command("helm", Release("podset", "d"), target, image))
+    assert messages in " ".join(build_helm_command("helm", Release("podset", "d"), target, image))
 
 
 @pytest.mark.parametrize("image", ["podset", "host:5000/podset"])
@@ -145,9 +145,9 @@ def test_interrupted_install_is_gone_on_with(
 
     run_helm(command, Release("podset", "team"), target, Progress(tmp_path / "log"))
 
-    told = (tmp_path / "told").read_text()
-    assert told.startswith("delete secrets --namespace team --selector owner=helm,name=podset,")
-    assert "pending-upgrade" in told
+    messages = (tmp_path / "told").read_text()
+    assert messages.startswith("delete secrets --namespace team --selector owner=helm,name=podset,")
+    assert "pending-upgrade" in messages
 
 
 def test_record_of_helm_is_left_alone_where_somebody_else_may_be_at_work(

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from libs.common.kinds import Manifest
-from tools.fuzz.arena import MISFORTUNES, Arena, Misfortune
 from tools.fuzz.fields import put
+from tools.fuzz.harness import MISFORTUNES, FuzzHarness, Misfortune
 from tools.fuzz.model import find_offenses
 from tools.fuzz.subject import Case, FuzzSubject, load_subjects
 
@@ -54,7 +54,7 @@ class Operations(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.Runner()
-        self._arena = Arena(self.subject)
+        self._arena = FuzzHarness(self.subject)
         self._specs: dict[str, list[Manifest]] = {}
 
     @initialize()
@@ -87,7 +87,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule(name=_NAMES, misfortune=_MISFORTUNES)
     def delete(self, name: str, misfortune: Misfortune) -> None:
-        self._arena.hurt(misfortune)
+        self._arena.inject(misfortune)
         self._arena.delete(name)
         self._specs.pop(name, None)
         self._loop.run(self._arena.settle())
@@ -104,7 +104,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self._arena.hurt("none")
+        self._arena.inject("none")
         self._loop.run(self._arena.restart())
 
     @invariant()
@@ -129,7 +129,7 @@ class Operations(RuleBasedStateMachine):
         return found if is_small(changed) else spec
 
     def _write(self, name: str, spec: Manifest, misfortune: Misfortune) -> None:
-        self._arena.hurt(misfortune)
+        self._arena.inject(misfortune)
         self._loop.run(self._arena.write(name, spec))
         self._specs.setdefault(name, []).append(spec)
         self._loop.run(self._arena.settle())
@@ -180,9 +180,9 @@ def run(subject: FuzzSubject, chosen: settings) -> None:
 def test_offense_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative case: an operator that is said to offend fails the machine."""
 
-    async def find_problems(self: Arena) -> list[str]:
+    async def find_problems(self: FuzzHarness) -> list[str]:
         return ["something"]
 
-    monkeypatch.setattr(Arena, "find_problems", find_problems)
+    monkeypatch.setattr(FuzzHarness, "find_problems", find_problems)
     with pytest.raises(AssertionError, match="something"):
         run(SUBJECTS[0], settings(_SETTINGS, max_examples=1, stateful_step_count=1))

@@ -38,11 +38,11 @@ async def test_server_model_and_types_agree_on_each_value(
     await serve(kube_client, subject.crd)
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def judge(case: Case) -> list[str]:
+    async def evaluate(case: Case) -> list[str]:
         async with turns:
             return [f"{case}: {line}" for line in await find_problems(kube_client, subject, case)]
 
-    found = await asyncio.gather(*map(judge, choose_cases(subject)))
+    found = await asyncio.gather(*map(evaluate, choose_cases(subject)))
     problems = [line for lines in found for line in lines]
     assert not problems, f"{len(problems)} disagreements:\n" + "\n".join(problems[:40])
 

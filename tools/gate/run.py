@@ -83,11 +83,11 @@ class Run:
         for step in steps:
             environment = self._make_ready(step)
             if environment is None:
-                self._judge(step, passed=False)
+                self._evaluate(step, passed=False)
             elif step.in_background and step is not steps[-1]:
                 self._background.append(_BackgroundStep(step, environment, self._progress))
             else:
-                self._judge(step, passed=_execute(step, environment, self._progress))
+                self._evaluate(step, passed=_execute(step, environment, self._progress))
             if self._is_over():
                 break
         for background in self._background:
@@ -95,7 +95,7 @@ class Run:
                 background.stop()
             passed = background.wait(self._progress)
             if passed is not None:
-                self._judge(background.step, passed=passed)
+                self._evaluate(background.step, passed=passed)
         return self._verdicts
 
     def _is_over(self) -> bool:
@@ -113,7 +113,7 @@ class Run:
             return None
         return environment
 
-    def _judge(self, step: Step, *, passed: bool) -> None:
+    def _evaluate(self, step: Step, *, passed: bool) -> None:
         counts = read_counts(ROOT, step.reports) if step.reports else Counts()
         if not passed and not counts.failed:
             counts += Counts(failed=1)

@@ -19,7 +19,7 @@ from tools.cluster.progress import Progress
 from tools.kubevirt.kvm_probe import DEVICE, kvm_works
 from tools.kubevirt.manifests import (
     Installation,
-    Surroundings,
+    ManifestOptions,
     build_installation,
     list_missing_kinds,
 )
@@ -93,8 +93,8 @@ class KubeVirtInstaller:
             self.progress.say(f"Guests run in software emulation: {why}.")
         nodes = kubectl.items("nodes")
         runtime = nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"]
-        surroundings = Surroundings(emulate, runtime, len(nodes))
-        installation = build_installation(source.read_manifests(), surroundings)
+        options = ManifestOptions(emulate, runtime, len(nodes))
+        installation = build_installation(source.read_manifests(), options)
         if missing := list_missing_kinds(installation):
             raise ToolError(f"The manifests create no {' and no '.join(missing)}: {OFFER}")
         return installation

@@ -13,13 +13,13 @@ from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
 from tools.kubevirt.manifests import (
-    Surroundings,
+    ManifestOptions,
     build_installation,
     has_image_volumes,
     list_missing_kinds,
 )
 from tools.kubevirt.source import fetch_published, find_in_folder
-from tools.kubevirt.state import Part, State, build_part, is_emulated
+from tools.kubevirt.state import ComponentState, State, build_part, is_emulated
 
 TEXT = """\
 apiVersion: kubevirt.io/v1
@@ -36,7 +36,7 @@ OLD, NEW = "containerd://1.6.20~ds1", "containerd://2.1.4"
 
 
 def fit(emulate: bool = True, runtime: str = NEW, nodes: int = 1) -> dict[str, Any]:
-    (kubevirt,) = build_installation([TEXT], Surroundings(emulate, runtime, nodes)).resources
+    (kubevirt,) = build_installation([TEXT], ManifestOptions(emulate, runtime, nodes)).resources
     return dict(kubevirt["spec"])
 
 
@@ -64,7 +64,7 @@ def test_runtime_with_image_volumes(runtime: str, has: bool) -> None:
 
 
 def test_single_node_gets_one_replica_of_everything() -> None:
-    installation = build_installation([TEXT], Surroundings(True, NEW, 1))
+    installation = build_installation([TEXT], ManifestOptions(True, NEW, 1))
 
     (operator,) = installation.operators
     assert operator["spec"] == {"replicas": 1, "paused": False}
@@ -73,7 +73,7 @@ def test_single_node_gets_one_replica_of_everything() -> None:
 
 
 def test_missing_resource_is_named() -> None:
-    installation = build_installation([TEXT], Surroundings(True, NEW, 1))
+    installation = build_installation([TEXT], ManifestOptions(True, NEW, 1))
 
     assert list_missing_kinds(installation) == ["CDI"]
 
@@ -114,14 +114,17 @@ def deployed(**status: object) -> dict[str, Any]:
 
 
 def test_part_is_available_once_its_operator_has_acted_on_the_newest_spec() -> None:
-    assert build_part("CDI", "v", [deployed()]) == Part("CDI", "v1", "Deployed", True)
+    assert build_part("CDI", "v", [deployed()]) == ComponentState("CDI", "v1", "Deployed", True)
     assert not build_part("CDI", "v", [deployed(observedGeneration=1)]).available
     assert not build_part("CDI", "v", [deployed(phase="Deploying")]).available
-    assert build_part("CDI", "v", []) == Part("CDI", "", "", False)
+    assert build_part("CDI", "v", []) == ComponentState("CDI", "", "", False)
 
 
 def test_state_says_on_one_line_what_is_there() -> None:
-    parts = (Part("KubeVirt", "v1.9.0", "Deployed", True), Part("CDI", "", "", False))
+    parts = (
+        ComponentState("KubeVirt", "v1.9.0", "Deployed", True),
+        ComponentState("CDI", "", "", False),
+    )
 
     state = State(parts, emulated=True)
 

@@ -17,7 +17,7 @@ _OWN_KINDS: Final = ("KubeVirt", "CDI")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ManifestOptions:
     """What the manifests are fitted to.
 
     Attributes:
@@ -44,14 +44,14 @@ class Installation:
     resources: tuple[Manifest, ...]
 
 
-def build_installation(texts: Iterable[str], surroundings: Surroundings) -> Installation:
+def build_installation(texts: Iterable[str], options: ManifestOptions) -> Installation:
     """Return what to apply of the text of manifests."""
     documents = [document for text in texts for document in fastyaml.load_all(text)]
     operators = [each for each in documents if each.get("kind") not in _OWN_KINDS]
     resources = [each for each in documents if each.get("kind") in _OWN_KINDS]
     return Installation(
-        tuple(_shrink(each, surroundings) for each in operators),
-        tuple(_fit(each, surroundings) for each in resources),
+        tuple(_shrink(each, options) for each in operators),
+        tuple(_fit(each, options) for each in resources),
     )
 
 
@@ -67,23 +67,23 @@ def list_missing_kinds(installation: Installation) -> list[str]:
     return [kind for kind in _OWN_KINDS if kind not in found]
 
 
-def _shrink(manifest: Manifest, surroundings: Surroundings) -> Manifest:
-    if manifest.get("kind") != "Deployment" or surroundings.nodes > 1:
+def _shrink(manifest: Manifest, options: ManifestOptions) -> Manifest:
+    if manifest.get("kind") != "Deployment" or options.nodes > 1:
         return manifest
     return {**manifest, "spec": {**manifest["spec"], "replicas": 1}}
 
 
-def _fit(manifest: Manifest, surroundings: Surroundings) -> Manifest:
+def _fit(manifest: Manifest, options: ManifestOptions) -> Manifest:
     if manifest["kind"] != "KubeVirt":
         return manifest
     fitted = copy.deepcopy(dict(manifest))
     spec = fitted.setdefault("spec", {})
     developer = _child(_child(spec, "configuration"), "developerConfiguration")
-    developer["useEmulation"] = surroundings.emulate
-    if not has_image_volumes(surroundings.runtime):
+    developer["useEmulation"] = options.emulate
+    if not has_image_volumes(options.runtime):
         disabled = developer.get("disabledFeatureGates") or []
         developer["disabledFeatureGates"] = sorted({*disabled, "ImageVolume"})
-    if surroundings.nodes == 1:
+    if options.nodes == 1:
         _child(spec, "infra")["replicas"] = 1
     return fitted
 

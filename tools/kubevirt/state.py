@@ -17,7 +17,7 @@ _ANNOTATION: Final = f"SIMULATED:.metadata.annotations.{SIMULATED.replace('.', c
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComponentState:
     """One of KubeVirt and CDI.
 
     Attributes:
@@ -48,7 +48,7 @@ class State:
         emulated: Whether guests run in software emulation.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ComponentState, ...]
     simulated: bool = False
     emulated: bool = False
 
@@ -85,7 +85,7 @@ def find_state(kubectl: Kubectl) -> State:
     return State(parts, simulated, any(map(is_emulated, kubevirts)))
 
 
-def build_part(title: str, version: str, items: Sequence[Mapping[str, Any]]) -> Part:
+def build_part(title: str, version: str, items: Sequence[Mapping[str, Any]]) -> ComponentState:
     """Return what the resource of an operator says; `version` is its field in the status."""
     item: Mapping[str, Any] = items[0] if items else {}
     status = item.get("status") or {}
@@ -95,7 +95,7 @@ def build_part(title: str, version: str, items: Sequence[Mapping[str, Any]]) -> 
     available = (
         bool(items) and current and phase == "Deployed" and is_condition_true(item, "Available")
     )
-    return Part(title, str(status.get(version) or ""), phase, available)
+    return ComponentState(title, str(status.get(version) or ""), phase, available)
 
 
 def is_emulated(kubevirt: Mapping[str, Any]) -> bool:

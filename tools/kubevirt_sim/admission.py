@@ -46,7 +46,7 @@ type Find = Callable[[Kind, Key], Manifest | None]
 """Return an object, or None."""
 
 
-def judge_machine(vm: Manifest, old: Manifest | None) -> Refusal | None:
+def evaluate_machine(vm: Manifest, old: Manifest | None) -> Refusal | None:
     """Refuse a machine that says twice, or not at all, whether it runs; lock it for a snapshot."""
     spec = map_at(vm, "spec")
     if "running" in spec and "runStrategy" in spec:
@@ -54,11 +54,11 @@ def judge_machine(vm: Manifest, old: Manifest | None) -> Refusal | None:
     elif "running" not in spec and "runStrategy" not in spec:
         text = "One of Running or RunStrategy must be specified"
     else:
-        text = _judge_lock(vm, old) if old is not None else ""
+        text = _evaluate_lock(vm, old) if old is not None else ""
     return Refusal(422, _denied("virtualmachine-validator.kubevirt.io", text)) if text else None
 
 
-def _judge_lock(vm: Manifest, old: Manifest) -> str:
+def _evaluate_lock(vm: Manifest, old: Manifest) -> str:
     """Return why a machine may not be changed that a snapshot is taken of."""
     name = text_at(vm, "status", "snapshotInProgress")
     volumes = [maps_at(each, "spec", "template", "spec", "volumes") for each in (vm, old)]
@@ -69,7 +69,7 @@ def _judge_lock(vm: Manifest, old: Manifest) -> str:
     return ""
 
 
-def judge_migration(
+def evaluate_migration(
     migration: Manifest, vmi: Manifest | None, others: Sequence[Manifest]
 ) -> Refusal | None:
     """Refuse a migration of an instance that is not there, has ended, cannot or moves already."""
@@ -99,7 +99,7 @@ def judge_migration(
     return Refusal(400, _denied("migration-create-validator.kubevirt.io", text))
 
 
-def judge_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) -> Refusal | None:
+def evaluate_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) -> Refusal | None:
     """Refuse a change of a DataVolume, one whose claim exists, and one that asks for nonsense."""
     key = key_of(disk)
     if old is not None:
@@ -107,7 +107,7 @@ def judge_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) -> 
     elif claim is not None and not _may_be_taken_over(claim, key.name):
         text = f"Destination PVC {key} already exists"
     else:
-        text = _judge_request(map_at(disk, "spec"))
+        text = _evaluate_request(map_at(disk, "spec"))
     return Refusal(422, _denied("datavolume-validate.cdi.kubevirt.io", text)) if text else None
 
 
@@ -117,7 +117,7 @@ def _may_be_taken_over(claim: Manifest, name: str) -> bool:
     return notes.get(POPULATED_FOR) == name or owner.get("kind") == DATA_VOLUME.kind
 
 
-def _judge_request(spec: Mapping[str, Any]) -> str:
+def _evaluate_request(spec: Mapping[str, Any]) -> str:
     """Return why a DataVolume asks for a disk that cannot be (datavolume-validate.go)."""
     word, asked = ("PVC", spec["pvc"]) if "pvc" in spec else ("Storage", map_at(spec, "storage"))
     modes = map_at({"asked": asked}, "asked").get("accessModes") or ()
@@ -184,7 +184,7 @@ def refuse_clone(source: Key, user: Mapping[str, Any]) -> Refusal:
     return Refusal(422, _denied("datavolume-mutate.cdi.kubevirt.io", text))
 
 
-def judge_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
+def evaluate_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
     """Refuse the eviction of a launcher pod; the instance may be marked to leave instead."""
     view = LauncherView.parse(pod)
     if not view.created_by or vmi is None or controller_uid(pod) != uid_of(vmi):
@@ -205,7 +205,7 @@ def judge_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
     return Refusal(429, _denied(webhook, text), evacuate=vmi)
 
 
-def judge(
+def evaluate(
     kind: Kind,
     subresource: str,
     new: Manifest,
@@ -229,17 +229,17 @@ def judge(
         pod = find(kind, key) or {}
         owner = _owner_name(pod)
         vmi = find(VIRTUAL_MACHINE_INSTANCE, Key(key.namespace, owner)) if owner else None
-        return judge_eviction(pod, vmi) if pod else None
+        return evaluate_eviction(pod, vmi) if pod else None
     if subresource:
         return None
     if kind == VIRTUAL_MACHINE:
-        return judge_machine(new, old)
+        return evaluate_machine(new, old)
     if kind == DATA_VOLUME:
-        return judge_disk(new, old, find(PVC, key))
+        return evaluate_disk(new, old, find(PVC, key))
     if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION and old is None:
         name = Key(key.namespace, text_at(new, "spec", "vmiName"))
         vmi = find(VIRTUAL_MACHINE_INSTANCE, name)
-        return judge_migration(new, vmi, migrations(key.namespace))
+        return evaluate_migration(new, vmi, migrations(key.namespace))
     return None
 
 

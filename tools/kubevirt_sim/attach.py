@@ -11,7 +11,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
 from tools.kubevirt_sim.actions import Actions
-from tools.kubevirt_sim.admission import judge
+from tools.kubevirt_sim.admission import evaluate
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 
@@ -37,7 +37,7 @@ def attach(sim: KubeVirtSim, api: FakeApi) -> None:
         return api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION, namespace)
 
     def admit(review: Review) -> None:
-        refusal = judge(
+        refusal = evaluate(
             review.kind, review.subresource, review.new, review.old, review.key, find, migrations
         )
         if refusal is None:

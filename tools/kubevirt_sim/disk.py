@@ -38,7 +38,7 @@ _UNREACHABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DiskInputs:
     """Hold what a DataVolume is judged by.
 
     Attributes:
@@ -80,7 +80,7 @@ class DiskPlan:
 _NOTHING: Final = DiskPlan()
 
 
-def plan_disk(disk: Manifest, site: Site) -> DiskPlan:
+def plan_disk(disk: Manifest, site: DiskInputs) -> DiskPlan:
     """Plan one step of a DataVolume."""
     phase, claim = text_at(disk, "status", "phase"), site.claim
     if phase == DataVolumePhase.SUCCEEDED:
@@ -98,7 +98,7 @@ def plan_disk(disk: Manifest, site: Site) -> DiskPlan:
     return _plan_copy(disk, site, phase)
 
 
-def _plan_claim(disk: Manifest, site: Site, phase: str) -> DiskPlan:
+def _plan_claim(disk: Manifest, site: DiskInputs, phase: str) -> DiskPlan:
     try:
         spec = render_claim(disk, site.storage)
     except ClaimNotValid as err:
@@ -108,7 +108,7 @@ def _plan_claim(disk: Manifest, site: Site, phase: str) -> DiskPlan:
     return DiskPlan(create=build_claim(disk, spec))
 
 
-def _plan_binding(disk: Manifest, claim: Manifest, site: Site) -> DiskPlan:
+def _plan_binding(disk: Manifest, claim: Manifest, site: DiskInputs) -> DiskPlan:
     storage_class = site.storage.find_class(text_at(claim, "spec", "storageClassName"))
     waits = storage_class is not None and StorageClassView.parse(storage_class).waits_for_consumer
     phase = DataVolumePhase.WAIT_FOR_FIRST_CONSUMER if waits else DataVolumePhase.PENDING
@@ -146,7 +146,7 @@ def build_claim(disk: Manifest, spec: Manifest) -> Manifest:
     )
 
 
-def build_heirs(disk: Manifest, claim: Manifest) -> list[Manifest]:
+def build_claim_owners(disk: Manifest, claim: Manifest) -> list[Manifest]:
     """Build the owner references of a claim whose DataVolume CDI deletes after success."""
     owner = controller_of(disk)
     kept = [
@@ -157,7 +157,7 @@ def build_heirs(disk: Manifest, claim: Manifest) -> list[Manifest]:
     return [*kept, *([owner] if owner is not None else [])]
 
 
-def _plan_copy(disk: Manifest, site: Site, phase: str) -> DiskPlan:
+def _plan_copy(disk: Manifest, site: DiskInputs, phase: str) -> DiskPlan:
     scheduled, running = _words(disk)
     if phase not in (scheduled, running):
         return _show(disk, site, scheduled)
@@ -176,7 +176,7 @@ def _plan_copy(disk: Manifest, site: Site, phase: str) -> DiskPlan:
     return _progress(disk, site, running, left)
 
 
-def _progress(disk: Manifest, site: Site, phase: str, left: float) -> DiskPlan:
+def _progress(disk: Manifest, site: DiskInputs, phase: str, left: float) -> DiskPlan:
     total = site.order.seconds
     done = 100.0 * (total - left) / total
     reached = max((step for step in _STEPS if done >= step - 1e-6), default=0.0)
@@ -186,7 +186,7 @@ def _progress(disk: Manifest, site: Site, phase: str, left: float) -> DiskPlan:
     return plan if plan.status is not None else DiskPlan(wait=max(wait, 1e-3))
 
 
-def _restart(disk: Manifest, site: Site) -> DiskPlan:
+def _restart(disk: Manifest, site: DiskInputs) -> DiskPlan:
     """Show an importer that failed and starts again; CDI never gives up, and keeps the phase."""
     count = int(map_at(disk, "status").get("restartCount") or 0)
     if not count:
@@ -195,7 +195,7 @@ def _restart(disk: Manifest, site: Site) -> DiskPlan:
     return DiskPlan(wait=left) if left else _fail_pod(disk, site, count + 1)
 
 
-def _fail_pod(disk: Manifest, site: Site, count: int) -> DiskPlan:
+def _fail_pod(disk: Manifest, site: DiskInputs, count: int) -> DiskPlan:
     held = disk.get("status") or {}
     running = build_condition("Running", False, "Error", _UNREACHABLE)
     conditions = [*_build_bound(disk, site), build_condition("Ready", False), running]
@@ -214,7 +214,7 @@ def _words(disk: Mapping[str, Any]) -> tuple[str, str]:
     return DataVolumePhase.IMPORT_SCHEDULED, DataVolumePhase.IMPORT_IN_PROGRESS
 
 
-def _show(disk: Manifest, site: Site, phase: str, percent: float | None = None) -> DiskPlan:
+def _show(disk: Manifest, site: DiskInputs, phase: str, percent: float | None = None) -> DiskPlan:
     held = disk.get("status") or {}
     copying = phase in (DataVolumePhase.IMPORT_IN_PROGRESS, DataVolumePhase.CLONE_IN_PROGRESS)
     done = phase == DataVolumePhase.SUCCEEDED
@@ -237,7 +237,7 @@ def _show(disk: Manifest, site: Site, phase: str, percent: float | None = None) 
     return DiskPlan(status=status) if status != held else _NOTHING
 
 
-def _refuse(disk: Manifest, site: Site, text: str) -> DiskPlan:
+def _refuse(disk: Manifest, site: DiskInputs, text: str) -> DiskPlan:
     """Show a disk that gets no claim; its phase stays empty."""
     held = disk.get("status") or {}
     conditions = [
@@ -250,7 +250,7 @@ def _refuse(disk: Manifest, site: Site, text: str) -> DiskPlan:
     return DiskPlan(status=status) if status != held else _NOTHING
 
 
-def _build_bound(disk: Manifest, site: Site) -> list[Manifest]:
+def _build_bound(disk: Manifest, site: DiskInputs) -> list[Manifest]:
     name = disk["metadata"]["name"]
     if site.claim is None:
         return [build_condition("Bound", False, "NotFound", "No PVC found")]

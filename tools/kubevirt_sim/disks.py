@@ -22,8 +22,14 @@ from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.claims import StorageClassView
 from tools.kubevirt_sim.behavior import PREFIX, Import
-from tools.kubevirt_sim.disk import SELECTED_NODE, Site, build_heirs, is_wanted, plan_disk
-from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.disk import (
+    SELECTED_NODE,
+    DiskInputs,
+    build_claim_owners,
+    is_wanted,
+    plan_disk,
+)
+from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from tools.kubevirt_sim.statuses import holds
 from tools.kubevirt_sim.storage import (
     STORAGE_PROFILE,
@@ -54,18 +60,18 @@ def map_storage(_: Manifest, cache: Cache) -> Iterable[Key]:
     return [key for key in store if not text_at(store.get(key) or {}, "status", "claimName")]
 
 
-def build_profile_controller(_: Stage) -> Controller:
+def build_profile_controller(_: SimulatorContext) -> Controller:
     """Build the controller of StorageProfile: there is one for each StorageClass."""
 
     async def reconcile(ctx: Context) -> Result:
-        async def turn(storage_class: Manifest) -> Turned:
+        async def turn(storage_class: Manifest) -> TurnResult:
             profile = ctx.get(STORAGE_PROFILE, ctx.key)
             if profile is None:
                 made = build_profile(storage_class)
-                return Turned([Create(STORAGE_PROFILE, made, ours=lambda _: True)])
+                return TurnResult([Create(STORAGE_PROFILE, made, ours=lambda _: True)])
             status = build_profile_status(storage_class, profile, ctx.now())
             changed = status != profile.get("status")
-            return Turned([patch_status(STORAGE_PROFILE, profile, status)] if changed else [])
+            return TurnResult([patch_status(STORAGE_PROFILE, profile, status)] if changed else [])
 
         result, _ = await take_turns(ctx, STORAGE_CLASS, turn)
         return result
@@ -75,12 +81,12 @@ def build_profile_controller(_: Stage) -> Controller:
     ).watches(STORAGE_PROFILE, map_claim, source="reflector")
 
 
-def build_disk_controller(stage: Stage) -> Controller:
+def build_disk_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller of DataVolume."""
 
     async def reconcile(ctx: Context) -> Result:
-        async def turn(disk: Manifest) -> Turned:
-            return _turn(ctx, disk, stage)
+        async def turn(disk: Manifest) -> TurnResult:
+            return _turn(ctx, disk, simulator)
 
         result, _ = await take_turns(ctx, DATA_VOLUME, turn)
         return result
@@ -95,7 +101,7 @@ def build_disk_controller(stage: Stage) -> Controller:
     )
 
 
-def build_volume_controller(stage: Stage) -> Controller:
+def build_volume_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller that deletes the volumes of claims that are gone."""
 
     async def reconcile(ctx: Context) -> Result | None:
@@ -114,33 +120,35 @@ def build_volume_controller(stage: Stage) -> Controller:
     )
 
 
-def _turn(ctx: Context, disk: Manifest, stage: Stage) -> Turned:
+def _turn(ctx: Context, disk: Manifest, simulator: SimulatorContext) -> TurnResult:
     if is_deleting(disk):
-        return Turned()
+        return TurnResult()
     claim = ctx.get(PVC, ctx.key)
-    site = Site(
+    site = DiskInputs(
         claim=claim,
         storage=_look_at_storage(ctx),
-        bind=stage.timing.bind,
-        order=Import.parse(disk, stage.timing),
-        left=stage.watch(uid_of(disk)),
+        bind=simulator.timing.bind,
+        order=Import.parse(disk, simulator.timing),
+        left=simulator.watch(uid_of(disk)),
         now=ctx.now(),
     )
     plan = plan_disk(disk, site)
     if plan.create is not None:
-        return Turned([Create(PVC, plan.create)])
+        return TurnResult([Create(PVC, plan.create)])
     if plan.bind and claim is not None:
-        return Turned(_bind(ctx, disk, claim, stage))
+        return TurnResult(_bind(ctx, disk, claim, simulator))
     if plan.collect and claim is not None:
-        heirs = {
+        owners = {
             "op": "add",
             "path": "/metadata/ownerReferences",
-            "value": build_heirs(disk, claim),
+            "value": build_claim_owners(disk, claim),
         }
-        return Turned([Patch(PVC, ctx.key, uid_of(claim), [heirs]), Delete.of(DATA_VOLUME, disk)])
+        return TurnResult(
+            [Patch(PVC, ctx.key, uid_of(claim), [owners]), Delete.of(DATA_VOLUME, disk)]
+        )
     if plan.status is not None:
-        return Turned([patch_status(DATA_VOLUME, disk, plan.status)])
-    return Turned(wait=plan.wait)
+        return TurnResult([patch_status(DATA_VOLUME, disk, plan.status)])
+    return TurnResult(wait=plan.wait)
 
 
 def _look_at_storage(ctx: Context) -> Storage:
@@ -148,8 +156,8 @@ def _look_at_storage(ctx: Context) -> Storage:
     return Storage(classes, {key_of(each).name: each for each in ctx.list(STORAGE_PROFILE)})
 
 
-def _bind(ctx: Context, disk: Manifest, claim: Manifest, stage: Stage) -> list[Step]:
-    if stage.simulated:
+def _bind(ctx: Context, disk: Manifest, claim: Manifest, simulator: SimulatorContext) -> list[Step]:
+    if simulator.simulated:
         return _bind_simulated(ctx, claim)
     chosen = SELECTED_NODE in text_map_at(claim, "metadata", "annotations")
     held = _look_at_storage(ctx).find_class(text_at(claim, "spec", "storageClassName"))

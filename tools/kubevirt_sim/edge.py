@@ -13,14 +13,14 @@ from tools.kubevirt_sim.behavior import is_silent
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.rollout import Strategy
 from tools.kubevirt_sim.settings import LoadBalancer, Mode
-from tools.kubevirt_sim.timing import Stopwatches, Timing
+from tools.kubevirt_sim.timing import StepTimers, Timing
 
 _MOST_STEPS: Final = 40
 """Steps that one reconcile may take; a state machine with more goes in circles."""
 
 
 @dataclass(slots=True)
-class Stage:
+class SimulatorContext:
     """Hold what all controllers of one simulator share.
 
     Attributes:
@@ -39,7 +39,7 @@ class Stage:
     """
 
     timing: Timing
-    watches: Stopwatches
+    watches: StepTimers
     mode: Mode
     image: str
     heartbeats: bool
@@ -70,11 +70,11 @@ class Stage:
         return self.watches.left(uid, "silence", self.timing.node_lost)
 
 
-type Turn = Callable[[Manifest], Awaitable[Turned]]
+type Turn = Callable[[Manifest], Awaitable[TurnResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TurnResult:
     """Say what one turn wants: writes, and when to look again if there are none."""
 
     steps: Sequence[Step] = ()
@@ -120,6 +120,6 @@ def patch_status(
     )
 
 
-def beside(ctx: Context, name: str) -> Key:
+def sibling_key(ctx: Context, name: str) -> Key:
     """Return the key of an object in the namespace of the primary."""
     return Key(ctx.key.namespace, name)

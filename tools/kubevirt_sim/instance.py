@@ -38,14 +38,14 @@ _USABLE: Final = (DataVolumePhase.SUCCEEDED,)
 
 
 class Watch(Protocol):
-    """Return how much of a step is left, as `Stopwatches` do for one object."""
+    """Return how much of a step is left, as `StepTimers` do for one object."""
 
     def __call__(self, step: str, seconds: float) -> float:
         """Return the seconds until a step has taken so long, 0 when it has."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class InstanceInputs:
     """Hold what an instance is judged by.
 
     Attributes:
@@ -107,38 +107,38 @@ class InstancePlan:
 _NOTHING: Final = InstancePlan()
 
 
-def plan_instance(vmi: Manifest, world: World) -> InstancePlan:
+def plan_instance(vmi: Manifest, inputs: InstanceInputs) -> InstancePlan:
     """Plan one step of an instance that is not being deleted."""
     phase = text_at(vmi, "status", "phase")
     if phase in FINAL_PHASES:
-        return _end_pods(vmi, world, phase == VmiPhase.SUCCEEDED)
+        return _end_pods(vmi, inputs, phase == VmiPhase.SUCCEEDED)
     if phase == VmiPhase.UNSET:
         conditions = [
             build_condition("Ready", False, "PodNotExists", "virt-launcher pod has not yet been")
         ]
-        return InstancePlan(status=move(vmi, VmiPhase.PENDING, world.now, conditions))
+        return InstancePlan(status=move(vmi, VmiPhase.PENDING, inputs.now, conditions))
     if phase == VmiPhase.PENDING:
-        return _plan_pending(vmi, world)
-    return _plan_placed(vmi, world, phase)
+        return _plan_pending(vmi, inputs)
+    return _plan_placed(vmi, inputs, phase)
 
 
-def plan_end(vmi: Manifest, world: World) -> InstancePlan:
+def plan_end(vmi: Manifest, inputs: InstanceInputs) -> InstancePlan:
     """Plan one step of an instance that is being deleted."""
     phase = text_at(vmi, "status", "phase")
     if phase in (VmiPhase.UNSET, VmiPhase.PENDING):
-        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, inputs.now))
     if phase in FINAL_PHASES:
-        remove = tuple(pod for pod in world.pods if not is_deleting(pod))
-        return InstancePlan(delete_pods=remove, gone=not world.pods)
-    pod = find_launcher(vmi, world.pods)
+        remove = tuple(pod for pod in inputs.pods if not is_deleting(pod))
+        return InstancePlan(delete_pods=remove, gone=not inputs.pods)
+    pod = find_launcher(vmi, inputs.pods)
     if pod is None or is_finished(pod):
-        return _fail(vmi, world, pod)
-    if world.silent:
+        return _fail(vmi, inputs, pod)
+    if inputs.silent:
         # Nobody is there to end the guest.
         return _NOTHING
     if phase != VmiPhase.RUNNING:
-        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
-    return _power_off(vmi, world)
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, inputs.now))
+    return _power_off(vmi, inputs)
 
 
 def move(
@@ -165,10 +165,10 @@ def move(
     }
 
 
-def _plan_pending(vmi: Manifest, world: World) -> InstancePlan:
-    missing, failed, waiting = _look_at_disks(vmi, world)
+def _plan_pending(vmi: Manifest, inputs: InstanceInputs) -> InstancePlan:
+    missing, failed, waiting = _look_at_disks(vmi, inputs)
     if failed:
-        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, inputs.now))
     conditions = [item for item in (find_condition(vmi, "Ready"),) if item is not None]
     if missing:
         text = f"failed to find PVC {missing}"
@@ -177,24 +177,24 @@ def _plan_pending(vmi: Manifest, world: World) -> InstancePlan:
         text = "Not all of the VMI's DVs are ready"
         conditions.append(build_condition("DataVolumesReady", False, "NotAllDVsReady", text))
     else:
-        if any(name in world.disks for name in _claims_of(vmi)):
+        if any(name in inputs.disks for name in _claims_of(vmi)):
             text = "All of the VMI's DVs are bound and not running"
             conditions.append(build_condition("DataVolumesReady", True, "AllDVsReady", text))
-        launcher = find_launcher(vmi, world.pods)
+        launcher = find_launcher(vmi, inputs.pods)
         if launcher is None:
             return InstancePlan(create_launcher=True)
-        return InstancePlan(status=move(vmi, VmiPhase.SCHEDULING, world.now, conditions))
-    plan = InstancePlan(select_claims=_find_unselected(waiting, world))
-    return _with_conditions(plan, vmi, conditions, world.now)
+        return InstancePlan(status=move(vmi, VmiPhase.SCHEDULING, inputs.now, conditions))
+    plan = InstancePlan(select_claims=_find_unselected(waiting, inputs))
+    return _with_conditions(plan, vmi, conditions, inputs.now)
 
 
-def _look_at_disks(vmi: Manifest, world: World) -> tuple[str, bool, list[str]]:
+def _look_at_disks(vmi: Manifest, inputs: InstanceInputs) -> tuple[str, bool, list[str]]:
     """Return the claim that is missing, whether an import has failed, and what is unfinished."""
     waiting = []
     for name in _claims_of(vmi):
-        disk = world.disks.get(name)
+        disk = inputs.disks.get(name)
         if disk is None:
-            if name not in world.claims:
+            if name not in inputs.claims:
                 return name, False, []
             continue
         phase = text_at(disk, "status", "phase")
@@ -209,29 +209,29 @@ def _claims_of(vmi: Mapping[str, Any]) -> list[str]:
     return [claim for item in maps_at(vmi, "spec", "volumes") if (claim := claim_of(item))]
 
 
-def _find_unselected(names: Sequence[str], world: World) -> tuple[Manifest, ...]:
+def _find_unselected(names: Sequence[str], inputs: InstanceInputs) -> tuple[Manifest, ...]:
     waiting = (DataVolumePhase.WAIT_FOR_FIRST_CONSUMER, DataVolumePhase.PENDING_POPULATION)
     return tuple(
-        world.claims[name]
+        inputs.claims[name]
         for name in names
-        if text_at(world.disks[name], "status", "phase") in waiting and name in world.claims
+        if text_at(inputs.disks[name], "status", "phase") in waiting and name in inputs.claims
     )
 
 
-def _plan_placed(vmi: Manifest, world: World, phase: str) -> InstancePlan:
-    pod = find_launcher(vmi, world.pods)
+def _plan_placed(vmi: Manifest, inputs: InstanceInputs, phase: str) -> InstancePlan:
+    pod = find_launcher(vmi, inputs.pods)
     if pod is None or is_finished(pod):
-        return _fail(vmi, world, pod)
-    if world.silent:
+        return _fail(vmi, inputs, pod)
+    if inputs.silent:
         return _NOTHING
     if phase == VmiPhase.SCHEDULING:
-        return _plan_scheduling(vmi, world, pod)
+        return _plan_scheduling(vmi, inputs, pod)
     if phase == VmiPhase.SCHEDULED:
-        return _plan_scheduled(vmi, world, pod)
-    return _plan_running(vmi, world, pod)
+        return _plan_scheduled(vmi, inputs, pod)
+    return _plan_running(vmi, inputs, pod)
 
 
-def _plan_scheduling(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
+def _plan_scheduling(vmi: Manifest, inputs: InstanceInputs, pod: Manifest) -> InstancePlan:
     conditions = [item for item in (find_condition(vmi, "Ready"),) if item is not None]
     ready = find_condition(vmi, "DataVolumesReady")
     conditions += [ready] if ready else []
@@ -244,13 +244,13 @@ def _plan_scheduling(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan
         text = "back-off pulling image" if reason == "ImagePullBackOff" else "cannot pull image"
         conditions.append(build_condition("Synchronized", False, reason, text))
     if not are_containers_ready(pod):
-        return _with_conditions(_NOTHING, vmi, conditions, world.now)
+        return _with_conditions(_NOTHING, vmi, conditions, inputs.now)
     node = text_at(pod, "spec", "nodeName")
     conditions = [item for item in conditions if item["type"] in ("Ready", "DataVolumesReady")]
     status = move(
         vmi,
         VmiPhase.SCHEDULED,
-        world.now,
+        inputs.now,
         conditions,
         nodeName=node,
         activePods={uid_of(pod): node},
@@ -258,36 +258,38 @@ def _plan_scheduling(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan
     return InstancePlan(status=status, node=node)
 
 
-def _plan_scheduled(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
+def _plan_scheduled(vmi: Manifest, inputs: InstanceInputs, pod: Manifest) -> InstancePlan:
     if is_deleting(pod):
         return _NOTHING
-    left = world.left("boot", world.guest.boot)
+    left = inputs.left("boot", inputs.guest.boot)
     if left:
         return InstancePlan(wait=left)
-    if world.guest.crash == "boot":
-        status = move(vmi, VmiPhase.FAILED, world.now)
+    if inputs.guest.crash == "boot":
+        status = move(vmi, VmiPhase.FAILED, inputs.now)
         return InstancePlan(status=status, pods_ended=((pod, False),))
-    status = move(vmi, VmiPhase.RUNNING, world.now)
+    status = move(vmi, VmiPhase.RUNNING, inputs.now)
     vmi = {**vmi, "status": status}
-    agent = world.has_agent and not world.guest.agent_delay
-    return InstancePlan(status=_build_running(vmi, world, pod, agent, True))
+    agent = inputs.has_agent and not inputs.guest.agent_delay
+    return InstancePlan(status=_build_running(vmi, inputs, pod, agent, True))
 
 
-def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
-    guest = world.guest
+def _plan_running(vmi: Manifest, inputs: InstanceInputs, pod: Manifest) -> InstancePlan:
+    guest = inputs.guest
     if guest.crash == "run" or guest.power == "shutdown":
         phase = VmiPhase.FAILED if guest.crash else VmiPhase.SUCCEEDED
-        status = move(vmi, phase, world.now, _not_running(vmi))
+        status = move(vmi, phase, inputs.now, _not_running(vmi))
         return InstancePlan(status=status, pods_ended=((pod, phase == VmiPhase.SUCCEEDED),))
     # After each reboot the guest boots again before its agent answers.
     boot = 0.0 if guest.reboots == "0" else guest.boot
     since = f"agent {guest.reboots}"
-    agent_left = world.left(since, boot + guest.agent_delay) if world.has_agent else 0.0
+    agent_left = inputs.left(since, boot + guest.agent_delay) if inputs.has_agent else 0.0
     state = map_at(vmi, "status", "migrationState")
     moved = state.get("completed") is True and state.get("failed") is not True
-    hidden = world.left(f"address {state.get('migrationUid')}", guest.address_delay) if moved else 0
-    agent = world.has_agent and not agent_left
-    status = _build_running(vmi, world, pod, agent, not hidden)
+    hidden = (
+        inputs.left(f"address {state.get('migrationUid')}", guest.address_delay) if moved else 0
+    )
+    agent = inputs.has_agent and not agent_left
+    status = _build_running(vmi, inputs, pod, agent, not hidden)
     waits = [left for left in (agent_left, hidden) if left]
     return InstancePlan(
         status=status if status != vmi.get("status") else None,
@@ -296,38 +298,40 @@ def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
 
 
 def _build_running(
-    vmi: Manifest, world: World, pod: Manifest, agent: bool, addressed: bool
+    vmi: Manifest, inputs: InstanceInputs, pod: Manifest, agent: bool, addressed: bool
 ) -> Manifest:
     return build_running_status(
-        vmi, world.pods, pod, world.claims, world.guest, agent, addressed, world.now
+        vmi, inputs.pods, pod, inputs.claims, inputs.guest, agent, addressed, inputs.now
     )
 
 
-def _fail(vmi: Manifest, world: World, pod: Manifest | None) -> InstancePlan:
+def _fail(vmi: Manifest, inputs: InstanceInputs, pod: Manifest | None) -> InstancePlan:
     """Plan for an instance whose pod is gone or has ended under it."""
     conditions = _not_running(vmi)
-    reason = {"reason": UNRESPONSIVE} if world.lost else {}
-    if world.silent and not world.lost:
+    reason = {"reason": UNRESPONSIVE} if inputs.lost else {}
+    if inputs.silent and not inputs.lost:
         return _NOTHING
     well = pod is not None and text_at(pod, "status", "phase") == "Succeeded"
     phase = VmiPhase.SUCCEEDED if well else VmiPhase.FAILED
-    return InstancePlan(status=move(vmi, phase, world.now, conditions, **reason))
+    return InstancePlan(status=move(vmi, phase, inputs.now, conditions, **reason))
 
 
-def _power_off(vmi: Manifest, world: World) -> InstancePlan:
+def _power_off(vmi: Manifest, inputs: InstanceInputs) -> InstancePlan:
     """Plan for a guest whose power button was pressed."""
-    stubborn = world.guest.ignores_acpi
-    seconds = world.grace if stubborn else min(world.guest.shutdown, world.grace)
-    killed = stubborn or world.guest.shutdown > world.grace
-    left = world.left("power-off", seconds)
+    stubborn = inputs.guest.ignores_acpi
+    seconds = inputs.grace if stubborn else min(inputs.guest.shutdown, inputs.grace)
+    killed = stubborn or inputs.guest.shutdown > inputs.grace
+    left = inputs.left("power-off", seconds)
     if left:
         return InstancePlan(wait=left)
     phase = VmiPhase.FAILED if killed else VmiPhase.SUCCEEDED
-    return InstancePlan(status=move(vmi, phase, world.now, _not_running(vmi)))
+    return InstancePlan(status=move(vmi, phase, inputs.now, _not_running(vmi)))
 
 
-def _end_pods(vmi: Manifest, world: World, well: bool) -> InstancePlan:
-    live = tuple((pod, well) for pod in world.pods if not is_finished(pod) and not is_deleting(pod))
+def _end_pods(vmi: Manifest, inputs: InstanceInputs, well: bool) -> InstancePlan:
+    live = tuple(
+        (pod, well) for pod in inputs.pods if not is_finished(pod) and not is_deleting(pod)
+    )
     return InstancePlan(pods_ended=live)
 
 

@@ -17,9 +17,9 @@ from libs.contracts.kubevirt import (
 )
 from tools.kubevirt_sim.behavior import Copy, Guest, Import
 from tools.kubevirt_sim.disk import SELECTED_NODE
-from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from tools.kubevirt_sim.evacuation import build_evacuation
-from tools.kubevirt_sim.instance import InstancePlan, World, plan_end, plan_instance
+from tools.kubevirt_sim.instance import InstanceInputs, InstancePlan, plan_end, plan_instance
 from tools.kubevirt_sim.kubelet import build_ended_status
 from tools.kubevirt_sim.launcher import UNPAUSED, build_launcher, claim_of
 from tools.kubevirt_sim.machine import INSTANCE_FINALIZER
@@ -76,17 +76,17 @@ def map_migration(migration: Manifest, _: Cache) -> Iterable[Key]:
     return [Key(key_of(migration).namespace, name)] if name else []
 
 
-def build_instance_controller(stage: Stage) -> Controller:
+def build_instance_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller of VirtualMachineInstance."""
 
     async def reconcile(ctx: Context) -> Result:
-        result, _ = await _take(ctx, stage, plan_instance)
+        result, _ = await _take(ctx, simulator, plan_instance)
         return result
 
     async def finalize(ctx: Context) -> Result | None:
-        result, done = await _take(ctx, stage, plan_end)
+        result, done = await _take(ctx, simulator, plan_end)
         if done and result.error is None:
-            stage.watches.forget(ctx.uid)
+            simulator.watches.forget(ctx.uid)
             return None
         return result
 
@@ -116,65 +116,71 @@ def build_instance_controller(stage: Stage) -> Controller:
     )
 
 
-type _Planner = Callable[[Manifest, World], InstancePlan]
+type _Planner = Callable[[Manifest, InstanceInputs], InstancePlan]
 
 
-async def _take(ctx: Context, stage: Stage, planner: _Planner) -> tuple[Result, bool]:
-    async def turn(vmi: Manifest) -> Turned:
+async def _take(
+    ctx: Context, simulator: SimulatorContext, planner: _Planner
+) -> tuple[Result, bool]:
+    async def turn(vmi: Manifest) -> TurnResult:
         pods = ctx.indexed(POD, BY_INSTANCE, uid_of(vmi))
-        gates = _plan_gates(ctx, vmi, pods, stage)
+        gates = _plan_gates(ctx, vmi, pods, simulator)
         if gates is not None:
-            return Turned([gates])
-        world, lost_in = _look(ctx, vmi, pods, stage)
-        plan = planner(vmi, world)
-        steps = _build_steps(ctx, vmi, plan, stage)
+            return TurnResult([gates])
+        inputs, lost_in = _look(ctx, vmi, pods, simulator)
+        plan = planner(vmi, inputs)
+        steps = _build_steps(ctx, vmi, plan, simulator)
         if not steps and not plan.gone and not is_deleting(vmi):
             evacuation = build_evacuation(vmi, _migrations_of(ctx, vmi))
             steps = [evacuation] if evacuation is not None else []
         waits = [wait for wait in (plan.wait, lost_in) if wait]
-        return Turned(steps, min(waits) if waits else None, plan.gone)
+        return TurnResult(steps, min(waits) if waits else None, plan.gone)
 
     return await take_turns(ctx, VIRTUAL_MACHINE_INSTANCE, turn)
 
 
 def _look(
-    ctx: Context, vmi: Manifest, pods: Sequence[Manifest], stage: Stage
-) -> tuple[World, float | None]:
+    ctx: Context, vmi: Manifest, pods: Sequence[Manifest], simulator: SimulatorContext
+) -> tuple[InstanceInputs, float | None]:
     names = [claim.split("/", 1)[1] for claim in index_claims(vmi)]
     namespace = ctx.key.namespace
     disks = {name: disk for name in names if (disk := ctx.get(DATA_VOLUME, Key(namespace, name)))}
     claims = {name: claim for name in names if (claim := ctx.get(PVC, Key(namespace, name)))}
     node = text_at(vmi, "status", "nodeName")
-    left = stage.silence_left(ctx.get(NODE, Key("", node)) if node else None)
+    left = simulator.silence_left(ctx.get(NODE, Key("", node)) if node else None)
     grace = map_at(vmi, "spec").get("terminationGracePeriodSeconds")
-    world = World(
+    inputs = InstanceInputs(
         pods=pods,
         disks=disks,
         claims=claims,
-        guest=Guest.parse(vmi, stage.timing),
-        boots=_can_boot(names, disks, stage),
-        left=stage.watch(uid_of(vmi)),
+        guest=Guest.parse(vmi, simulator.timing),
+        boots=_can_boot(names, disks, simulator),
+        left=simulator.watch(uid_of(vmi)),
         silent=left is not None,
         lost=left == 0,
         now=ctx.now(),
-        grace=float(grace) if isinstance(grace, int) else stage.timing.grace,
+        grace=float(grace) if isinstance(grace, int) else simulator.timing.grace,
     )
-    return world, left
+    return inputs, left
 
 
-def _can_boot(names: Sequence[str], disks: Mapping[str, Manifest], stage: Stage) -> bool:
+def _can_boot(
+    names: Sequence[str], disks: Mapping[str, Manifest], simulator: SimulatorContext
+) -> bool:
     """Return whether the first disk of an instance, if it boots from, can be booted from."""
     first = disks.get(names[0]) if names else None
-    return first is None or Import.parse(first, stage.timing).boots
+    return first is None or Import.parse(first, simulator.timing).boots
 
 
-def _build_steps(ctx: Context, vmi: Manifest, plan: InstancePlan, stage: Stage) -> list[Step]:
+def _build_steps(
+    ctx: Context, vmi: Manifest, plan: InstancePlan, simulator: SimulatorContext
+) -> list[Step]:
     steps: list[Step] = []
     if plan.create_launcher:
-        pod = build_launcher(vmi, image=stage.image, simulated=stage.simulated)
+        pod = build_launcher(vmi, image=simulator.image, simulated=simulator.simulated)
         steps.append(Create(POD, pod))
     for claim in plan.select_claims:
-        node = _find_consumer_node(ctx, stage)
+        node = _find_consumer_node(ctx, simulator)
         if node:
             steps.append(_select_node(claim, node))
     if plan.status is not None:
@@ -184,17 +190,17 @@ def _build_steps(ctx: Context, vmi: Manifest, plan: InstancePlan, stage: Stage) 
         steps.append(
             patch_status(VIRTUAL_MACHINE_INSTANCE, vmi, plan.status, *labels, subresource="")
         )
-    steps += [end_pod(pod, stage, ctx, well=well) for pod, well in plan.pods_ended]
+    steps += [end_pod(pod, simulator, ctx, well=well) for pod, well in plan.pods_ended]
     return [*steps, *(Delete.of(POD, pod) for pod in plan.delete_pods)]
 
 
-def end_pod(pod: Manifest, stage: Stage, ctx: Context, *, well: bool) -> Step:
+def end_pod(pod: Manifest, simulator: SimulatorContext, ctx: Context, *, well: bool) -> Step:
     """Build the step that ends the containers of a launcher.
 
     A pod on a real kubelet cannot be stopped in another way, and a pod without a node has nothing
     to stop: they are deleted.
     """
-    if not stage.simulated or not text_at(pod, "spec", "nodeName"):
+    if not simulator.simulated or not text_at(pod, "spec", "nodeName"):
         return Delete.of(POD, pod)
     return patch_status(POD, pod, build_ended_status(pod, ctx.now(), well=well))
 
@@ -213,21 +219,23 @@ def _select_node(claim: Manifest, node: str) -> Step:
     return Patch(PVC, key_of(claim), uid_of(claim), operations, resource_version=version)
 
 
-def _find_consumer_node(ctx: Context, stage: Stage) -> str:
+def _find_consumer_node(ctx: Context, simulator: SimulatorContext) -> str:
     """Return a node for a claim that waits for its first consumer."""
     ready = [node for node in ctx.list(NODE) if holds(node, "Ready")]
-    return min((key_of(node).name for node in ready), default="sim" if stage.simulated else "")
+    return min((key_of(node).name for node in ready), default="sim" if simulator.simulated else "")
 
 
 def _migrations_of(ctx: Context, vmi: Manifest) -> list[Manifest]:
     return ctx.indexed(VIRTUAL_MACHINE_INSTANCE_MIGRATION, BY_INSTANCE, str(key_of(vmi)))
 
 
-def _plan_gates(ctx: Context, vmi: Manifest, pods: Sequence[Manifest], stage: Stage) -> Step | None:
+def _plan_gates(
+    ctx: Context, vmi: Manifest, pods: Sequence[Manifest], simulator: SimulatorContext
+) -> Step | None:
     """Keep the readiness gate of each pod: it says whether the guest is not paused."""
     state = map_at(vmi, "status", "migrationState")
     moving = bool(state.get("startTimestamp")) and state.get("completed") is not True
-    window = Copy.parse(_migration_of(ctx, vmi, state), vmi, stage.timing).window
+    window = Copy.parse(_migration_of(ctx, vmi, state), vmi, simulator.timing).window
     paused = holds(vmi, "Paused")
     for pod in pods:
         if text_at(pod, "status", "phase") != "Running" or is_deleting(pod):

@@ -113,10 +113,10 @@ def fits(pod: Mapping[str, Any], node: Mapping[str, Any], pods: Sequence[Manifes
     terms = map_at(pod, "spec", "affinity", "podAntiAffinity").get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    return not any(_repels(term, other, pod) for term in terms or () for other in here)
+    return not any(_has_anti_affinity(term, other, pod) for term in terms or () for other in here)
 
 
-def _repels(term: Mapping[str, Any], other: Manifest, pod: Mapping[str, Any]) -> bool:
+def _has_anti_affinity(term: Mapping[str, Any], other: Manifest, pod: Mapping[str, Any]) -> bool:
     if term.get("topologyKey") != HOSTNAME or uid_of(other) == uid_of(pod):
         return False
     wanted = text_map_at(term, "labelSelector", "matchLabels")

@@ -18,7 +18,7 @@ from libs.common.plan import Create, Step
 from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
 from tools.kubevirt_sim.behavior import PREFIX
-from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from tools.kubevirt_sim.settings import LoadBalancer
 from tools.kubevirt_sim.statuses import render_time
 
@@ -48,14 +48,14 @@ def choose_addresses(
     return [next(str(each) for each in POOL.hosts() if str(each) not in used)]
 
 
-def build_load_balancer(stage: Stage) -> Controller:
+def build_load_balancer(simulator: SimulatorContext) -> Controller:
     """Build the controller of the load balancer."""
-    kind = stage.load_balancer
+    kind = simulator.load_balancer
     assert kind != "Off", "it is built only if it is asked for"
 
     async def reconcile(ctx: Context) -> Result:
-        async def turn(service: Manifest) -> Turned:
-            return Turned(_plan(ctx, service, kind))
+        async def turn(service: Manifest) -> TurnResult:
+            return TurnResult(_plan(ctx, service, kind))
 
         result, _ = await take_turns(ctx, SERVICE, turn)
         return result

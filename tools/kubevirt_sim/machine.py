@@ -23,7 +23,7 @@ from libs.contracts.kubevirt import (
 )
 from tools.kubevirt_sim.defaults import build_domain, build_first_status
 from tools.kubevirt_sim.machine_status import build_status
-from tools.kubevirt_sim.printable import Sight
+from tools.kubevirt_sim.printable import StatusInputs
 from tools.kubevirt_sim.revisions import (
     GENERATION,
     find_revision,
@@ -107,7 +107,7 @@ def plan_machine(
         steps = _plan_change(vmi, change)
     _set(status, "stateChangeRequests", [*requests, *decision.requests])
     _set(status, "startFailure", failure)
-    sight = Sight(
+    inputs = StatusInputs(
         {**vm, "status": status},
         vmi,
         strategy_of(vm),
@@ -115,7 +115,7 @@ def plan_machine(
         starting=starting,
         stopping=decision.stop,
     )
-    return MachinePlan(steps, build_status(sight, change, now), wait or None)
+    return MachinePlan(steps, build_status(inputs, change, now), wait or None)
 
 
 def _plan_change(vmi: Manifest, change: Rollout) -> tuple[Step, ...]:

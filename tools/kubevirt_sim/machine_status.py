@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from libs.common.kinds import Manifest
 from libs.common.reading import maps_at, text_at
-from tools.kubevirt_sim.printable import Sight, find_printable_status
+from tools.kubevirt_sim.printable import StatusInputs, find_printable_status
 from tools.kubevirt_sim.revisions import generation_of, observed_generation
 from tools.kubevirt_sim.rollout import Rollout
 from tools.kubevirt_sim.statuses import build_condition, find_condition, holds, merge_conditions
@@ -21,24 +21,24 @@ _OWN: Final = frozenset({"Ready", "Failure", "RestartRequired"})
 """Conditions that a machine does not copy from its instance."""
 
 
-def build_status(sight: Sight, change: Rollout | None, now: datetime) -> Manifest:
+def build_status(inputs: StatusInputs, change: Rollout | None, now: datetime) -> Manifest:
     """Build the status of a machine.
 
     Args:
-        sight: The machine and what its status depends on.
+        inputs: The machine and what its status depends on.
         change: What the change of its template comes to; None if that is not known.
         now: Time.
     """
-    vm, vmi = sight.vm, sight.vmi
+    vm, vmi = inputs.vm, inputs.vmi
     held = dict(vm.get("status") or {})
     ready = find_condition(vmi, "Ready") if vmi is not None else None
     status = {
         **held,
         "created": vmi is not None,
         "ready": ready is not None and ready.get("status") == "True",
-        "printableStatus": str(find_printable_status(sight)),
+        "printableStatus": str(find_printable_status(inputs)),
         "conditions": merge_conditions(
-            held.get("conditions") or (), _build_conditions(sight, ready, change), now
+            held.get("conditions") or (), _build_conditions(inputs, ready, change), now
         ),
     }
     generation = observed_generation(vmi) if vmi is not None else None
@@ -48,7 +48,7 @@ def build_status(sight: Sight, change: Rollout | None, now: datetime) -> Manifes
         status["desiredGeneration"] = generation_of(vm)
     if vmi is not None or text_at(held, "runStrategy"):
         # A machine that has never run has none.
-        status["runStrategy"] = sight.strategy
+        status["runStrategy"] = inputs.strategy
     for name in ("created", "ready"):
         if not status[name]:
             # They are optional booleans of the Go type, which are left out when false.
@@ -57,19 +57,19 @@ def build_status(sight: Sight, change: Rollout | None, now: datetime) -> Manifes
 
 
 def _build_conditions(
-    sight: Sight, ready: Mapping[str, Any] | None, change: Rollout | None
+    inputs: StatusInputs, ready: Mapping[str, Any] | None, change: Rollout | None
 ) -> list[Manifest]:
-    source = sight.vm if sight.vmi is None else sight.vmi
+    source = inputs.vm if inputs.vmi is None else inputs.vmi
     rest = [
         dict(item)
         for item in maps_at(source, "status", "conditions")
         if item.get("type") not in _OWN
     ]
     return [
-        _build_ready(sight.vmi, ready),
+        _build_ready(inputs.vmi, ready),
         *rest,
         *_build_failure(change),
-        *_build_restart(sight, change),
+        *_build_restart(inputs, change),
     ]
 
 
@@ -88,12 +88,12 @@ def _build_failure(change: Rollout | None) -> list[Manifest]:
     return [build_condition("Failure", True, *change.failure)]
 
 
-def _build_restart(sight: Sight, change: Rollout | None) -> list[Manifest]:
+def _build_restart(inputs: StatusInputs, change: Rollout | None) -> list[Manifest]:
     """Build `RestartRequired`, which lasts until the next start or until it is untrue."""
-    if sight.starting:
+    if inputs.starting:
         return []
     if change is not None:
         text = change.restart
         return [build_condition("RestartRequired", True, message=text)] if text else []
-    held = find_condition(sight.vm, "RestartRequired")
-    return [held] if held is not None and holds(sight.vm, "RestartRequired") else []
+    held = find_condition(inputs.vm, "RestartRequired")
+    return [held] if held is not None and holds(inputs.vm, "RestartRequired") else []

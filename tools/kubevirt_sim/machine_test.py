@@ -17,7 +17,7 @@ from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, PrintableStatus
 from tools.kubevirt_sim.machine import backoff, build_instance, plan_machine, trim_requests
-from tools.kubevirt_sim.printable import TABLE, Sight, find_printable_status
+from tools.kubevirt_sim.printable import TABLE, StatusInputs, find_printable_status
 from tools.kubevirt_sim.samples import build_machine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -203,9 +203,9 @@ def test_first_word_that_fits_is_shown(
     vmi: Manifest | None, disks: list[Manifest], word: str
 ) -> None:
     strategy = "Always" if vmi is not None else "Halted"
-    sight = Sight(build_vm(strategy), vmi, strategy, disks)
+    inputs = StatusInputs(build_vm(strategy), vmi, strategy, disks)
 
-    assert find_printable_status(sight) == PrintableStatus(word)
+    assert find_printable_status(inputs) == PrintableStatus(word)
 
 
 def test_instance_carries_what_its_machine_gives_it() -> None:

@@ -26,13 +26,19 @@ from libs.contracts.kubevirt import (
     VM_CONTROLLER_FINALIZER,
     RunStrategy,
 )
-from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.edge import (
+    SimulatorContext,
+    TurnResult,
+    patch_status,
+    sibling_key,
+    take_turns,
+)
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.machine import plan_machine, strategy_of
 from tools.kubevirt_sim.revisions import BY_MACHINE, index_revision
 from tools.kubevirt_sim.snapshot_volumes import (
     VOLUME_SNAPSHOT_CLASS,
-    judge_volumes,
+    evaluate_volumes,
     read_catalog,
 )
 
@@ -54,25 +60,27 @@ def map_disk(disk: Manifest, cache: Cache) -> Iterable[Key]:
     return map(key_of, cache.store(VIRTUAL_MACHINE).indexed(BY_CLAIM, str(key_of(disk))))
 
 
-def build_machine_controller(stage: Stage) -> Controller:
+def build_machine_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller of VirtualMachine."""
 
     async def reconcile(ctx: Context) -> Result:
-        async def turn(vm: Manifest) -> Turned:
-            return _turn(ctx, vm, stage)
+        async def turn(vm: Manifest) -> TurnResult:
+            return _turn(ctx, vm, simulator)
 
         result, _ = await take_turns(ctx, VIRTUAL_MACHINE, turn)
         return result
 
     async def finalize(ctx: Context) -> Result | None:
-        async def turn(vm: Manifest) -> Turned:
+        async def turn(vm: Manifest) -> TurnResult:
             vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, ctx.key)
             if vmi is None:
-                return Turned(done=True)
+                return TurnResult(done=True)
             status = {**(vm.get("status") or {}), "printableStatus": "Terminating"}
             if status != vm.get("status"):
-                return Turned([patch_status(VIRTUAL_MACHINE, vm, status)])
-            return Turned([] if is_deleting(vmi) else [Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi)])
+                return TurnResult([patch_status(VIRTUAL_MACHINE, vm, status)])
+            return TurnResult(
+                [] if is_deleting(vmi) else [Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi)]
+            )
 
         result, done = await take_turns(ctx, VIRTUAL_MACHINE, turn)
         return None if done and result.error is None else result
@@ -96,10 +104,10 @@ def build_machine_controller(stage: Stage) -> Controller:
     )
 
 
-def _turn(ctx: Context, vm: Manifest, stage: Stage) -> Turned:
+def _turn(ctx: Context, vm: Manifest, simulator: SimulatorContext) -> TurnResult:
     missing = _find_missing_disk(ctx, vm)
     if missing is not None:
-        return Turned([missing])
+        return TurnResult([missing])
     vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, ctx.key)
     names = list(dict.fromkeys(index_machine(vm)))
     held = [ctx.get(DATA_VOLUME, Key(*name.split("/", 1))) for name in names]
@@ -111,14 +119,14 @@ def _turn(ctx: Context, vm: Manifest, stage: Stage) -> Turned:
         ctx.indexed(CONTROLLER_REVISION, BY_MACHINE, uid_of(vm)),
         disks_ready=_are_own_disks_ready(ctx, vm),
         now=ctx.now(),
-        rollout=stage.rollout,
-        longest_backoff=stage.timing.crash_backoff,
-        chance=stage.chance,
+        rollout=simulator.rollout,
+        longest_backoff=simulator.timing.crash_backoff,
+        chance=simulator.chance,
     )
     volumes = maps_at(vm, "spec", "template", "spec", "volumes")
     status = {
         **plan.status,
-        "volumeSnapshotStatuses": judge_volumes(volumes, ctx.key.namespace, read_catalog(ctx)),
+        "volumeSnapshotStatuses": evaluate_volumes(volumes, ctx.key.namespace, read_catalog(ctx)),
     }
     if not volumes:
         del status["volumeSnapshotStatuses"]
@@ -126,7 +134,7 @@ def _turn(ctx: Context, vm: Manifest, stage: Stage) -> Turned:
     if status != vm.get("status"):
         steps.append(patch_status(VIRTUAL_MACHINE, vm, status))
     # The status goes first: it counts the failure of the instance that is deleted next.
-    return Turned([*steps, *plan.steps], plan.wait)
+    return TurnResult([*steps, *plan.steps], plan.wait)
 
 
 def _find_missing_disk(ctx: Context, vm: Manifest) -> Step | None:
@@ -135,7 +143,7 @@ def _find_missing_disk(ctx: Context, vm: Manifest) -> Step | None:
         return None
     for template in maps_at(vm, "spec", "dataVolumeTemplates"):
         name = text_at(template, "metadata", "name")
-        if ctx.get(DATA_VOLUME, beside(ctx, name)) is None:
+        if ctx.get(DATA_VOLUME, sibling_key(ctx, name)) is None:
             return Create(DATA_VOLUME, _build_disk(vm, dict(template)))
     return None
 
@@ -158,7 +166,7 @@ def _build_disk(vm: Manifest, template: Manifest) -> Manifest:
 
 def _are_own_disks_ready(ctx: Context, vm: Manifest) -> bool:
     for template in maps_at(vm, "spec", "dataVolumeTemplates"):
-        disk = ctx.get(DATA_VOLUME, beside(ctx, text_at(template, "metadata", "name")))
+        disk = ctx.get(DATA_VOLUME, sibling_key(ctx, text_at(template, "metadata", "name")))
         if disk is None or not DataVolumeView.parse(disk).usable:
             return False
     return True

@@ -27,9 +27,9 @@ def build_migratable(
     reason, text = guest.not_migratable, f"cannot migrate VMI: {guest.not_migratable}"
     storage = not reason
     if not reason:
-        reason, text = _judge_interfaces(vmi)
+        reason, text = _evaluate_interfaces(vmi)
     if not reason:
-        reason, text = _judge_disks(vmi, claims)
+        reason, text = _evaluate_disks(vmi, claims)
     live = build_condition("LiveMigratable", not reason, reason, text if reason else "")
     return [live, build_condition("StorageLiveMigratable", storage)]
 
@@ -37,7 +37,7 @@ def build_migratable(
 def find_method(vmi: Mapping[str, Any], claims: Mapping[str, Manifest]) -> str:
     """Return how an instance would be migrated: with its disks, or without."""
     local = any(not claim_of(volume) for volume in maps_at(vmi, "spec", "volumes"))
-    reason, _ = _judge_disks(vmi, claims)
+    reason, _ = _evaluate_disks(vmi, claims)
     return "BlockMigration" if local or reason else "LiveMigration"
 
 
@@ -70,7 +70,7 @@ def _describe(claim: Manifest) -> Manifest:
     }
 
 
-def _judge_disks(vmi: Mapping[str, Any], claims: Mapping[str, Manifest]) -> tuple[str, str]:
+def _evaluate_disks(vmi: Mapping[str, Any], claims: Mapping[str, Manifest]) -> tuple[str, str]:
     for volume in maps_at(vmi, "spec", "volumes"):
         name = claim_of(volume)
         claim = claims.get(name)
@@ -84,7 +84,7 @@ def _judge_disks(vmi: Mapping[str, Any], claims: Mapping[str, Manifest]) -> tupl
     return "", ""
 
 
-def _judge_interfaces(vmi: Mapping[str, Any]) -> tuple[str, str]:
+def _evaluate_interfaces(vmi: Mapping[str, Any]) -> tuple[str, str]:
     networks = [text_at(each, "name") for each in maps_at(vmi, "spec", "networks") if "pod" in each]
     interfaces = maps_at(vmi, "spec", "domain", "devices", "interfaces")
     primary = next((each for each in interfaces if text_at(each, "name") in networks), None)

@@ -34,7 +34,7 @@ KEPT: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class MigrationInputs:
     """Hold what a migration is judged by.
 
     Attributes:
@@ -86,36 +86,36 @@ class MigrationPlan:
 _NOTHING: Final = MigrationPlan()
 
 
-def plan_migration(migration: Manifest, scene: Scene) -> MigrationPlan:
+def plan_migration(migration: Manifest, inputs: MigrationInputs) -> MigrationPlan:
     """Plan one step of a migration. The deletion of a migration aborts it."""
     phase = text_at(migration, "status", "phase")
     if phase in FINAL:
-        return _finish(migration, scene)
-    vmi = scene.vmi
+        return _finish(migration, inputs)
+    vmi = inputs.vmi
     if vmi is None or text_at(vmi, "status", "phase") in FINAL_PHASES:
-        return _fail(migration, scene, "VMI is gone or has ended")
+        return _fail(migration, inputs, "VMI is gone or has ended")
     if is_deleting(migration) and phase != MigrationPhase.RUNNING:
-        return _fail(migration, scene, "Migration is aborted", aborted=True)
+        return _fail(migration, inputs, "Migration is aborted", aborted=True)
     if phase == MigrationPhase.UNSET:
-        source = find_launcher(vmi, scene.pods)
-        status = _move(migration, MigrationPhase.PENDING, scene)
+        source = find_launcher(vmi, inputs.pods)
+        status = _move(migration, MigrationPhase.PENDING, inputs)
         if source is not None:
             status["migrationState"] = {"sourcePod": source["metadata"]["name"]}
         return MigrationPlan(status=status)
     if phase == MigrationPhase.PENDING:
-        return _plan_pending(migration, vmi, scene)
-    target = find_target(migration, scene.pods)
+        return _plan_pending(migration, vmi, inputs)
+    target = find_target(migration, inputs.pods)
     if target is None or is_finished(target) or is_deleting(target):
-        return _fail(migration, scene, "Target pod is down")
+        return _fail(migration, inputs, "Target pod is down")
     if phase == MigrationPhase.SCHEDULING:
-        return _plan_scheduling(migration, scene, target)
+        return _plan_scheduling(migration, inputs, target)
     if phase == MigrationPhase.SCHEDULED:
-        return _hand_over(migration, vmi, scene, target)
+        return _hand_over(migration, vmi, inputs, target)
     if phase == MigrationPhase.PREPARING_TARGET:
-        return _prepare(migration, vmi, scene)
+        return _prepare(migration, vmi, inputs)
     if phase == MigrationPhase.TARGET_READY:
-        return _start(migration, vmi, scene)
-    return _plan_copy(migration, vmi, scene, target)
+        return _start(migration, vmi, inputs)
+    return _plan_copy(migration, vmi, inputs, target)
 
 
 def find_target(migration: Mapping[str, Any], pods: Sequence[Manifest]) -> Manifest | None:
@@ -153,23 +153,25 @@ def is_under_way(migration: Mapping[str, Any]) -> bool:
     return phase not in (*FINAL, MigrationPhase.UNSET, MigrationPhase.PENDING)
 
 
-def _plan_pending(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
-    if find_target(migration, scene.pods) is not None:
-        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULING, scene))
+def _plan_pending(migration: Manifest, vmi: Manifest, inputs: MigrationInputs) -> MigrationPlan:
+    if find_target(migration, inputs.pods) is not None:
+        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULING, inputs))
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return _NOTHING
     name = text_at(migration, "spec", "vmiName")
-    same = [other for other in scene.others if text_at(other, "spec", "vmiName") == name]
-    if same or len(scene.others) >= CLUSTER_LIMIT or scene.leaving >= NODE_LIMIT:
+    same = [other for other in inputs.others if text_at(other, "spec", "vmiName") == name]
+    if same or len(inputs.others) >= CLUSTER_LIMIT or inputs.leaving >= NODE_LIMIT:
         # Its turn comes with the end of another one, which is an event.
         return _NOTHING
     return MigrationPlan(create_target=True)
 
 
-def _plan_scheduling(migration: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+def _plan_scheduling(
+    migration: Manifest, inputs: MigrationInputs, target: Manifest
+) -> MigrationPlan:
     if are_containers_ready(target):
-        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULED, scene))
-    left = scene.left("pending", scene.pending_limit)
+        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULED, inputs))
+    left = inputs.left("pending", inputs.pending_limit)
     unplaced = not text_at(target, "spec", "nodeName")
     if unplaced and not left:
         if not text_at(target, "status", "phase"):
@@ -181,15 +183,17 @@ def _plan_scheduling(migration: Manifest, scene: Scene, target: Manifest) -> Mig
         ]
         if placed:
             reason = "Migration target pod was unschedulable for too long"
-            return _fail(migration, scene, reason)
+            return _fail(migration, inputs, reason)
     return MigrationPlan(wait=left or None)
 
 
-def _hand_over(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
-    source = find_launcher(vmi, scene.pods)
+def _hand_over(
+    migration: Manifest, vmi: Manifest, inputs: MigrationInputs, target: Manifest
+) -> MigrationPlan:
+    source = find_launcher(vmi, inputs.pods)
     held = map_at(vmi, "status", "migrationState")
     if text_at(held, "migrationUid") == uid_of(migration):
-        return MigrationPlan(status=_move(migration, MigrationPhase.PREPARING_TARGET, scene))
+        return MigrationPlan(status=_move(migration, MigrationPhase.PREPARING_TARGET, inputs))
     state = {
         "migrationUid": uid_of(migration),
         "sourceNode": text_at(vmi, "status", "nodeName"),
@@ -208,51 +212,53 @@ def _hand_over(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifes
     )
 
 
-def _prepare(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
-    if scene.silent:
+def _prepare(migration: Manifest, vmi: Manifest, inputs: MigrationInputs) -> MigrationPlan:
+    if inputs.silent:
         return _NOTHING
     state = map_at(vmi, "status", "migrationState")
     if state.get("targetNodeDomainDetected"):
-        return MigrationPlan(status=_move(migration, MigrationPhase.TARGET_READY, scene))
-    target = find_target(migration, scene.pods)
+        return MigrationPlan(status=_move(migration, MigrationPhase.TARGET_READY, inputs))
+    target = find_target(migration, inputs.pods)
     address = text_at(target or {}, "status", "podIP")
     return _change_state(
         vmi, targetNodeDomainDetected=True, targetNodeAddress=address or "127.0.0.1"
     )
 
 
-def _start(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
-    if scene.silent:
+def _start(migration: Manifest, vmi: Manifest, inputs: MigrationInputs) -> MigrationPlan:
+    if inputs.silent:
         return _NOTHING
     if map_at(vmi, "status", "migrationState").get("startTimestamp"):
-        return MigrationPlan(status=_move(migration, MigrationPhase.RUNNING, scene))
-    return _change_state(vmi, startTimestamp=render_time(scene.now))
+        return MigrationPlan(status=_move(migration, MigrationPhase.RUNNING, inputs))
+    return _change_state(vmi, startTimestamp=render_time(inputs.now))
 
 
-def _plan_copy(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+def _plan_copy(
+    migration: Manifest, vmi: Manifest, inputs: MigrationInputs, target: Manifest
+) -> MigrationPlan:
     state = map_at(vmi, "status", "migrationState")
     if state.get("completed") is True:
         phase = MigrationPhase.FAILED if state.get("failed") else MigrationPhase.SUCCEEDED
         aborted = bool(state.get("abortRequested"))
-        return MigrationPlan(status=_move(migration, phase, scene, aborted=aborted))
+        return MigrationPlan(status=_move(migration, phase, inputs, aborted=aborted))
     if is_deleting(migration):
         if not state.get("abortRequested"):
             return _change_state(vmi, abortRequested=True, abortStatus="Aborting")
-        return _fail(migration, scene, "Live migration aborted", aborted=True)
-    if scene.silent or scene.copy.outcome == "stall":
+        return _fail(migration, inputs, "Live migration aborted", aborted=True)
+    if inputs.silent or inputs.copy.outcome == "stall":
         return _NOTHING
-    left = scene.left("copy", scene.copy.seconds)
+    left = inputs.left("copy", inputs.copy.seconds)
     if left:
         return MigrationPlan(wait=left)
-    if scene.copy.outcome == "fail":
-        return _fail(migration, scene, "Live migration failed: injected")
-    return _arrive(vmi, scene, target)
+    if inputs.copy.outcome == "fail":
+        return _fail(migration, inputs, "Live migration failed: injected")
+    return _arrive(vmi, inputs, target)
 
 
-def _arrive(vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+def _arrive(vmi: Manifest, inputs: MigrationInputs, target: Manifest) -> MigrationPlan:
     """Move the guest: node, label and end of the migration in one write."""
     status = dict(vmi.get("status") or {})
-    now, node = render_time(scene.now), text_at(target, "spec", "nodeName")
+    now, node = render_time(inputs.now), text_at(target, "spec", "nodeName")
     status["migrationState"] = {
         **map_at(status, "migrationState"),
         "completed": True,
@@ -265,21 +271,21 @@ def _arrive(vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
     return MigrationPlan(vmi_status=status, node=node)
 
 
-def _finish(migration: Manifest, scene: Scene) -> MigrationPlan:
+def _finish(migration: Manifest, inputs: MigrationInputs) -> MigrationPlan:
     """Copy the state of the instance, then end the pod that the guest is not in.
 
     KubeVirt copies the state only here, so a migration that has just failed gives no reason yet.
     """
-    vmi, state = scene.vmi, map_at(migration, "status", "migrationState")
+    vmi, state = inputs.vmi, map_at(migration, "status", "migrationState")
     found = map_at(vmi or {}, "status", "migrationState")
     if text_at(found, "migrationUid") == uid_of(migration) and found != state:
         return MigrationPlan(status={**migration["status"], "migrationState": dict(found)})
     well = text_at(migration, "status", "phase") == MigrationPhase.SUCCEEDED
     if well:
         name = text_at(state, "sourcePod")
-        left = [pod for pod in scene.pods if pod["metadata"]["name"] == name]
+        left = [pod for pod in inputs.pods if pod["metadata"]["name"] == name]
     else:
-        target = find_target(migration, scene.pods)
+        target = find_target(migration, inputs.pods)
         left = [target] if target is not None and not _holds_guest(vmi, target) else []
     ended = tuple((pod, well) for pod in left if not is_finished(pod) and not is_deleting(pod))
     return MigrationPlan(pods_ended=ended, done=not ended)
@@ -293,24 +299,24 @@ def _holds_guest(vmi: Manifest | None, target: Manifest) -> bool:
 
 
 def _fail(
-    migration: Manifest, scene: Scene, reason: str, *, aborted: bool = False
+    migration: Manifest, inputs: MigrationInputs, reason: str, *, aborted: bool = False
 ) -> MigrationPlan:
     """Plan the failure of a migration; the status of the instance is written first.
 
     Before the instance knows of the migration, nothing but an Event gives the reason.
     """
-    vmi = scene.vmi
+    vmi = inputs.vmi
     held = map_at(vmi or {}, "status", "migrationState")
     ours = text_at(held, "migrationUid") == uid_of(migration)
     if vmi is not None and ours and held.get("completed") is not True:
         end: Manifest = {"completed": True, "failed": True, "failureReason": reason}
-        end["endTimestamp"] = render_time(scene.now)
+        end["endTimestamp"] = render_time(inputs.now)
         if not held.get("startTimestamp"):
             end["startTimestamp"] = end["endTimestamp"]
         if aborted:
             end |= {"abortRequested": True, "abortStatus": "Succeeded"}
         return _change_state(vmi, **end)
-    return MigrationPlan(status=_move(migration, MigrationPhase.FAILED, scene, aborted=aborted))
+    return MigrationPlan(status=_move(migration, MigrationPhase.FAILED, inputs, aborted=aborted))
 
 
 def _change_state(vmi: Manifest, **fields: object) -> MigrationPlan:
@@ -322,19 +328,19 @@ def _change_state(vmi: Manifest, **fields: object) -> MigrationPlan:
 def _move(
     migration: Manifest,
     phase: MigrationPhase,
-    scene: Scene,
+    inputs: MigrationInputs,
     *,
     aborted: bool = False,
 ) -> Manifest:
     status = dict(migration.get("status") or {})
     times = [
         *(status.get("phaseTransitionTimestamps") or ()),
-        {"phase": str(phase), "phaseTransitionTimestamp": render_time(scene.now)},
+        {"phase": str(phase), "phaseTransitionTimestamp": render_time(inputs.now)},
     ]
     if aborted:
         held = status.get("conditions") or ()
         conditions = [build_condition("migrationAbortRequested", True)]
-        status["conditions"] = merge_conditions(held, conditions, scene.now)
+        status["conditions"] = merge_conditions(held, conditions, inputs.now)
     return {**status, "phase": str(phase), "phaseTransitionTimestamps": times}
 
 

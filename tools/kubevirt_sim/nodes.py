@@ -25,7 +25,7 @@ from libs.common.reading import text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
-from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from tools.kubevirt_sim.kubelet import ADDRESSES, plan_placement, plan_pod
 from tools.kubevirt_sim.launcher import HOSTNAME, is_finished
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions
@@ -96,15 +96,15 @@ def is_ours(pod: Manifest) -> bool:
     return text_at(pod, "spec", "schedulerName") == SCHEDULER
 
 
-def build_scheduler(stage: Stage) -> Controller:
+def build_scheduler(simulator: SimulatorContext) -> Controller:
     """Build the scheduler of the pods of the simulator."""
 
     async def reconcile(ctx: Context) -> Result | None:
         pod = ctx.primary
-        placed = text_at(pod, "spec", "nodeName") or uid_of(pod) in stage.placements
+        placed = text_at(pod, "spec", "nodeName") or uid_of(pod) in simulator.placements
         if not is_ours(pod) or placed or is_finished(pod):
             return None
-        return await _schedule(ctx, stage)
+        return await _schedule(ctx, simulator)
 
     return (
         Controller("sim-scheduler", primary=POD, reconcile=reconcile, source="reflector")
@@ -113,28 +113,28 @@ def build_scheduler(stage: Stage) -> Controller:
     )
 
 
-async def _schedule(ctx: Context, stage: Stage) -> Result | None:
-    async def turn(pod: Manifest) -> Turned:
+async def _schedule(ctx: Context, simulator: SimulatorContext) -> Result | None:
+    async def turn(pod: Manifest) -> TurnResult:
         plan = plan_placement(
             pod,
             ctx.list(NODE),
-            [_place(each, stage) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)],
-            Guest.parse(pod, stage.timing),
-            stage.timing,
-            stage.watch(uid_of(pod)),
+            [_place(each, simulator) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)],
+            Guest.parse(pod, simulator.timing),
+            simulator.timing,
+            simulator.watch(uid_of(pod)),
             ctx.now(),
         )
         if plan.status is not None:
-            return Turned([patch_status(POD, pod, plan.status)])
+            return TurnResult([patch_status(POD, pod, plan.status)])
         if plan.bind:
-            await _bind(ctx, pod, plan.bind, stage)
-        return Turned(wait=plan.wait)
+            await _bind(ctx, pod, plan.bind, simulator)
+        return TurnResult(wait=plan.wait)
 
     result, _ = await take_turns(ctx, POD, turn)
     return result
 
 
-def build_kubelet(stage: Stage) -> Controller:
+def build_kubelet(simulator: SimulatorContext) -> Controller:
     """Build the kubelets of the played nodes: they run pods and tell that they are alive."""
 
     async def reconcile(ctx: Context) -> Result | None:
@@ -143,22 +143,22 @@ def build_kubelet(stage: Stage) -> Controller:
             return None
         waits: list[float] = []
 
-        async def turn(held: Manifest) -> Turned:
+        async def turn(held: Manifest) -> TurnResult:
             waits.clear()
-            steps = _keep_node(ctx, held, stage)
+            steps = _keep_node(ctx, held, simulator)
             pods = [each for each in ctx.indexed(POD, BY_NODE, ctx.key.name) if is_ours(each)]
             for number, pod in enumerate(pods):
-                status, taken = _run_pod(ctx, held, pod, pods, stage, waits)
+                status, taken = _run_pod(ctx, held, pod, pods, simulator, waits)
                 steps += taken
                 if status is not None:
                     # The next pod must see the address of this one before the cache does.
                     pods[number] = {**pod, "status": status}
-            return Turned(steps)
+            return TurnResult(steps)
 
         result, _ = await take_turns(ctx, NODE, turn)
         if result.error is not None:
             return result
-        if stage.heartbeats and not is_silent(node):
+        if simulator.heartbeats and not is_silent(node):
             await _renew(ctx)
             waits.append(HEARTBEAT_SECONDS)
         return Result(requeue_after=min(waits)) if waits else None
@@ -170,9 +170,9 @@ def build_kubelet(stage: Stage) -> Controller:
     )
 
 
-def _keep_node(ctx: Context, node: Manifest, stage: Stage) -> list[Step]:
+def _keep_node(ctx: Context, node: Manifest, simulator: SimulatorContext) -> list[Step]:
     silent = is_silent(node)
-    if silent and stage.heartbeats:
+    if silent and simulator.heartbeats:
         # The node lifecycle controller of the cluster should find out by itself.
         return []
     status = build_node_status(node, ctx.now(), silent=silent)
@@ -184,32 +184,32 @@ def _run_pod(
     node: Manifest,
     pod: Manifest,
     pods: Sequence[Manifest],
-    stage: Stage,
+    simulator: SimulatorContext,
     waits: list[float],
 ) -> tuple[Manifest | None, list[Step]]:
     vmi = _instance_of(ctx, pod)
     seen = (version_of(pod), version_of(node), version_of(vmi) if vmi is not None else 0)
-    if stage.rested.get(uid_of(pod)) == seen:
+    if simulator.rested.get(uid_of(pod)) == seen:
         # Each pod of a node is looked at whenever one of them changes.
         return None, []
     plan = plan_pod(
         pod,
         node,
         pods,
-        Guest.parse(vmi or pod, stage.timing),
-        stage.timing,
-        stage.watch(uid_of(pod)),
+        Guest.parse(vmi or pod, simulator.timing),
+        simulator.timing,
+        simulator.watch(uid_of(pod)),
         ctx.now(),
     )
     if plan.finish:
-        stage.watches.forget(uid_of(pod))
-        stage.placements.pop(uid_of(pod), None)
-        stage.rested.pop(uid_of(pod), None)
+        simulator.watches.forget(uid_of(pod))
+        simulator.placements.pop(uid_of(pod), None)
+        simulator.rested.pop(uid_of(pod), None)
         return None, [Delete.of(POD, pod, grace_seconds=0)]
     if plan.wait:
         waits.append(plan.wait)
     elif plan.status is None:
-        stage.rested[uid_of(pod)] = seen
+        simulator.rested[uid_of(pod)] = seen
     if plan.status is None:
         return None, []
     return plan.status, [patch_status(POD, pod, plan.status)]
@@ -221,12 +221,12 @@ def _instance_of(ctx: Context, pod: Manifest) -> Manifest | None:
     return vmi if vmi is not None and uid_of(vmi) == owner.get("uid") else None
 
 
-def _place(pod: Manifest, stage: Stage) -> Manifest:
-    node = stage.placements.get(uid_of(pod))
+def _place(pod: Manifest, simulator: SimulatorContext) -> Manifest:
+    node = simulator.placements.get(uid_of(pod))
     return pod if node is None else {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
-async def _bind(ctx: Context, pod: Manifest, node: str, stage: Stage) -> None:
+async def _bind(ctx: Context, pod: Manifest, node: str, simulator: SimulatorContext) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -236,7 +236,7 @@ async def _bind(ctx: Context, pod: Manifest, node: str, stage: Stage) -> None:
     try:
         await ctx.client.raw("POST", POD.path(*ctx.key, "binding"), body)
         # The next choice must see this one before the event does.
-        stage.placements[uid_of(pod)] = node
+        simulator.placements[uid_of(pod)] = node
     except (Conflict, NotFound):
         # Bound or gone already; the event is on its way.
         return

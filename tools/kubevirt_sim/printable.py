@@ -21,7 +21,7 @@ _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.O
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StatusInputs:
     """Hold what the word depends on.
 
     Attributes:
@@ -56,23 +56,23 @@ class Sight:
         return text_at(found or {}, "reason")
 
 
-def _is_migrating(sight: Sight) -> bool:
-    state = map_at(sight.vmi or {}, "status", "migrationState")
-    return sight.live and bool(state.get("startTimestamp")) and not state.get("endTimestamp")
+def _is_migrating(inputs: StatusInputs) -> bool:
+    state = map_at(inputs.vmi or {}, "status", "migrationState")
+    return inputs.live and bool(state.get("startTimestamp")) and not state.get("endTimestamp")
 
 
-def _is_unschedulable(sight: Sight) -> bool:
-    found = find_condition(sight.vmi or {}, "PodScheduled") or {}
+def _is_unschedulable(inputs: StatusInputs) -> bool:
+    found = find_condition(inputs.vmi or {}, "PodScheduled") or {}
     blocked = found.get("status") == "False" and found.get("reason") == "Unschedulable"
-    return sight.live and blocked
+    return inputs.live and blocked
 
 
-def _is_wanted(sight: Sight) -> bool:
-    return sight.live or sight.strategy != RunStrategy.HALTED
+def _is_wanted(inputs: StatusInputs) -> bool:
+    return inputs.live or inputs.strategy != RunStrategy.HALTED
 
 
-def _is_provisioning(sight: Sight) -> bool:
-    return _is_wanted(sight) and any(map(_is_being_filled, sight.disks))
+def _is_provisioning(inputs: StatusInputs) -> bool:
+    return _is_wanted(inputs) and any(map(_is_being_filled, inputs.disks))
 
 
 def _is_being_filled(disk: Mapping[str, Any]) -> bool:
@@ -90,21 +90,21 @@ def _has_error(disk: Mapping[str, Any]) -> bool:
     return _phase(disk) == DataVolumePhase.FAILED or (stopped and broken)
 
 
-def _waits_for_binding(sight: Sight) -> bool:
+def _waits_for_binding(inputs: StatusInputs) -> bool:
     waiting = (DataVolumePhase.WAIT_FOR_FIRST_CONSUMER, DataVolumePhase.PENDING_POPULATION)
-    return _is_wanted(sight) and any(_phase(disk) in waiting for disk in sight.disks)
+    return _is_wanted(inputs) and any(_phase(disk) in waiting for disk in inputs.disks)
 
 
-def _is_crashing(sight: Sight) -> bool:
-    failures = map_at(sight.vm, "status", "startFailure").get("consecutiveFailCount") or 0
-    return bool(failures) and sight.strategy in _RERUN
+def _is_crashing(inputs: StatusInputs) -> bool:
+    failures = map_at(inputs.vm, "status", "startFailure").get("consecutiveFailCount") or 0
+    return bool(failures) and inputs.strategy in _RERUN
 
 
 def _phase(disk: Mapping[str, Any]) -> str:
     return text_at(disk, "status", "phase")
 
 
-TABLE: Final[Sequence[tuple[PrintableStatus, Callable[[Sight], bool]]]] = (
+TABLE: Final[Sequence[tuple[PrintableStatus, Callable[[StatusInputs], bool]]]] = (
     (PrintableStatus.TERMINATING, lambda s: is_deleting(s.vm)),
     (
         PrintableStatus.STOPPING,
@@ -137,6 +137,6 @@ TABLE: Final[Sequence[tuple[PrintableStatus, Callable[[Sight], bool]]]] = (
 """Words and when they fit; the first that fits is shown, and `Unknown` when none does."""
 
 
-def find_printable_status(sight: Sight) -> PrintableStatus:
+def find_printable_status(inputs: StatusInputs) -> PrintableStatus:
     """Return the word for a machine."""
-    return next((word for word, fits in TABLE if fits(sight)), PrintableStatus.UNKNOWN)
+    return next((word for word, fits in TABLE if fits(inputs)), PrintableStatus.UNKNOWN)

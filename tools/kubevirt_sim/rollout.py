@@ -165,8 +165,8 @@ def pending_changes(vmi: Mapping[str, Any]) -> list[str]:
     if cpu.get("maxSockets") and current and _count(cpu) != _count(current):
         found.append("HotVCPUChange")
     memory = map_at(vmi, "spec", "domain", "memory")
-    asked, told = text_at(memory, "guest"), text_at(vmi, "status", "memory", "guestRequested")
-    if memory.get("maxGuest") and told and parse_quantity(asked) != parse_quantity(told):
+    asked, messages = text_at(memory, "guest"), text_at(vmi, "status", "memory", "guestRequested")
+    if memory.get("maxGuest") and messages and parse_quantity(asked) != parse_quantity(messages):
         found.append("HotMemoryChange")
     return found
 

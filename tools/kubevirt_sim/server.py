@@ -26,8 +26,8 @@ from tools.kubevirt_sim.actions import NOT_ACCEPTABLE, Actions, build_discovery,
 from tools.kubevirt_sim.admission import (
     Refusal,
     build_access_reviews,
+    evaluate,
     find_foreign_source,
-    judge,
     refuse_clone,
 )
 
@@ -114,7 +114,7 @@ class ActionServer:
         review = orjson.loads(await request.read())
         asked = map_at(review, "request")
         try:
-            refusal = await self._judge(asked)
+            refusal = await self._evaluate(asked)
             if refusal is not None and refusal.evacuate is not None and not asked.get("dryRun"):
                 await self._mark(refusal.evacuate)
         except SlipwayError as err:
@@ -131,7 +131,7 @@ class ActionServer:
         }
         return _respond(200, review)
 
-    async def _judge(self, asked: Any) -> Refusal | None:
+    async def _evaluate(self, asked: Any) -> Refusal | None:
         plural, group = text_at(asked, "resource", "resource"), text_at(asked, "resource", "group")
         kind = next(
             (each for each in _REVIEWED if (each.group, each.plural) == (group, plural)), None
@@ -150,7 +150,7 @@ class ActionServer:
         known: dict[tuple[Kind, Key], Manifest | None] = {}
         while True:
             try:
-                return judge(
+                return evaluate(
                     kind,
                     text_at(asked, "subResource"),
                     dict(map_at(asked, "object")),

@@ -36,7 +36,7 @@ class SimulatorSettings(CommonSettings):
 
     rollout: Rollout = "LiveUpdate"
     """rollout is the rollout strategy of the installation: `LiveUpdate`, KubeVirt's default, or
-    `Stage`."""
+    `SimulatorContext`."""
 
     load_balancer: LoadBalancer = "Off"
     """load_balancer says which load balancer is played: it announces what Services ask for in its

@@ -27,7 +27,7 @@ from tools.kubevirt_sim.disks import (
     build_profile_controller,
     build_volume_controller,
 )
-from tools.kubevirt_sim.edge import Stage
+from tools.kubevirt_sim.edge import SimulatorContext
 from tools.kubevirt_sim.instances import build_instance_controller
 from tools.kubevirt_sim.load_balancer import build_load_balancer
 from tools.kubevirt_sim.machines import build_machine_controller
@@ -35,7 +35,7 @@ from tools.kubevirt_sim.nodes import build_kubelet, build_node, build_scheduler
 from tools.kubevirt_sim.settings import SimulatorSettings
 from tools.kubevirt_sim.snapshots import build_snapshot_controller
 from tools.kubevirt_sim.storage import DEFAULT, build_class
-from tools.kubevirt_sim.timing import INSTANT, ScaledClock, Stopwatches, Timing
+from tools.kubevirt_sim.timing import INSTANT, ScaledClock, StepTimers, Timing
 from tools.kubevirt_sim.transfers import build_migration_controller
 
 ID: Final = "kubevirt-sim"
@@ -86,7 +86,7 @@ class KubeVirtSim:
 
     Attributes:
         client: Connection with all rights.
-        stage: What the controllers share.
+        simulator: What the controllers share.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class KubeVirtSim:
         self.settings = settings or SimulatorSettings(**{**IN_TESTS, **options})
         self.clock: Clock = clock or ScaledClock(self.settings.speed)
         self.client = Client(config, user_agent=ID)
-        self.stage = Stage(
+        self.simulator = SimulatorContext(
             timing=timing,
-            watches=Stopwatches(self.clock),
+            watches=StepTimers(self.clock),
             mode=self.settings.launchers,
             image=self.settings.launcher_image,
             heartbeats=self.settings.heartbeats,
@@ -131,9 +131,9 @@ class KubeVirtSim:
     async def start(self) -> None:
         """Start the controllers; after `stop`, they start like a new process without memory."""
         await self.install()
-        self.stage.watches = Stopwatches(self.clock)
-        self.stage.placements.clear()
-        self.stage.granted.clear()
+        self.simulator.watches = StepTimers(self.clock)
+        self.simulator.placements.clear()
+        self.simulator.granted.clear()
         self.manager = self.build_manager()
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self.manager.run(self._stop), name=ID)
@@ -169,14 +169,14 @@ class KubeVirtSim:
             build_profile_controller,
             build_snapshot_controller,
         ]
-        if self.stage.simulated:
+        if self.simulator.simulated:
             builders += [build_scheduler, build_kubelet, build_volume_controller]
-        if self.stage.load_balancer != "Off":
+        if self.simulator.load_balancer != "Off":
             builders.append(build_load_balancer)
         return Operator(
             ID,
             SimulatorSettings,
-            [lambda _, build=build: build(self.stage) for build in builders],  # type: ignore[misc] # bound at definition
+            [lambda _, build=build: build(self.simulator) for build in builders],  # type: ignore[misc] # bound at definition
             summary="Simulates KubeVirt and CDI.",
         )
 
@@ -190,7 +190,7 @@ class KubeVirtSim:
         """
         for crd in build_crds():
             await self._install_crd(crd)
-        if self.stage.simulated:
+        if self.simulator.simulated:
             for number in range(1, self.settings.nodes + 1):
                 await self.add_node(number)
             await self._add_storage_class()

@@ -50,14 +50,14 @@ def read_catalog(ctx: Context) -> Catalog:
     )
 
 
-def judge_volumes(
+def evaluate_volumes(
     volumes: Sequence[Mapping[str, Any]], namespace: str, catalog: Catalog
 ) -> list[Manifest]:
     """Build `status.volumeSnapshotStatuses` of a machine."""
-    return [_judge(volume, namespace, catalog) for volume in volumes]
+    return [_evaluate(volume, namespace, catalog) for volume in volumes]
 
 
-def _judge(volume: Mapping[str, Any], namespace: str, catalog: Catalog) -> Manifest:
+def _evaluate(volume: Mapping[str, Any], namespace: str, catalog: Catalog) -> Manifest:
     name, claim = text_at(volume, "name"), claim_of(volume)
     if not claim:
         reason = f"Snapshot is not supported for this volumeSource type [{name}]"

@@ -36,11 +36,17 @@ from libs.contracts.machine_snapshots import (
 )
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from tools.kubevirt_sim.behavior import PREFIX
-from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.edge import (
+    SimulatorContext,
+    TurnResult,
+    patch_status,
+    sibling_key,
+    take_turns,
+)
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.snapshot_volumes import (
     VOLUME_SNAPSHOT_CLASS,
-    judge_volumes,
+    evaluate_volumes,
     read_catalog,
 )
 from tools.kubevirt_sim.statuses import build_condition, holds, merge_conditions, render_time
@@ -68,12 +74,12 @@ _MESSAGES: Final[Mapping[str, str]] = {
 """KubeVirt's words for the indications (storage/snapshot/snapshot.go)."""
 
 
-def build_snapshot_controller(stage: Stage) -> Controller:
+def build_snapshot_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller of VirtualMachineSnapshot."""
 
     async def reconcile(ctx: Context) -> Result:
-        async def turn(snapshot: Manifest) -> Turned:
-            return _turn(ctx, snapshot, stage)
+        async def turn(snapshot: Manifest) -> TurnResult:
+            return _turn(ctx, snapshot, simulator)
 
         result, _ = await take_turns(ctx, MACHINE_SNAPSHOT, turn)
         return result
@@ -113,12 +119,12 @@ def volume_snapshot_name(uid: str, volume: str) -> str:
     return f"vmsnapshot-{uid}-volume-{volume}"
 
 
-def _turn(ctx: Context, snapshot: Manifest, stage: Stage) -> Turned:
+def _turn(ctx: Context, snapshot: Manifest, simulator: SimulatorContext) -> TurnResult:
     phase, uid = text_at(snapshot, "status", "phase"), uid_of(snapshot)
-    key = beside(ctx, text_at(snapshot, "spec", "source", "name"))
+    key = sibling_key(ctx, text_at(snapshot, "spec", "source", "name"))
     machine = ctx.get(VIRTUAL_MACHINE, key)
     if is_deleting(snapshot) or phase in _FINAL:
-        return Turned(_unlock(snapshot, machine))
+        return TurnResult(_unlock(snapshot, machine))
     if machine is None:
         why = build_condition("Progressing", False, "Source does not exist")
         return _write(ctx, snapshot, MachineSnapshotPhase.IN_PROGRESS, [why])
@@ -129,21 +135,23 @@ def _turn(ctx: Context, snapshot: Manifest, stage: Stage) -> Turned:
     if not phase:
         why = build_condition("Progressing", True, "Source locked and operation in progress")
         wanted = _write(ctx, snapshot, MachineSnapshotPhase.IN_PROGRESS, [why])
-        return Turned([*_lock(snapshot, machine), *wanted.steps])
-    left = stage.watches.left(uid, "snapshot", stage.timing.snapshot)
+        return TurnResult([*_lock(snapshot, machine), *wanted.steps])
+    left = simulator.watches.left(uid, "snapshot", simulator.timing.snapshot)
     if left:
-        return Turned(wait=left)
+        return TurnResult(wait=left)
     volumes = maps_at(machine, "spec", "template", "spec", "volumes")
     included = [
         text_at(each, "name")
-        for each in judge_volumes(volumes, ctx.key.namespace, read_catalog(ctx))
+        for each in evaluate_volumes(volumes, ctx.key.namespace, read_catalog(ctx))
         if each["enabled"]
     ]
     steps = _build_parts(ctx, snapshot, machine, included)
-    return Turned(steps) if steps else _finish(ctx, snapshot, machine, included)
+    return TurnResult(steps) if steps else _finish(ctx, snapshot, machine, included)
 
 
-def _finish(ctx: Context, snapshot: Manifest, machine: Manifest, included: Sequence[str]) -> Turned:
+def _finish(
+    ctx: Context, snapshot: Manifest, machine: Manifest, included: Sequence[str]
+) -> TurnResult:
     volumes = maps_at(machine, "spec", "template", "spec", "volumes")
     excluded = [each for each in volumes if text_at(each, "name") not in included]
     run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine))
@@ -217,11 +225,11 @@ def _build_parts(
                 "volumeSnapshotName": name,
             }
         )
-        key = beside(ctx, name)
+        key = sibling_key(ctx, name)
         if ctx.is_served(VOLUME_SNAPSHOT) and ctx.get(VOLUME_SNAPSHOT, key) is None:
             source = {"source": {"persistentVolumeClaimName": claim}}
             steps.append(_create(ctx, VOLUME_SNAPSHOT, name, snapshot, source))
-    if ctx.get(MACHINE_SNAPSHOT_CONTENT, beside(ctx, content_name(uid))) is None:
+    if ctx.get(MACHINE_SNAPSHOT_CONTENT, sibling_key(ctx, content_name(uid))) is None:
         spec = {
             "virtualMachineSnapshotName": key_of(snapshot).name,
             "source": {"virtualMachine": {"spec": map_at(machine, "spec")}},
@@ -250,10 +258,10 @@ def _write(
     phase: MachineSnapshotPhase,
     conditions: list[Manifest],
     **fields: Any,
-) -> Turned:
+) -> TurnResult:
     held = map_at(snapshot, "status")
     merged = merge_conditions(maps_at(held, "conditions"), conditions, ctx.now())
     status = {"readyToUse": False, **held, **fields, "phase": str(phase), "conditions": merged}
     if status == held:
-        return Turned()
-    return Turned([patch_status(MACHINE_SNAPSHOT, snapshot, status)])
+        return TurnResult()
+    return TurnResult([patch_status(MACHINE_SNAPSHOT, snapshot, status)])

@@ -78,8 +78,8 @@ async def test_snapshot_that_holds_nothing_is_ready_all_the_same(
     assert status["snapshotVolumes"] == {"excludedVolumes": ["root", "cloud-init"]}
     assert status["indications"] == ["GuestAgent", "Online", "PartialSnapshot"]
     assert [each["indication"] for each in status["sourceIndications"]] == status["indications"]
-    told = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
-    assert told == [("Progressing", "False", "Operation complete"), ("Ready", "True", "Ready")]
+    messages = [(each["type"], each["status"], each["reason"]) for each in status["conditions"]]
+    assert messages == [("Progressing", "False", "Operation complete"), ("Ready", "True", "Ready")]
     name = f"vmsnapshot-content-{uid_of(snapshot)}"
     content = await kubevirt_sim.client.get(MACHINE_SNAPSHOT_CONTENT, Key("default", name))
     assert "volumeBackups" not in content["spec"]

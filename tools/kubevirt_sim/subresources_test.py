@@ -11,7 +11,7 @@ from libs.common.errors import ApiError, Conflict, UnknownOutcome
 from libs.common.kinds import POD, PVC, Key, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
@@ -300,7 +300,7 @@ async def test_eviction_of_a_launcher_is_answered_by_strategy(
 
     path = POD.path("default", pod, "eviction")
     # Not by the client of the library, which would try again for some seconds.
-    async with Rest(fake_api.url) as rest:
+    async with RestClient(fake_api.url) as rest:
         reply = await rest.create(path, body)
     assert reply.status == (201 if evicted else 429)
     assert evicted or "Eviction triggered evacuation of VMI" in reply.body["message"]

@@ -94,7 +94,7 @@ class ScaledClock:
         return asyncio.get_running_loop().call_later(seconds / self._speed, callback)
 
 
-class Stopwatches:
+class StepTimers:
     """Measures the duration of steps of objects.
 
     What is measured lives in memory alone: a simulator that is restarted begins each wait again.

@@ -16,13 +16,19 @@ from libs.contracts.kubevirt import (
 )
 from libs.contracts.migrations import MIGRATION_FINALIZER
 from tools.kubevirt_sim.behavior import Copy, is_silent
-from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.edge import (
+    SimulatorContext,
+    TurnResult,
+    patch_status,
+    sibling_key,
+    take_turns,
+)
 from tools.kubevirt_sim.instances import BY_INSTANCE, end_pod
 from tools.kubevirt_sim.launcher import build_launcher
 from tools.kubevirt_sim.migration import (
     FINAL,
+    MigrationInputs,
     MigrationPlan,
-    Scene,
     is_superfluous,
     is_under_way,
     label_of,
@@ -69,18 +75,18 @@ def map_node(_: Manifest, cache: Cache) -> Iterable[Key]:
     return list(cache.store(_KIND))
 
 
-def build_migration_controller(stage: Stage) -> Controller:
+def build_migration_controller(simulator: SimulatorContext) -> Controller:
     """Build the controller of VirtualMachineInstanceMigration."""
 
     async def reconcile(ctx: Context) -> Result:
-        result, _ = await _take(ctx, stage)
+        result, _ = await _take(ctx, simulator)
         return result
 
     async def finalize(ctx: Context) -> Result | None:
-        result, done = await _take(ctx, stage)
+        result, done = await _take(ctx, simulator)
         if done and result.error is None:
-            stage.watches.forget(ctx.uid)
-            stage.granted.discard(ctx.uid)
+            simulator.watches.forget(ctx.uid)
+            simulator.granted.discard(ctx.uid)
             return None
         return result
 
@@ -100,22 +106,22 @@ def build_migration_controller(stage: Stage) -> Controller:
     )
 
 
-async def _take(ctx: Context, stage: Stage) -> tuple[Result, bool]:
-    async def turn(migration: Manifest) -> Turned:
-        scene = _look(ctx, migration, stage)
-        plan = plan_migration(migration, scene)
+async def _take(ctx: Context, simulator: SimulatorContext) -> tuple[Result, bool]:
+    async def turn(migration: Manifest) -> TurnResult:
+        inputs = _look(ctx, migration, simulator)
+        plan = plan_migration(migration, inputs)
         if plan.create_target:
-            stage.granted.add(uid_of(migration))
-        steps = _build_steps(ctx, migration, scene, plan, stage)
+            simulator.granted.add(uid_of(migration))
+        steps = _build_steps(ctx, migration, inputs, plan, simulator)
         if not steps and is_superfluous(migration, ctx.list(_KIND, ctx.key.namespace)):
             steps = [Delete.of(_KIND, migration)]
-        return Turned(steps, plan.wait, plan.done and not steps and is_deleting(migration))
+        return TurnResult(steps, plan.wait, plan.done and not steps and is_deleting(migration))
 
     return await take_turns(ctx, _KIND, turn)
 
 
-def _look(ctx: Context, migration: Manifest, stage: Stage) -> Scene:
-    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, beside(ctx, text_at(migration, "spec", "vmiName")))
+def _look(ctx: Context, migration: Manifest, simulator: SimulatorContext) -> MigrationInputs:
+    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, sibling_key(ctx, text_at(migration, "spec", "vmiName")))
     state = map_at(vmi or {}, "status", "migrationState")
     nodes = [ctx.get(NODE, Key("", text_at(state, side))) for side in ("sourceNode", "targetNode")]
     others = [
@@ -123,18 +129,18 @@ def _look(ctx: Context, migration: Manifest, stage: Stage) -> Scene:
         for other in ctx.indexed(_KIND, BY_STATE, OPEN)
         if uid_of(other) != uid_of(migration)
         # One that was let begin counts before the cache shows it.
-        and (is_under_way(other) or uid_of(other) in stage.granted)
+        and (is_under_way(other) or uid_of(other) in simulator.granted)
     ]
-    return Scene(
+    return MigrationInputs(
         vmi=vmi,
         pods=ctx.indexed(POD, BY_INSTANCE, uid_of(vmi)) if vmi is not None else [],
         others=others,
         leaving=sum(
             _leaves(ctx, other, text_at(vmi or {}, "status", "nodeName")) for other in others
         ),
-        copy=Copy.parse(migration, vmi or {}, stage.timing),
-        left=stage.watch(uid_of(migration)),
-        pending_limit=stage.timing.migration_pending,
+        copy=Copy.parse(migration, vmi or {}, simulator.timing),
+        left=simulator.watch(uid_of(migration)),
+        pending_limit=simulator.timing.migration_pending,
         silent=any(node is not None and is_silent(node) for node in nodes),
         now=ctx.now(),
     )
@@ -148,22 +154,26 @@ def _leaves(ctx: Context, migration: Manifest, node: str) -> bool:
 
 
 def _build_steps(
-    ctx: Context, migration: Manifest, scene: Scene, plan: MigrationPlan, stage: Stage
+    ctx: Context,
+    migration: Manifest,
+    inputs: MigrationInputs,
+    plan: MigrationPlan,
+    simulator: SimulatorContext,
 ) -> list[Step]:
     steps: list[Step] = []
-    if plan.vmi_status is not None and scene.vmi is not None:
+    if plan.vmi_status is not None and inputs.vmi is not None:
         labels = [label_of(plan.node)] if plan.node else []
         steps.append(
             patch_status(
-                VIRTUAL_MACHINE_INSTANCE, scene.vmi, plan.vmi_status, *labels, subresource=""
+                VIRTUAL_MACHINE_INSTANCE, inputs.vmi, plan.vmi_status, *labels, subresource=""
             )
         )
-    if plan.create_target and scene.vmi is not None:
+    if plan.create_target and inputs.vmi is not None:
         pod = build_launcher(
-            scene.vmi, image=stage.image, simulated=stage.simulated, migration=migration
+            inputs.vmi, image=simulator.image, simulated=simulator.simulated, migration=migration
         )
         steps.append(Create(POD, pod, ours=lambda _: True))
-    steps += [end_pod(pod, stage, ctx, well=well) for pod, well in plan.pods_ended]
+    steps += [end_pod(pod, simulator, ctx, well=well) for pod, well in plan.pods_ended]
     if plan.status is not None:
         steps.append(patch_status(_KIND, migration, plan.status))
     return steps

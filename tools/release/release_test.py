@@ -45,8 +45,8 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     ]
     (container,) = deployments[0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == str(images[operator])
-    told = {each.get("value") for each in container["env"]}
-    assert all(str(image) in told for name, image in images.items() if name != operator)
+    messages = {each.get("value") for each in container["env"]}
+    assert all(str(image) in messages for name, image in images.items() if name != operator)
     lines = (tmp_path / "out" / f"{release.name}-images.txt").read_text().splitlines()
     assert lines == [str(image) for image in images.values()]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -76,7 +76,7 @@ def test_notes_are_the_section_of_the_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "messages"),
     [
         ({"version": "2"}, "version: 2 is not a version"),
         ({"app": "0.1.0"}, "appVersion: 0.1.0 is not 0.2.0"),
@@ -85,10 +85,10 @@ def test_notes_are_the_section_of_the_version(tmp_path: Path) -> None:
     ],
 )
 def test_release_that_is_not_in_order_is_refused(
-    tmp_path: Path, fields: dict[str, str], told: str
+    tmp_path: Path, fields: dict[str, str], messages: str
 ) -> None:
     write_operator(tmp_path, **fields)
-    with pytest.raises(ToolError, match=told):
+    with pytest.raises(ToolError, match=messages):
         read_release("web", tmp_path)
 
 
@@ -113,10 +113,10 @@ def test_value_that_the_chart_does_not_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"), [("exit 0", ""), ("echo CVE-2026-1; exit 1", "CVE-2026-1")]
+    ("script", "messages"), [("exit 0", ""), ("echo CVE-2026-1; exit 1", "CVE-2026-1")]
 )
 def test_bill_is_scanned_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, messages: str
 ) -> None:
     scanner, database = tmp_path / "bin" / "trivy", tmp_path / "cache"
     scanner.parent.mkdir()
@@ -129,8 +129,8 @@ def test_bill_is_scanned_without_a_network(
     with pytest.raises(ToolError, match="has no folder db"):
         scan_bill(bill, database, progress)
     (database / "db").mkdir(parents=True)
-    if told:
-        with pytest.raises(ToolError, match=told):
+    if messages:
+        with pytest.raises(ToolError, match=messages):
             scan_bill(bill, database, progress)
     else:
         scan_bill(bill, database, progress)

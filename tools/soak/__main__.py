@@ -19,8 +19,8 @@ from tools.soak.consumers import describe, run_consumers
 from tools.soak.jvms import run_jvms
 from tools.soak.nodes import run_deaths
 from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
-from tools.soak.surroundings import install_operators
-from tools.soak.works import WORKS
+from tools.soak.prerequisites import install_operators
+from tools.soak.workloads import WORKS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def _run_nodes(options: argparse.Namespace) -> list[str]:
     recoveries = asyncio.run(run_deaths(works, options.namespace))
     if options.write:
         write_rows("nodes", NODES, tabulate_deaths(recoveries))
-    return [f"{each.death}: {each.problem}" for each in recoveries if each.problem]
+    return [f"{each.fault}: {each.problem}" for each in recoveries if each.problem]
 
 
 def _run_churn(options: argparse.Namespace) -> list[str]:

@@ -105,7 +105,7 @@ async def _prepare(client: Client, subject: FuzzSubject) -> None:
     namespace: Manifest = build_object(NAMESPACE, _HOME)
     await client.create(NAMESPACE, namespace)
     kinds = {(kind.api_version, kind.kind): kind for crd in crds for kind in kinds_of(crd)}
-    for manifest in () if subject.live is None else subject.live.world():
+    for manifest in () if subject.live is None else subject.live.initial_objects():
         kind = kinds.get((manifest["apiVersion"], manifest["kind"])) or kind_of_child(manifest)
         if kind is not None:
             metadata = dict(manifest["metadata"])

@@ -232,7 +232,7 @@ def read_record(path: Path) -> Iterator[Call]:
             yield Call(*json.loads(line))
 
 
-def judge(
+def evaluate(
     kind: str, stored: Mapping[int, tuple[str, bool]], calls: list[Call], dead: Counter[int]
 ) -> Verdict:
     """Compare what was sent with what was handled and moved to the dead-letter topic."""
@@ -376,7 +376,7 @@ async def _soak(
     for kind, name in names.items():
         dead = await asyncio.to_thread(read_dead, broker, f"{name}-soak-DLQ")
         calls = list(read_record(pods[kind].record))
-        verdict = judge(kind, producers[kind].stored, calls, dead)
+        verdict = evaluate(kind, producers[kind].stored, calls, dead)
         left = _backlog(broker, name)
         if left:
             verdict.problems.append(f"{left} entries are still in the backlog")

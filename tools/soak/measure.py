@@ -53,7 +53,7 @@ def take_sample(pid: int, second: float, metrics: str) -> Sample:
     )
 
 
-def quarters(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
+def split_quarters(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
     """Return the second quarter and the last; the first is warm-up."""
     quarter = len(samples) // 4
     return samples[quarter : 2 * quarter], samples[-quarter:]
@@ -63,7 +63,7 @@ def find_growth(samples: Sequence[Sample]) -> list[str]:
     """List what grew; the first quarter is warm-up."""
     if len(samples) < _FEWEST:
         return ["too few samples to tell"]
-    early, late = quarters(samples)
+    early, late = split_quarters(samples)
     found = []
     before, after = (median(each.memory for each in part) for part in (early, late))
     if after > before * _GROWTH:

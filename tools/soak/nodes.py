@@ -19,7 +19,7 @@ from libs.common.kinds import POD, Key, Kind, Manifest, build_object, uid_of
 from tools.cluster.docker import Docker, find_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster, up
-from tools.soak.works import Work, build_world
+from tools.soak.workloads import Workload, build_initial_objects
 
 _WAIT: Final = 300.0
 _POLL: Final = 0.5
@@ -27,7 +27,7 @@ _NEW, _OLD, _GONE = "new", "old", "gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class NodeFault:
     """Say how a part of a node dies.
 
     Attributes:
@@ -42,18 +42,18 @@ class Death:
 
 
 DEATHS: Final = (
-    Death("operator pod", (), ()),
-    Death(
+    NodeFault("operator pod", (), ()),
+    NodeFault(
         "kubelet",  # systemd starts it again.
         ("exec", "{}", "systemctl", "kill", "--signal=KILL", "kubelet"),
         ("exec", "{}", "pgrep", "-x", "kubelet"),
     ),
-    Death(
+    NodeFault(
         "API server",  # The kubelet starts it again.
         ("exec", "{}", "pkill", "-9", "-x", "kube-apiserver"),
         ("exec", "{}", "pgrep", "-x", "kube-apiserver"),
     ),
-    Death(
+    NodeFault(
         "node",
         ("restart", "--time", "0", "{}"),
         ("inspect", "--format", "{{{{.State.StartedAt}}}}", "{}"),
@@ -68,18 +68,18 @@ class Recovery:
 
     Attributes:
         operator: Its id.
-        death: What died.
+        fault: What died.
         seconds: From the death until all its objects were as asked and its pods ready.
         problem: What was not in time; empty for nothing.
     """
 
     operator: str
-    death: str
+    fault: str
     seconds: float
     problem: str = ""
 
 
-class Trial:
+class SoakRun:
     """Let the operators work in a namespace that they are installed in.
 
     Args:
@@ -88,7 +88,7 @@ class Trial:
         cluster: The kind cluster.
     """
 
-    def __init__(self, works: Sequence[Work], namespace: str, cluster: KindCluster) -> None:
+    def __init__(self, works: Sequence[Workload], namespace: str, cluster: KindCluster) -> None:
         """Prepare."""
         self._works = works
         self._namespace = namespace
@@ -98,21 +98,21 @@ class Trial:
             raise ToolError("no docker answers")
         self._docker: Docker = docker
 
-    async def run(self, death: Death) -> list[Recovery]:
+    async def run(self, fault: NodeFault) -> list[Recovery]:
         """Kill a part while there is work, and wait."""
         async with self._connect() as client:
             await self._prepare(client)
-            before = self._look(death)
+            before = self._look(fault)
             for work in self._works:
                 await self._begin(client, work)
             pods = await self._list_pods(client)
         started = time.monotonic()
-        await self._kill(death, pods)
+        await self._kill(fault, pods)
         found = await asyncio.gather(
-            *(self._wait(work, death, pods, started) for work in self._works)
+            *(self._wait(work, fault, pods, started) for work in self._works)
         )
-        if death.kill and self._look(death) == before:
-            raise ToolError(f"{death.name}: it did not die")
+        if fault.kill and self._look(fault) == before:
+            raise ToolError(f"{fault.name}: it did not die")
         async with self._connect() as client:
             await self._clear(client)
         return found
@@ -124,17 +124,17 @@ class Trial:
 
     async def _prepare(self, client: Client) -> None:
         for work in self._works:
-            for kind, manifest in build_world(work, self._namespace):
+            for kind, manifest in build_initial_objects(work, self._namespace):
                 with contextlib.suppress(AlreadyExists):
                     await client.create(kind, manifest)
             for name in (_OLD, _GONE):
                 manifest = build_object(work.kind, name, self._namespace, spec=work.spec)
                 await client.create(work.kind, manifest)
         for work, name in itertools.product(self._works, (_OLD, _GONE)):
-            if await _until(partial(self._is_well, client, work, name), _WAIT) is None:
+            if await _until(partial(self._is_healthy, client, work, name), _WAIT) is None:
                 raise ToolError(f"{work.operator}: {name} is not ready, though nothing has died")
 
-    async def _begin(self, client: Client, work: Work) -> None:
+    async def _begin(self, client: Client, work: Workload) -> None:
         """Ask for something to be made, something to be changed and something to go."""
         manifest = build_object(work.kind, _NEW, self._namespace, spec=work.spec)
         await client.create(work.kind, manifest)
@@ -142,10 +142,10 @@ class Trial:
         gone = await client.get(work.kind, Key(self._namespace, _GONE))
         await client.delete(work.kind, Key(self._namespace, _GONE), uid=uid_of(gone))
 
-    async def _kill(self, death: Death, pods: Sequence[Manifest]) -> None:
-        if death.kill:
-            await asyncio.to_thread(self._run, death.kill)
-            if death.kill[0] == "restart":
+    async def _kill(self, fault: NodeFault, pods: Sequence[Manifest]) -> None:
+        if fault.kill:
+            await asyncio.to_thread(self._run, fault.kill)
+            if fault.kill[0] == "restart":
                 # It gives the node of our own image its network again, as after any restart.
                 await asyncio.to_thread(up, self._cluster.name)
             return
@@ -155,10 +155,10 @@ class Trial:
                 await client.delete(POD, key, uid=uid_of(pod), grace_seconds=0)
 
     async def _wait(
-        self, work: Work, death: Death, before: Sequence[Manifest], started: float
+        self, work: Workload, fault: NodeFault, before: Sequence[Manifest], started: float
     ) -> Recovery:
         """Wait until an operator has come through, with a new connection for each look."""
-        replaced = {uid_of(pod) for pod in before} if not death.kill else set[str]()
+        replaced = {uid_of(pod) for pod in before} if not fault.kill else set[str]()
         last = ""
 
         async def is_through() -> bool:
@@ -169,12 +169,12 @@ class Trial:
 
         seconds = await _until(is_through, _WAIT)
         if seconds is None:
-            return Recovery(work.operator, death.name, _WAIT, last or "nothing answers")
-        return Recovery(work.operator, death.name, time.monotonic() - started)
+            return Recovery(work.operator, fault.name, _WAIT, last or "nothing answers")
+        return Recovery(work.operator, fault.name, time.monotonic() - started)
 
-    async def _find_problem(self, client: Client, work: Work, replaced: set[str]) -> str:
+    async def _find_problem(self, client: Client, work: Workload, replaced: set[str]) -> str:
         for name in (_NEW, _OLD):
-            if not await self._is_well(client, work, name):
+            if not await self._is_healthy(client, work, name):
                 return f"{work.kind.kind} {name} is not ready"
         with contextlib.suppress(NotFound):
             await client.get(work.kind, Key(self._namespace, _GONE))
@@ -184,7 +184,7 @@ class Trial:
             return "the pod of the operator is not ready"
         return ""
 
-    async def _is_well(self, client: Client, work: Work, name: str) -> bool:
+    async def _is_healthy(self, client: Client, work: Workload, name: str) -> bool:
         held = await client.get(work.kind, Key(self._namespace, name))
         ready = find_condition(held, "Ready") or {}
         current = ready.get("observedGeneration") == held["metadata"]["generation"]
@@ -212,22 +212,22 @@ class Trial:
         node = f"{self._cluster.name}-control-plane"
         return self._docker.read(*(word.format(node) for word in command))
 
-    def _look(self, death: Death) -> str:
-        return self._run(death.look) if death.look else ""
+    def _look(self, fault: NodeFault) -> str:
+        return self._run(fault.look) if fault.look else ""
 
 
-async def run_deaths(works: Sequence[Work], namespace: str) -> list[Recovery]:
+async def run_deaths(works: Sequence[Workload], namespace: str) -> list[Recovery]:
     """Kill each part once while operators work that are installed in a namespace.
 
     Raises:
         ToolError: A part could not be killed.
     """
-    trial = Trial(works, namespace, up())
+    trial = SoakRun(works, namespace, up())
     recoveries = []
-    for death in DEATHS:
-        for recovery in await trial.run(death):
+    for fault in DEATHS:
+        for recovery in await trial.run(fault):
             end = recovery.problem or f"all well after {recovery.seconds:.0f} s"
-            print(f"{death.name}: {recovery.operator}: {end}", flush=True)
+            print(f"{fault.name}: {recovery.operator}: {end}", flush=True)
             recoveries.append(recovery)
     return recoveries
 

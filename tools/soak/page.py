@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from tools.soak.measure import Sample, quarters
+from tools.soak.measure import Sample, split_quarters
 from tools.soak.nodes import DEATHS, Recovery
 from tools.sweep.report import PAGE, read_block, replace_block
 
-NODES: Final = ("operator", *(death.name for death in DEATHS))
+NODES: Final = ("operator", *(fault.name for fault in DEATHS))
 """Columns of the table of deaths: seconds until all was well."""
 CHURN: Final = ("operator", "minutes", "changes", "memory", "descriptors", "threads", "queue")
 """Columns of the table of churn: of memory and the like the second quarter and the last."""
@@ -25,16 +25,16 @@ def tabulate_deaths(recoveries: Sequence[Recovery]) -> dict[str, list[str]]:
     cells: dict[str, dict[str, str]] = {}
     for each in recoveries:
         end = each.problem and f"**{each.problem}**"
-        cells.setdefault(each.operator, {})[each.death] = end or f"{each.seconds:.0f} s"
+        cells.setdefault(each.operator, {})[each.fault] = end or f"{each.seconds:.0f} s"
     return {
-        operator: [operator, *(found.get(death.name, "-") for death in DEATHS)]
+        operator: [operator, *(found.get(fault.name, "-") for fault in DEATHS)]
         for operator, found in cells.items()
     }
 
 
 def tabulate_churn(operator: str, samples: Sequence[Sample], changes: int) -> dict[str, list[str]]:
     """Build the row of an operator."""
-    early, late = quarters(samples)
+    early, late = split_quarters(samples)
 
     def show(values: Sequence[float], others: Sequence[float], unit: str = "") -> str:
         return f"{median(values):.0f}{unit}, {median(others):.0f}{unit}"

@@ -57,7 +57,7 @@ type Right = tuple[str, str, str]
 """Group, resource with its part, and verb."""
 
 
-class Rights:
+class Permissions:
     """Give the service account of an operator its rights, namespace by namespace.
 
     Args:
@@ -185,7 +185,7 @@ async def prepare_cluster(
     async with Client(control_plane.config, max_in_flight=64) as client:
         await install_crds(client, workloads, renew=True)
         for workload in workloads:
-            for kind, manifest in workload.world:
+            for kind, manifest in workload.initial_objects:
                 with contextlib.suppress(AlreadyExists):
                     await client.create(kind, manifest)
         yield client

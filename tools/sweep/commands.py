@@ -43,7 +43,7 @@ _TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """Hold what the sweep of one operator found.
 
     Attributes:
@@ -87,7 +87,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     """
     started = now()
     slots = asyncio.Semaphore(options.jobs)
-    queue, swept = list(operators), dict[str, Swept]()
+    queue, swept = list(operators), dict[str, SweepResult]()
 
     async def follow_lane() -> None:
         async with run_control_plane() as control_plane:
@@ -205,7 +205,7 @@ async def _try_mutant(
 
 async def _sweep(
     options: Options, operator: str, workloads: Sequence[Workload], runner: SweepRunner
-) -> Swept:
+) -> SweepResult:
     """Sweep one operator."""
     results = {}
     trials: list[tuple[Reference, Plan]] = []
@@ -222,7 +222,7 @@ async def _sweep(
     for verdict in await _try_new(runner, trials, journal):
         results[verdict.outcome.plan.workload].verdicts.append(verdict)
     rights = runner.bench.rights.find_unused(runner.used) if options.whole else []
-    return Swept(list(results.values()), rights)
+    return SweepResult(list(results.values()), rights)
 
 
 async def _try_new(

@@ -109,7 +109,7 @@ class Stream:
                     await asyncio.sleep(scaling.DELAY)
                 return await self.pass_on(line)
             case Mode.DROP:
-                session.stir()
+                session.note_activity()
                 return True
             case Mode.DUPLICATE:
                 await self.pass_on(line)
@@ -151,7 +151,7 @@ async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     session = exchange.session
     session.delivering.clear()
     asyncio.get_running_loop().call_later(_LATE_SECONDS, session.delivering.set)
-    session.stir(_LATE_SECONDS)
+    session.note_activity(_LATE_SECONDS)
     await _pass_on(exchange, call, record)
     return exchange.drop()
 
@@ -208,7 +208,7 @@ async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     exchange.session.muted[series] = time.monotonic() + seconds
     if series == "lease":
         # What follows is no rest: the process is about to give the lead up.
-        exchange.session.stir(seconds)
+        exchange.session.note_activity(seconds)
     answer = await _pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 

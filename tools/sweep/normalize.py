@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from libs.common.kinds import Kind, Manifest
 from libs.common.labels import APPLIED_HASH
-from tools.sweep.recorder import Book
+from tools.sweep.recorder import NamespaceRecord
 from tools.sweep.workload import State
 
 MASKED: Final = frozenset(
@@ -36,14 +36,14 @@ MASKED: Final = frozenset(
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def build_state(book: Book, kinds: Iterable[Kind], namespace: str) -> State:
+def build_state(record: NamespaceRecord, kinds: Iterable[Kind], namespace: str) -> State:
     """Normalize what exists now."""
     return {
         _hide(f"{kind.plural} {manifest['metadata']['name']}", namespace): normalize(
-            manifest, book.names, namespace
+            manifest, record.names, namespace
         )
         for kind in kinds
-        for manifest in book.list(kind)
+        for manifest in record.list(kind)
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from libs.common.kinds import POD
 from libs.common.testing.differences import describe_difference
 from tools.sweep.normalize import build_state, normalize
-from tools.sweep.recorder import Book
+from tools.sweep.recorder import NamespaceRecord
 
 UID = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
@@ -59,9 +59,9 @@ def test_how_often_a_spec_was_written_is_no_difference_but_being_behind_is() -> 
 
 
 def test_state_has_what_is_there_by_name() -> None:
-    book = Book()
-    book.note("ADDED", POD, build_pod())
+    record = NamespaceRecord()
+    record.note("ADDED", POD, build_pod())
 
-    assert list(build_state(book, [POD], "s-1")) == ["pods web-pod-0"]
-    book.note("DELETED", POD, build_pod())
-    assert build_state(book, [POD], "s-1") == {}
+    assert list(build_state(record, [POD], "s-1")) == ["pods web-pod-0"]
+    record.note("DELETED", POD, build_pod())
+    assert build_state(record, [POD], "s-1") == {}

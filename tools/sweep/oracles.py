@@ -10,9 +10,9 @@ from typing import Final
 
 from libs.common.kinds import uid_of
 from libs.common.testing.differences import describe_difference
-from tools.sweep.belonging import belongs
 from tools.sweep.modes import EXCLUSIVE, Mode
 from tools.sweep.outcome import Finding, Outcome
+from tools.sweep.ownership import belongs
 from tools.sweep.session import Record
 from tools.sweep.wire import JSON_PATCH
 from tools.sweep.workload import State, Workload
@@ -44,7 +44,7 @@ _ENDING: Final = frozenset({Mode.H, Mode.LEASE})
 _SHOWN: Final = 4
 
 
-def judge(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Finding]:
+def evaluate(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Finding]:
     """Hold a trial against the fault-free run and against what always holds."""
     checks: tuple[tuple[str, Callable[[], list[str]]], ...] = (
         ("fired", lambda: _check_fired(outcome)),

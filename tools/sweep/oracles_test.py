@@ -9,7 +9,7 @@ from libs.common.kinds import POD, PVC, Kind
 from operators.podset.controller import PODSET
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tools.sweep.modes import Mode
-from tools.sweep.oracles import judge, lint
+from tools.sweep.oracles import evaluate, lint
 from tools.sweep.outcome import Outcome
 from tools.sweep.planning import Plan
 from tools.sweep.recorder import Version
@@ -51,7 +51,7 @@ def build_outcome(*history: Version, **fields: Any) -> Outcome:
 
 
 def find(outcome: Outcome, reference: Outcome | None = None) -> list[str]:
-    findings = judge(outcome, reference or build_outcome(), WORKLOAD)
+    findings = evaluate(outcome, reference or build_outcome(), WORKLOAD)
     return [finding.oracle for finding in findings]
 
 

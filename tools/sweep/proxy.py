@@ -21,8 +21,8 @@ from aiohttp import web
 
 from libs.common.kinds import Manifest
 from tools.sweep import faults
-from tools.sweep.belonging import belongs, leave_out_others
-from tools.sweep.outside import Outside, Request, System
+from tools.sweep.external_system import ExternalSystem, ExternalSystemTrial, Request
+from tools.sweep.ownership import belongs, leave_out_others
 from tools.sweep.session import Record, Session
 from tools.sweep.triggers import Trigger
 from tools.sweep.wire import (
@@ -72,7 +72,7 @@ class Exchange:
     path: str
     body: bytes
     call: Call | None
-    system: System | None = None
+    system: ExternalSystemTrial | None = None
     added: Mapping[str, str] = field(default_factory=dict)
 
     async def forward(self) -> Answer:
@@ -86,7 +86,7 @@ class Exchange:
                 return answer
         return await self._ask(self.system)
 
-    async def _ask(self, system: System) -> Answer:
+    async def _ask(self, system: ExternalSystemTrial) -> Answer:
         reply = await system.answer(self.outside_request())
         return Answer(reply.status, reply.body, dict(reply.headers))
 
@@ -376,7 +376,7 @@ async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
     return answer
 
 
-def _parse_outside(outside: Outside, exchange: Exchange) -> Call:
+def _parse_outside(outside: ExternalSystem, exchange: Exchange) -> Call:
     request = exchange.outside_request()
     is_write = outside.is_write(request)
     verb = _OUTSIDE_VERBS.get(request.method, "update") if is_write else "get"

@@ -20,8 +20,8 @@ from libs.common.errors import (
 from libs.common.kinds import POD, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from tools.sweep.canaries import build_canary
+from tools.sweep.external_system import ExternalSystem, Reply, Request
 from tools.sweep.modes import Mode
-from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.proxy import FaultProxy
 from tools.sweep.session import Session
 from tools.sweep.triggers import Trigger
@@ -91,7 +91,7 @@ async def test_outside_system_is_behind_the_proxy_too(
         fault = None if mode is Mode.NONE else moment
         session = Session(NAMESPACE, "token", mode, fault, phase="create", armed=True)
         broker = Broker()
-        session.systems["pulsar"] = (Outside("pulsar", lambda *_: broker), broker)
+        session.systems["pulsar"] = (ExternalSystem("pulsar", lambda *_: broker), broker)
         proxy.open(session)
         url = proxy.outside_url(session, "pulsar")
         async with client.get(f"{url}/topics") as read, client.put(f"{url}/topics/a") as write:
@@ -104,7 +104,9 @@ async def test_outside_system_is_behind_the_proxy_too(
 async def test_part_of_the_api_server_can_be_an_outside_system(api: FakeApi, connect: Open) -> None:
     broker = Broker()
     session, client = connect(Mode.NONE, None)
-    outside = Outside("vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",))
+    outside = ExternalSystem(
+        "vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",)
+    )
     session.systems["vms"] = (outside, broker)
     path = "/apis/subresources.example.com/v1/namespaces/default/machines/a/restart"
 
@@ -119,7 +121,9 @@ async def test_outside_system_is_not_asked_without_the_right_to_it(
 ) -> None:
     broker = Broker()
     session, client = connect(Mode.NONE, None)
-    outside = Outside("vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",))
+    outside = ExternalSystem(
+        "vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",)
+    )
     session.systems["vms"] = (outside, broker)
     api.allow([])
 

@@ -10,7 +10,7 @@ from typing import Final
 from libs.common.client import Client, ObjectList
 from libs.common.errors import Expired, SlipwayError
 from libs.common.kinds import Key, Kind, Manifest, uid_of
-from tools.sweep.belonging import belongs
+from tools.sweep.ownership import belongs
 
 _RETRY: Final = 0.1
 
@@ -49,7 +49,7 @@ class Version:
 
 
 @dataclass
-class Book:
+class NamespaceRecord:
     """Hold what happened in one namespace.
 
     Attributes:
@@ -101,7 +101,7 @@ class Recorder:
         """Prepare; `start` watches."""
         self._client = client
         self._kinds = tuple(dict.fromkeys(kinds))
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, NamespaceRecord] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.tolerant = False
         """Whether a watch that missed something may list again; its history has a gap then."""
@@ -125,9 +125,9 @@ class Recorder:
             if isinstance(result, Expired):
                 raise result
 
-    def open(self, namespace: str) -> Book:
+    def open(self, namespace: str) -> NamespaceRecord:
         """Begin to keep a book on a namespace."""
-        return self._books.setdefault(namespace, Book())
+        return self._books.setdefault(namespace, NamespaceRecord())
 
     def close(self, namespace: str) -> None:
         """Keep no book on a namespace any more."""
@@ -152,14 +152,14 @@ class Recorder:
     async def _catch_up(self, kind: Kind) -> str:
         """Book the difference between what is known and what exists now."""
         listing = await self._list(kind)
-        for trial, book in self._books.items():
-            known = {uid_of(each): each for each in book.list(kind)}
+        for trial, record in self._books.items():
+            known = {uid_of(each): each for each in record.list(kind)}
             found = {uid_of(each): each for each in listing.items if belongs(each, trial)}
             for uid in known.keys() - found.keys():
-                book.note("DELETED", kind, known[uid])
+                record.note("DELETED", kind, known[uid])
             for uid, manifest in found.items():
                 if manifest != known.get(uid):
-                    book.note("MODIFIED" if uid in known else "ADDED", kind, manifest)
+                    record.note("MODIFIED" if uid in known else "ADDED", kind, manifest)
         return listing.resource_version
 
     async def _list(self, kind: Kind) -> ObjectList:
@@ -171,12 +171,12 @@ class Recorder:
 
     def _note(self, action: str, kind: Kind, manifest: Manifest) -> None:
         namespace = manifest["metadata"].get("namespace")
-        book = self._books.get(namespace) if namespace else None
+        record = self._books.get(namespace) if namespace else None
         if not namespace:
-            books = (book for name, book in self._books.items() if belongs(manifest, name))
-            book = next(books, None)
-        if book is not None:
-            book.note(action, kind, manifest)
+            books = (record for name, record in self._books.items() if belongs(manifest, name))
+            record = next(books, None)
+        if record is not None:
+            record.note(action, kind, manifest)
 
 
 def place_of(manifest: Manifest) -> Key:

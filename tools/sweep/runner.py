@@ -15,9 +15,9 @@ from typing import Final
 from libs.common.client import Client
 from libs.common.kinds import Kind
 from libs.common.testing.apiserver import ControlPlane
-from tools.sweep.cluster import Rights, list_owners, prepare_cluster, wait_owners
+from tools.sweep.cluster import Permissions, list_owners, prepare_cluster, wait_owners
 from tools.sweep.modes import EXCLUSIVE, SLOW, Mode
-from tools.sweep.oracles import judge
+from tools.sweep.oracles import evaluate
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.planning import Plan, write_replay
 from tools.sweep.proxy import FaultProxy
@@ -92,7 +92,9 @@ class SweepRunner:
         outcomes = [task.result() for task in runs]
         first = outcomes[0]
         moments = common_triggers([outcome.moments for outcome in outcomes])
-        findings = [finding for outcome in outcomes for finding in judge(outcome, first, workload)]
+        findings = [
+            finding for outcome in outcomes for finding in evaluate(outcome, first, workload)
+        ]
         return Reference(workload, first, moments, findings)
 
     async def refer_all(self, workloads: Sequence[Workload]) -> list[Reference]:
@@ -142,7 +144,7 @@ class SweepRunner:
                 plan = replace(plan, trigger=trigger)
             outcome = await self._run(workload, plan)
             attempts += 1
-        verdict = Verdict(outcome, judge(outcome, reference.outcome, workload))
+        verdict = Verdict(outcome, evaluate(outcome, reference.outcome, workload))
         if verdict.failed:
             verdict.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"
             findings = [str(finding) for finding in verdict.findings]
@@ -228,7 +230,7 @@ async def open_bench(
     admin = (await config.authorization()).removeprefix("Bearer ")
     async with prepare_cluster(control_plane, workloads) as client:
         recorder = Recorder(client, [kind for each in workloads for kind in each.kinds])
-        rights = Rights(client, control_plane, workloads[0])
+        rights = Permissions(client, control_plane, workloads[0])
         await rights.prepare()
         await recorder.start()
         async with FaultProxy(config.server, config.ssl_context(), admin) as proxy:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from libs.common.kinds import Manifest
 from tools.sweep.canaries import find_leaks
+from tools.sweep.external_system import ExternalSystem, ExternalSystemTrial
 from tools.sweep.modes import Mode
-from tools.sweep.outside import Outside, System
-from tools.sweep.stale import Past
+from tools.sweep.stale import StaleLists
 from tools.sweep.triggers import Counters, Trigger
 from tools.sweep.wire import Call, Series
 
@@ -134,9 +134,9 @@ class Session:
     canaries: tuple[str, ...] = ()
     leaks: list[str] = field(default_factory=list)
     scoped: frozenset[str] = frozenset()
-    systems: dict[str, tuple[Outside, System]] = field(default_factory=dict)
+    systems: dict[str, tuple[ExternalSystem, ExternalSystemTrial]] = field(default_factory=dict)
     crash: Crash = _crash_nothing
-    past: Past = field(default_factory=Past)
+    past: StaleLists = field(default_factory=StaleLists)
     muted: dict[Series, float] = field(default_factory=dict)
     outage_until: float = 0.0
     clock: Callable[[], float] = time.monotonic
@@ -150,11 +150,11 @@ class Session:
         """Seconds since the operator last wrote, 0 while a request or a fault is under way."""
         is_stirring = time.monotonic() < self._stirring_until
         if self._busy or self.held or self.is_out or is_stirring:
-            self.stir()
+            self.note_activity()
             return 0.0
         return 0.0 if self._asking else self.clock() - self._stirred_at
 
-    def stir(self, seconds: float = 0.0) -> None:
+    def note_activity(self, seconds: float = 0.0) -> None:
         """Note that something happens now, or continues for some seconds of real time."""
         self._stirred_at = self.clock()
         if seconds:
@@ -173,7 +173,7 @@ class Session:
             yield
         finally:
             self._busy -= 1
-            self.stir()
+            self.note_activity()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Session:
         self.fired = True
         return True
 
-    def look_outside(self) -> dict[str, Manifest]:
+    def show_external_systems(self) -> dict[str, Manifest]:
         """Return what outside systems show, by title."""
         return {
             f"{name} {title}": shown

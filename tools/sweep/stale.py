@@ -27,7 +27,7 @@ _SELECTORS: Final = ("fieldSelector", "labelSelector")
 
 
 @dataclass
-class Past:
+class StaleLists:
     """Say which lists of a trial show the past; none do before `begin`."""
 
     _version: int = 0

@@ -19,18 +19,18 @@ from libs.common.kinds import Manifest, key_of, uid_of, version_of
 from libs.common.testing.ports import find_free_port
 from tools.sweep import faults, scaling
 from tools.sweep.canaries import build_canary, find_leaks
-from tools.sweep.cluster import Rights
+from tools.sweep.cluster import Permissions
+from tools.sweep.components import ClusterComponents
 from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
 from tools.sweep.normalize import build_state, leave_out_others
 from tools.sweep.outcome import Outcome
-from tools.sweep.pace import Meter, Pace
 from tools.sweep.planning import Plan
 from tools.sweep.probes import read_probes
+from tools.sweep.progress_clock import Meter, ProgressClock
 from tools.sweep.proxy import FaultProxy
-from tools.sweep.recorder import Book, Recorder
+from tools.sweep.recorder import NamespaceRecord, Recorder
 from tools.sweep.session import Crash, Session
 from tools.sweep.workload import Phase, User, Workload
-from tools.sweep.world import World
 from tools.sweep.zygote import Child, Zygote, read_log
 
 _POLL: Final = 0.02
@@ -67,7 +67,7 @@ class Bench:
     proxy: FaultProxy
     client: Client
     recorder: Recorder
-    rights: Rights
+    rights: Permissions
     folder: Path
     crash: Crash
     list_parts: Callable[[], Sequence[int]] = tuple
@@ -78,9 +78,9 @@ async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str
     """Run one trial and return all that is known of it."""
     started = time.monotonic()
     token = await bench.rights.grant(namespace)
-    book = bench.recorder.open(namespace)
+    record = bench.recorder.open(namespace)
     session = Session(namespace, token, plan.mode, plan.trigger, recovery=plan.recovery)
-    trial = Trial(bench, workload, plan, session, book)
+    trial = Trial(bench, workload, plan, session, record)
     bench.proxy.open(session)
     try:
         await trial.run()
@@ -97,16 +97,23 @@ class Trial:
     """Run the phases of a workload while the processes of the operator come and go."""
 
     def __init__(
-        self, bench: Bench, workload: Workload, plan: Plan, session: Session, book: Book
+        self,
+        bench: Bench,
+        workload: Workload,
+        plan: Plan,
+        session: Session,
+        record: NamespaceRecord,
     ) -> None:
         """Prepare; `run` runs."""
         self._bench = bench
         self._workload = workload
         self._session = session
-        self._book = book
+        self._record = record
         outside = {each.id: bench.proxy.outside_url(session, each.id) for each in workload.outside}
         self._user = User(bench.client, session.namespace, outside)
-        self._world = World(bench.client, book, workload.children, workload.tenders, workload.kinds)
+        self._components = ClusterComponents(
+            bench.client, record, workload.children, workload.components, workload.kinds
+        )
         session.crash = self._crash
         session.rewrite = self._rewrite
         session.estrange = workload.estrange
@@ -120,7 +127,7 @@ class Trial:
         session.canaries = (self._token, build_canary(session.namespace, "secret"))
         self._ports: list[int] = []
         self._children: list[Child] = []
-        self._pace = Pace(self._list_pids, read=bench.meter.read)
+        self._pace = ProgressClock(self._list_pids, read=bench.meter.read)
         session.clock = self._pace.now
         self._killed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -163,7 +170,7 @@ class Trial:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         session, outcome = self._session, self.outcome
-        outcome.history = list(self._book.history)  # Cleaning up is no part of it.
+        outcome.history = list(self._record.history)  # Cleaning up is no part of it.
         await self._clean_up()
         outcome.records, outcome.moments = session.records, session.moments
         outcome.removed = session.removed
@@ -269,19 +276,19 @@ class Trial:
 
     async def _run_phase(self, phase: Phase) -> bool:
         """Run one phase; return whether it was completed."""
-        self._session.phase = self._book.phase = phase.name
-        self._session.stir()
+        self._session.phase = self._record.phase = phase.name
+        self._session.note_activity()
         await phase.act(self._user)
         deadline = self._pace.now() + _DEADLINE
-        while not (self._is_over(phase) and await self._is_booked()):
+        while not (self._is_over(phase) and await self._is_recorded()):
             if self._pace.now() > deadline:
                 self.outcome.late[phase.name] = self._describe(phase)
                 return False
-            await self._let_world_act()
+            await self._let_components_act()
             await asyncio.sleep(_POLL)
         kinds = self._workload.kinds
-        state = build_state(self._book, kinds, self._session.namespace)
-        self.outcome.states[phase.name] = state | self._session.look_outside()
+        state = build_state(self._record, kinds, self._session.namespace)
+        self.outcome.states[phase.name] = state | self._session.show_external_systems()
         return True
 
     def _is_over(self, phase: Phase) -> bool:
@@ -289,19 +296,19 @@ class Trial:
             self._is_at_rest()
             and not self._session.foreign
             and not self._session.fouled
-            and not self._world.pending
-            and phase.until(self._book)
-            and phase.outside(self._session.look_outside())
+            and not self._components.pending
+            and phase.until(self._record)
+            and phase.outside(self._session.show_external_systems())
         )
 
-    async def _is_booked(self) -> bool:
+    async def _is_recorded(self) -> bool:
         """Return whether the book has all that is there: each kind comes by a watch of its own."""
         for kind in self._workload.kinds:
             try:
                 live = await self._user.list(kind)
             except SlipwayError:
                 return False
-            booked = self._book.list(kind)
+            booked = self._record.list(kind)
             if {*map(_identify, live)} != {*map(_identify, booked)}:
                 return False
         return True
@@ -310,14 +317,14 @@ class Trial:
         child = self._children[-1]
         return child.alive and child.working.is_set() and self._session.quiet_for >= seconds
 
-    async def _let_world_act(self) -> None:
+    async def _let_components_act(self) -> None:
         session = self._session
         if session.foreign:
             await self._remove_foreign()
-        if self._is_at_rest(_PAUSE) and self._world.pending:
+        if self._is_at_rest(_PAUSE) and self._components.pending:
             with contextlib.suppress(SlipwayError):
-                await self._world.act()
-            session.stir()
+                await self._components.act()
+            session.note_activity()
 
     async def _remove_foreign(self) -> None:
         """Take what was in the way away after a while, if it is still as it was."""
@@ -329,7 +336,7 @@ class Trial:
             if manifest["metadata"].get("finalizers"):
                 await self._bench.proxy.act("PATCH", path, {"metadata": {"finalizers": None}})
             del self._session.foreign[path]
-        self._session.stir()
+        self._session.note_activity()
 
     async def _check_foreign(self, path: str, manifest: Manifest) -> list[str]:
         name = manifest["metadata"]["name"]
@@ -349,7 +356,7 @@ class Trial:
         await asyncio.sleep(_REST)
         if self._plan.trigger is None:
             await asyncio.sleep(_REST)  # Times have whole seconds: let one go by.
-            for primary in self._book.list(self._workload.primary):
+            for primary in self._record.list(self._workload.primary):
                 touch = {"metadata": {"annotations": {"sweep.slipway.dev/touched": "yes"}}}
                 await self._user.patch(self._workload.primary, primary["metadata"]["name"], touch)
             await asyncio.sleep(_REST)
@@ -371,11 +378,11 @@ class Trial:
         self._session.leaks += find_leaks(probes.metrics, self._session.canaries, "/metrics")
 
     def _describe(self, phase: Phase) -> str:
-        present = ", ".join(" ".join(place) for place in sorted(self._book.live)) or "nothing"
+        present = ", ".join(" ".join(place) for place in sorted(self._record.live)) or "nothing"
         state = "at rest" if self._is_at_rest() else "not at rest"
         said = [
             f"{condition['type']} {condition['status']}: {condition.get('message')}"
-            for primary in self._book.list(self._workload.primary)
+            for primary in self._record.list(self._workload.primary)
             for condition in (primary.get("status") or {}).get("conditions") or ()
         ]
         return "; ".join([f"not over after {_DEADLINE:.0f} s; {state}; there is {present}", *said])
@@ -383,7 +390,7 @@ class Trial:
     async def _clean_up(self) -> None:
         """Leave nothing behind that the next trials would have to carry."""
         for kind in self._workload.kinds:
-            for manifest in self._book.list(kind):
+            for manifest in self._record.list(kind):
                 key, uid = key_of(manifest), uid_of(manifest)
                 with contextlib.suppress(SlipwayError):
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)

@@ -31,9 +31,9 @@ from libs.contracts.machine_snapshots import (
     MachineSnapshotPhase,
 )
 from libs.contracts.network import FIREWALL
-from tools.sweep.outside import Outside, Reply, Request
-from tools.sweep.recorder import Book
-from tools.sweep.world import BINDER, Tender
+from tools.sweep.components import BINDER, Component
+from tools.sweep.external_system import ExternalSystem, Reply, Request
+from tools.sweep.recorder import NamespaceRecord
 
 STUCK: Final = "stuck"
 """What the names of migrations and snapshots that never end begin with."""
@@ -42,11 +42,11 @@ _NODES: Final = ("node-1", "node-2")
 _BOOTED: Final = "2026-01-31T12:00:00Z"
 _BACK: Final = "2026-01-31T12:01:00Z"
 
-type Expect = Callable[[Manifest, Book], Manifest]
+type Expect = Callable[[Manifest, NamespaceRecord], Manifest]
 """Returns the desired status of an object."""
 
 
-class PlayedGuests:
+class FakeGuests:
     """Play the part of KubeVirt's API that asks guests to reboot: each does so immediately.
 
     Args:
@@ -79,27 +79,27 @@ class PlayedGuests:
         return {}
 
 
-def show_status(kind: Kind, expect: Expect) -> Tender:
+def show_status(kind: Kind, expect: Expect) -> Component:
     """Return a tender that writes the desired status of objects."""
 
-    def needs(manifest: Manifest, book: Book) -> bool:
+    def needs(manifest: Manifest, record: NamespaceRecord) -> bool:
         held = manifest.get("status") or {}
-        wanted = expect(manifest, book)
+        wanted = expect(manifest, record)
         return not is_deleting(manifest) and any(held.get(n) != v for n, v in wanted.items())
 
-    async def tend(client: Client, manifest: Manifest, book: Book) -> None:
-        patch = {"status": expect(manifest, book)}
+    async def act(client: Client, manifest: Manifest, record: NamespaceRecord) -> None:
+        patch = {"status": expect(manifest, record)}
         await client.patch(kind, key_of(manifest), patch, subresource="status")
 
-    return Tender(kind, needs, tend)
+    return Component(kind, needs, act)
 
 
 def _is_wanted(machine: Manifest) -> bool:
     return bool(machine["spec"]["runStrategy"] != "Halted")
 
 
-def _expect_machine(machine: Manifest, book: Book) -> Manifest:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+def _expect_machine(machine: Manifest, record: NamespaceRecord) -> Manifest:
+    run = record.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
     memory = machine["spec"]["template"]["spec"]["domain"]["memory"]
     stale = run is not None and run["spec"]["domain"]["memory"] != memory
     return {
@@ -110,22 +110,22 @@ def _expect_machine(machine: Manifest, book: Book) -> Manifest:
     }
 
 
-def _needs_kubevirt(machine: Manifest, book: Book) -> bool:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+def _needs_kubevirt(machine: Manifest, record: NamespaceRecord) -> bool:
+    run = record.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
     held = machine.get("status") or {}
-    wanted = _expect_machine(machine, book)
+    wanted = _expect_machine(machine, record)
     said = all(held.get(name) == value for name, value in wanted.items())
     return not is_deleting(machine) and ((run is not None) != _is_wanted(machine) or not said)
 
 
-async def _keep_machine(client: Client, machine: Manifest, book: Book) -> None:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+async def _keep_machine(client: Client, machine: Manifest, record: NamespaceRecord) -> None:
+    run = record.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
     if run is None and _is_wanted(machine):
         await client.create(VIRTUAL_MACHINE_INSTANCE, _build_run(machine))
     elif run is not None and not _is_wanted(machine):
         await client.delete(VIRTUAL_MACHINE_INSTANCE, key_of(run), uid=uid_of(run))
     else:
-        status = {"status": _expect_machine(machine, book)}
+        status = {"status": _expect_machine(machine, record)}
         await client.patch(VIRTUAL_MACHINE, key_of(machine), status, subresource="status")
 
 
@@ -154,13 +154,13 @@ def _build_run(machine: Manifest) -> Manifest:
     )
 
 
-def _needs_move(migration: Manifest, book: Book) -> bool:
+def _needs_move(migration: Manifest, record: NamespaceRecord) -> bool:
     done = text_at(migration, "status", "phase") in ("Succeeded", "Failed")
     return not (is_deleting(migration) or done or key_of(migration).name.startswith(STUCK))
 
 
-async def _move(client: Client, migration: Manifest, book: Book) -> None:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, migration["spec"]["vmiName"])
+async def _move(client: Client, migration: Manifest, record: NamespaceRecord) -> None:
+    run = record.get(VIRTUAL_MACHINE_INSTANCE, migration["spec"]["vmiName"])
     phase = "Failed"
     if run is not None:
         node = _NODES[1]
@@ -173,12 +173,12 @@ async def _move(client: Client, migration: Manifest, book: Book) -> None:
     await client.patch(VIRTUAL_MACHINE_INSTANCE_MIGRATION, key, patch, subresource="status")
 
 
-def _needs_snapshot(snapshot: Manifest, _: Book) -> bool:
+def _needs_snapshot(snapshot: Manifest, _: NamespaceRecord) -> bool:
     done = text_at(snapshot, "status", "phase") == MachineSnapshotPhase.SUCCEEDED
     return not (is_deleting(snapshot) or done or key_of(snapshot).name.startswith(STUCK))
 
 
-async def _take_snapshot(client: Client, snapshot: Manifest, _: Book) -> None:
+async def _take_snapshot(client: Client, snapshot: Manifest, _: NamespaceRecord) -> None:
     key, name = key_of(snapshot), f"content-{uid_of(snapshot)}"
     backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
     content = build_object(
@@ -198,8 +198,8 @@ async def _take_snapshot(client: Client, snapshot: Manifest, _: Book) -> None:
     await client.patch(MACHINE_SNAPSHOT, key, {"status": status}, subresource="status")
 
 
-def _expect_address(claim: Manifest, book: Book) -> Manifest:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, text_at(claim, "spec", "target", "name"))
+def _expect_address(claim: Manifest, record: NamespaceRecord) -> Manifest:
+    run = record.get(VIRTUAL_MACHINE_INSTANCE, text_at(claim, "spec", "target", "name"))
     bound = {"state": "Bound", "vmiUID": "" if run is None else uid_of(run)}
     conditions = [
         {"type": "Ready", "status": "True"},
@@ -208,10 +208,10 @@ def _expect_address(claim: Manifest, book: Book) -> Manifest:
     return {"address": "203.0.113.7", "binding": bound, "conditions": conditions}
 
 
-def _expect_cover(firewall: Manifest, book: Book) -> Manifest:
+def _expect_cover(firewall: Manifest, record: NamespaceRecord) -> Manifest:
     covered = [
         {"name": key_of(instance).name, "uid": uid_of(instance)}
-        for instance in book.list(INSTANCE)
+        for instance in record.list(INSTANCE)
         if text_at(instance, "spec", "firewallRef", "name") == key_of(firewall).name
     ]
     return {"instances": covered}
@@ -220,12 +220,12 @@ def _expect_cover(firewall: Manifest, book: Book) -> Manifest:
 VIRTUALIZATION: Final = (
     BINDER,
     show_status(DATA_VOLUME, lambda _, __: {"phase": "Succeeded"}),
-    Tender(VIRTUAL_MACHINE, _needs_kubevirt, _keep_machine),
-    Tender(VIRTUAL_MACHINE_INSTANCE_MIGRATION, _needs_move, _move),
-    Tender(MACHINE_SNAPSHOT, _needs_snapshot, _take_snapshot),
+    Component(VIRTUAL_MACHINE, _needs_kubevirt, _keep_machine),
+    Component(VIRTUAL_MACHINE_INSTANCE_MIGRATION, _needs_move, _move),
+    Component(MACHINE_SNAPSHOT, _needs_snapshot, _take_snapshot),
     show_status(IP_CLAIM, _expect_address),
     show_status(FIREWALL, _expect_cover),
 )
 """Tenders of all of them, and of claims."""
-GUESTS: Final = Outside("guests", PlayedGuests, prefixes=(f"/apis/{SUBRESOURCES_GROUP}/",))
+GUESTS: Final = ExternalSystem("guests", FakeGuests, prefixes=(f"/apis/{SUBRESOURCES_GROUP}/",))
 """Where guests are asked to reboot."""

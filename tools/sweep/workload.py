@@ -26,13 +26,13 @@ from libs.common.errors import (
 from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, build_object, uid_of
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
-from tools.sweep.belonging import belongs, nickname
 from tools.sweep.canaries import build_canary
+from tools.sweep.components import EVERYBODY, Component
+from tools.sweep.external_system import ExternalSystem
 from tools.sweep.modes import Mode
-from tools.sweep.outside import Outside
-from tools.sweep.recorder import Book, Version
+from tools.sweep.ownership import belongs, short_name
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.triggers import Trigger
-from tools.sweep.world import EVERYBODY, Tender
 
 OPERATORS: Final = tuple(
     sorted(path.stem for path in Path(__file__).with_name("workloads").glob("[a-z]*.py"))
@@ -94,9 +94,9 @@ class User:
         return f"{self._namespace}-{name}"
 
     @property
-    def nickname(self) -> str:
+    def short_name(self) -> str:
         """Short name of this trial, for where a whole one does not fit."""
-        return nickname(self._namespace)
+        return short_name(self._namespace)
 
     async def list(self, kind: Kind) -> Sequence[Manifest]:
         """Return the objects of a kind."""
@@ -136,7 +136,7 @@ async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
 
 
 type Act = Callable[[User], Awaitable[None]]
-type Until = Callable[[Book], bool]
+type Until = Callable[[NamespaceRecord], bool]
 type Shown = Mapping[str, Manifest]
 """What outside systems show, by title."""
 
@@ -173,11 +173,11 @@ class Workload:
         children: Kinds that the operator writes.
         phases: What happens, in order.
         invariants: What holds at each version.
-        world: Cluster-scoped objects that are there before.
+        initial_objects: Cluster-scoped objects that are there before.
         fold: Rewrites a normalized state where different ends are equally right.
         renames: Whether which names children have may differ, so that counts are by kind only, and
             moments too.
-        tenders: What the rest of the cluster does about the children.
+        components: What the rest of the cluster does about the children.
         unwatched: Kinds of children that the operator writes and never watches.
         outside: Outside systems that the operator talks to.
         arguments: Flags of the operator, which turn on what this workload tries.
@@ -198,12 +198,12 @@ class Workload:
     children: tuple[Kind, ...]
     phases: tuple[Phase, ...]
     invariants: tuple[Invariant, ...] = ()
-    world: tuple[tuple[Kind, Manifest], ...] = ()
+    initial_objects: tuple[tuple[Kind, Manifest], ...] = ()
     fold: Callable[[State], State] = lambda state: state
     renames: bool = False
-    tenders: tuple[Tender, ...] = EVERYBODY
+    components: tuple[Component, ...] = EVERYBODY
     unwatched: tuple[Kind, ...] = ()
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[ExternalSystem, ...] = ()
     arguments: tuple[str, ...] = ()
     rewrite: Callable[[str], str] = str
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
@@ -241,9 +241,9 @@ def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -
     return build_object(CRD, kind.resource, metadata={"annotations": approved}, spec=spec)
 
 
-def is_empty(book: Book) -> bool:
+def is_empty(record: NamespaceRecord) -> bool:
     """Return whether nothing is left."""
-    return not book.live
+    return not record.live
 
 
 def load_workloads(operator_id: str) -> tuple[Workload, ...]:

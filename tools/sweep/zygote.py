@@ -164,7 +164,7 @@ class _Loop:
         os.close(write_end)
         self._ready[read_end] = pid
         self._selector.register(read_end, selectors.EVENT_READ)
-        self._tell({"what": "forked", "pid": pid})
+        self._send({"what": "forked", "pid": pid})
 
     def _become(self, request: dict[str, Any], ready: int) -> None:
         status = 70
@@ -189,7 +189,7 @@ class _Loop:
         data = os.read(read_end, 16)
         pid = self._ready[read_end]
         if data:
-            self._tell({"what": "working", "pid": pid})
+            self._send({"what": "working", "pid": pid})
         else:
             self._selector.unregister(read_end)
             os.close(read_end)
@@ -204,9 +204,9 @@ class _Loop:
             if not pid:
                 return
             code = os.waitstatus_to_exitcode(status)
-            self._tell({"what": "exited", "pid": pid, "status": code})
+            self._send({"what": "exited", "pid": pid, "status": code})
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def _end(self) -> None:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.common.testing.arena import (
-    Arena,
+from libs.common.testing.candidates import (
+    CandidateGroup,
 )
 from libs.common.testing.fakeapi import FakeApi
 
@@ -18,8 +18,8 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def arena(api: FakeApi) -> AsyncIterator[Arena]:
-    arena = Arena(api)
-    yield arena
+async def group(api: FakeApi) -> AsyncIterator[CandidateGroup]:
+    group = CandidateGroup(api)
+    yield group
     api.faults.clear()
-    await asyncio.gather(*(contender.elector.stop() for contender in arena.contenders))
+    await asyncio.gather(*(candidate.elector.stop() for candidate in group.candidates))

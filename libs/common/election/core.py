@@ -134,7 +134,7 @@ class LeaseCore:
         return self._leading
 
     @property
-    def ever_led(self) -> bool:
+    def was_leader(self) -> bool:
         """Whether this replica led at any time."""
         return self._renewed_at != _NEVER
 

@@ -277,7 +277,7 @@ class LeaseElector:
             log.info("Acquired leadership", lease=str(self._key), fencing_token=self.fencing_token)
 
     def _arm_hard_exit(self) -> None:
-        if self._exit_timer is not None or self._stopping or not self._core.ever_led:
+        if self._exit_timer is not None or self._stopping or not self._core.was_leader:
             return
         left = max(0.0, self._core.expires_at - self._clock.monotonic())
         self._exit_timer = threading.Timer(left, self._exit)

@@ -14,11 +14,11 @@ from libs.common.client import Client
 from libs.common.election import LeaseElector, SoleLeader, build_identity
 from libs.common.election.core import Step
 from libs.common.kinds import Kind, Manifest
-from libs.common.testing.arena import (
+from libs.common.testing.candidates import (
     KEY,
     TIMING,
-    Arena,
     BrokenClient,
+    CandidateGroup,
     ShiftedClock,
     renewals,
 )
@@ -47,7 +47,7 @@ def serve_in_thread() -> Iterator[FakeApi]:
 
 async def test_blocked_main_loop_does_not_lose_the_lease() -> None:
     with serve_in_thread() as api:
-        a = await Arena(api).lead()
+        a = await CandidateGroup(api).lead()
         seen = renewals(api)
         time.sleep(1.5 * TIMING.renew_deadline)  # noqa: ASYNC251 to block is the point
 
@@ -72,8 +72,8 @@ async def test_dead_thread_fails_the_health_check(error: BaseException) -> None:
     await elector.stop()
 
 
-async def test_thread_that_dies_while_leading_gives_up_leadership(arena: Arena) -> None:
-    a = await arena.lead()
+async def test_thread_that_dies_while_leading_gives_up_leadership(group: CandidateGroup) -> None:
+    a = await group.lead()
 
     def die(*_: object) -> Step:
         raise AssertionError("a defect")
@@ -87,9 +87,9 @@ async def test_thread_that_dies_while_leading_gives_up_leadership(arena: Arena) 
 
 
 async def test_hard_exit_happens_even_if_nothing_can_be_logged(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
+    group: CandidateGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = await arena.lead()
+    a = await group.lead()
 
     def fail(*_: object, **__: object) -> None:
         raise OSError("no space left")
@@ -101,9 +101,9 @@ async def test_hard_exit_happens_even_if_nothing_can_be_logged(
     assert a.exits == [1]
 
 
-async def test_elector_that_is_stuck_fails_the_health_check(arena: Arena) -> None:
-    await arena.lead()
-    b = arena.enter("b")
+async def test_elector_that_is_stuck_fails_the_health_check(group: CandidateGroup) -> None:
+    await group.lead()
+    b = group.enter("b")
     await until(lambda: b.elector.holder == "a")
 
     async def hang(_: float) -> None:
@@ -116,15 +116,15 @@ async def test_elector_that_is_stuck_fails_the_health_check(arena: Arena) -> Non
     assert "made no progress for 100 s" in str(b.elector.check())
 
 
-async def test_stop_before_start_and_twice_is_harmless(arena: Arena, api: FakeApi) -> None:
+async def test_stop_before_start_and_twice_is_harmless(group: CandidateGroup, api: FakeApi) -> None:
     idle = LeaseElector(lambda: Client(api.config), KEY, "idle", TIMING)
     assert idle.check() is None
     await idle.stop()
-    a = await arena.lead()
+    a = await group.lead()
     await a.elector.stop()
     await a.elector.stop()
 
-    assert arena.holder() == ""
+    assert group.holder() == ""
 
 
 async def test_leadership_that_was_over_before_the_response_is_not_announced(

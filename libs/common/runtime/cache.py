@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Protocol
 import structlog
 from prometheus_client import Gauge
 
-from libs.common.health import Remark
+from libs.common.health import CheckNote
 from libs.common.kinds import Kind, describe, key_of
 from libs.common.runtime.informer import Handler, Informer, Origin
 from libs.common.runtime.statuses import ForeignConditions
@@ -177,7 +177,7 @@ class Cache:
         """Whether each store has received a complete listing."""
         return all(informer.synced for informer in self)
 
-    def check_synced(self) -> str | Remark | None:
+    def check_synced(self) -> str | CheckNote | None:
         """Return what the process waits for before it is ready, and what it works without."""
         waiting = [informer.kind.resource for informer in self if not informer.synced]
         if waiting:
@@ -185,7 +185,7 @@ class Cache:
         blocked = self.blocked_namespaces
         if not blocked:
             return None
-        return Remark(
+        return CheckNote(
             "cannot read "
             + "; ".join(f"{', '.join(kinds)} in {name}" for name, kinds in sorted(blocked.items()))
         )

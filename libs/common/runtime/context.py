@@ -344,11 +344,11 @@ class Context:
         Returns:
             The recorded actions, for the metrics of the operator.
         """
-        told = tuple(action for action in done_of(actions, outcome) if action.note)
-        for action in told:
+        reported = tuple(action for action in done_of(actions, outcome) if action.note)
+        for action in reported:
             self.log.info(action.note, reason=str(action.reason))
             self.event("Warning" if action.warning else "Normal", action.reason, action.note)
-        return told
+        return reported
 
     def warn_on_new_condition(self, status: Mapping[str, Any], *types: str) -> Sequence[str]:
         """Record a warning for each condition that becomes True with a new status.

@@ -97,13 +97,13 @@ class BindingGuard:
         self._unsettled.update(self._cache.informer(self._targets[0][0]).namespaces)
         while True:
             self._asked.clear()
-            await asyncio.gather(*map(self._bring_in_line, sorted(self._unsettled)))
+            await asyncio.gather(*map(self._reconcile_finalizer, sorted(self._unsettled)))
             if self._unsettled:
                 await self._clock.sleep(_RETRY_SECONDS)
             else:
                 await self._asked.wait()
 
-    async def _bring_in_line(self, namespace: str) -> None:
+    async def _reconcile_finalizer(self, namespace: str) -> None:
         async with self._places:
             self._unsettled.discard(namespace)
             try:
@@ -181,7 +181,7 @@ class BindingGuard:
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 for namespace in sorted(self._unsettled):
-                    await self._bring_in_line(namespace)
+                    await self._reconcile_finalizer(namespace)
                 for namespace in sorted(self._held):
                     await self._leave_unwatched(namespace)
                 if own_namespace:

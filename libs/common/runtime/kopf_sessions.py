@@ -14,7 +14,7 @@ from yarl import URL
 
 from libs.common.config import ConnectionConfig
 from libs.common.runtime.light_kopf import kopf
-from libs.common.runtime.streams import RECONNECT, Pace, choose_stream_seconds
+from libs.common.runtime.streams import RECONNECT, ReconnectDelay, choose_stream_seconds
 
 EXIT_SECONDS: Final = 5.0
 REFUSED: Final = "refused with"
@@ -66,7 +66,7 @@ class Sessions:
         self._listener = listener
         self._pause = pause
         self._rng = rng
-        self._pace = Pace()
+        self._pace = ReconnectDelay()
         self._failures: dict[str, int] = {}
         self._opened: list[aiohttp.ClientSession] = []
 

@@ -25,7 +25,12 @@ from libs.common.clock import Clock, SystemClock, Timer
 from libs.common.kinds import Key
 from libs.common.metrics import QueueMetrics
 from libs.common.runtime.backoff import BackoffPolicy
-from libs.common.runtime.lane import PRIORITY_EXPEDITE, PRIORITY_LIVE, PRIORITY_RESYNC, Lane
+from libs.common.runtime.namespace_queue import (
+    PRIORITY_EXPEDITE,
+    PRIORITY_LIVE,
+    PRIORITY_RESYNC,
+    NamespaceQueue,
+)
 
 __all__ = [
     "PRIORITY_EXPEDITE",
@@ -66,7 +71,7 @@ class WorkQueue:
         self._clock = clock or SystemClock()
         self._rng = rng
         self._metrics = metrics
-        self._lanes: OrderedDict[str, Lane] = OrderedDict()  # By namespace, in turns.
+        self._queues: OrderedDict[str, NamespaceQueue] = OrderedDict()  # By namespace, in turns.
         self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
         self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
         self._working: dict[Key, int] = {}  # Keys that a worker has, as they were taken.
@@ -195,7 +200,7 @@ class WorkQueue:
         for _, _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._lanes.clear()
+        self._queues.clear()
         for key in self._waiting:
             if self._metrics is not None:
                 self._metrics.removed(key)
@@ -236,24 +241,24 @@ class WorkQueue:
         held = self._waiting.get(key)
         if held is not None and held >= priority:
             return
-        lane = self._lanes.get(key.namespace)
-        if lane is None:
-            lane = self._lanes[key.namespace] = Lane()
+        queue = self._queues.get(key.namespace)
+        if queue is None:
+            queue = self._queues[key.namespace] = NamespaceQueue()
         if held is not None:
-            lane.leave(held)
+            queue.leave(held)
         self._waiting[key] = priority
-        lane.append(key, priority)
+        queue.append(key, priority)
         if self._metrics is not None:
             self._metrics.added(key, priority)
         self._wake()
 
     def _take(self) -> Key:
-        namespace, lane = next(iter(self._lanes.items()))
-        key, priority = lane.take(self._waiting)
-        if lane.empty:
-            del self._lanes[namespace]
+        namespace, queue = next(iter(self._queues.items()))
+        key, priority = queue.take(self._waiting)
+        if queue.empty:
+            del self._queues[namespace]
         else:
-            self._lanes.move_to_end(namespace)
+            self._queues.move_to_end(namespace)
         del self._waiting[key]
         self._working[key] = priority
         if self._min_interval:

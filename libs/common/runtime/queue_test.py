@@ -177,7 +177,7 @@ async def test_raised_keys_leave_nothing_behind() -> None:
             queue.add(Key("one", str(number)), priority=PRIORITY_LIVE)
         assert len(await take_all(queue)) == 100
 
-    assert not queue._lanes
+    assert not queue._queues
 
 
 def test_raising_a_key_costs_the_same_however_many_wait() -> None:

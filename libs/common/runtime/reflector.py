@@ -96,7 +96,7 @@ class Reflector:
                 delay = self._delay(failures)
                 await self._note_failure(informer, scope, err)
                 _report(informer, scope, err, delay)
-                if _asks_for_listing(err, failures):
+                if _needs_listing(err, failures):
                     version = ""
                 await self._clock.sleep(delay)
 
@@ -140,7 +140,7 @@ class Reflector:
         return RECONNECT.delay(failures, self._rng())
 
 
-def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
+def _needs_listing(err: SlipwayError, failures: int) -> bool:
     """Return whether to list again; an unavailable or busy server must not get a list request."""
     if isinstance(err, Forbidden | NotFound):
         return True

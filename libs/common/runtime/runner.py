@@ -288,7 +288,7 @@ class Runner:
         except Invalid as err:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
-        if is_deleting(answer) and not finalizers.lingers(answer):
+        if is_deleting(answer) and not finalizers.is_deletion_delayed(answer):
             informer.observe_deleted(context.key, uid_of(answer))
         else:
             # The patch tests the version, so the response contains only our change.

@@ -76,17 +76,17 @@ def test_scope_that_can_be_read_again_is_announced_once() -> None:
 
 
 def test_namespaces_that_come_and_go_take_their_objects_along() -> None:
-    informer, told = build_informer("a", "b"), list[tuple[str, bool]]()
+    informer, reported = build_informer("a", "b"), list[tuple[str, bool]]()
     for namespace in ("a", "b"):
         found = build_object(CONFIG_MAP, "x", namespace)
         found["metadata"] |= {"uid": namespace, "resourceVersion": "5"}
         informer.replace([found], 7, namespace)
-    informer.add_handler(lambda change, _: told.append((str(change.key), change.new is None)))
+    informer.add_handler(lambda change, _: reported.append((str(change.key), change.new is None)))
 
     informer.watch_namespaces(["b", "c"])
 
     assert informer.scopes == ("b", "c")
-    assert told == [("a/x", True)]
+    assert reported == [("a/x", True)]
     late = build_object(CONFIG_MAP, "late", "a")
     late["metadata"] |= {"uid": "late", "resourceVersion": "9"}
     assert informer.put(late) is None, "an event that was on its way brings nothing back"
@@ -193,9 +193,11 @@ async def test_one_404_does_not_empty_the_cache_of_an_optional_kind(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
     """API servers that have just started do not know all kinds."""
-    told: list[str] = []
+    reported: list[str] = []
     informer = Informer(CONFIG_MAP, source="reflector", optional=True)
-    informer.add_handler(lambda change, _: told.append(change.key.name) if not change.new else None)
+    informer.add_handler(
+        lambda change, _: reported.append(change.key.name) if not change.new else None
+    )
     fake_api.create(build_object(CONFIG_MAP, "a", "default"))
     stop = asyncio.Event()
     source = asyncio.create_task(Reflector(fake_client).run([informer], stop))
@@ -206,7 +208,7 @@ async def test_one_404_does_not_empty_the_cache_of_an_optional_kind(
     stop.set()
     await source
 
-    assert (told, informer.served, len(informer.store)) == ([], True, 1)
+    assert (reported, informer.served, len(informer.store)) == ([], True, 1)
 
 
 @pytest.mark.parametrize("namespace", ["default", "other"])

@@ -164,25 +164,25 @@ def test_any_order_and_repetition_of_old_events_leads_to_the_same_end(
 ) -> None:
     """The truth in order, with any prefix of it told again at any time, ends in the truth."""
     alive, counter = dict[str, Manifest](), 0
-    told: list[tuple[str, Manifest]] = []
+    reported: list[tuple[str, Manifest]] = []
     for version, (action, name) in enumerate(history, start=1):
         if action == "create" and name not in alive:
             counter += 1
             alive[name] = build_pod(name, version, f"uid-{counter}")
-            told.append(("put", alive[name]))
+            reported.append(("put", alive[name]))
         elif action == "update" and name in alive:
             uid = alive[name]["metadata"]["uid"]
             alive[name] = build_pod(name, version, uid, labels={"v": str(version)})
-            told.append(("put", alive[name]))
+            reported.append(("put", alive[name]))
         elif action == "delete" and name in alive:
             gone = alive.pop(name)
             uid = gone["metadata"]["uid"]
-            told.append(("remove", build_pod(name, version, uid)))
+            reported.append(("remove", build_pod(name, version, uid)))
     store = Store(POD)
-    for position, (what, manifest) in enumerate(told):
+    for position, (what, manifest) in enumerate(reported):
         _tell(store, what, manifest)
         if position in repeats and position:
-            _tell(store, *told[rng.randrange(position + 1)])
+            _tell(store, *reported[rng.randrange(position + 1)])
 
     assert {key.name: store.get(key) for key in store} == alive
 

@@ -27,7 +27,7 @@ def choose_stream_seconds(chance: float) -> int:
     return int(STREAM_SECONDS * (1.0 + chance))
 
 
-class Pace:
+class ReconnectDelay:
     """The pause before a stream, if earlier streams ended immediately."""
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ class Bench:
             clock=self.clock,
             metrics=self.metrics.cache("configmaps"),
         )
-        self.told: list[Change] = []
-        self.informer.add_handler(lambda change, *_: self.told.append(change))
+        self.reported: list[Change] = []
+        self.informer.add_handler(lambda change, *_: self.reported.append(change))
         self.sweeper = Sweeper(client, period=period, clock=self.clock, rng=lambda: 0.5)
 
     async def sweep(self) -> int:
@@ -76,25 +76,25 @@ def bench(fake_api: FakeApi, fake_client: Client) -> Bench:
 async def test_missed_deletion_is_found_told_and_counted(bench: Bench) -> None:
     bench.make("a")
     bench.make("b")
-    bench.told.clear()
+    bench.reported.clear()
     bench.api.vanish(CONFIG_MAP, KEY)
 
     assert await bench.sweep() == 1
 
-    assert [(change.key.name, change.new) for change in bench.told] == [("a", None)]
+    assert [(change.key.name, change.new) for change in bench.reported] == [("a", None)]
     assert [key.name for key in bench.informer.store] == ["b"]
     assert bench.metrics.value("operator_cache_swept_total", resource="configmaps") == 1
 
 
 async def test_sweep_that_finds_nothing_reads_metadata_once(bench: Bench) -> None:
     bench.make()
-    bench.told.clear()
+    bench.reported.clear()
 
     assert await bench.sweep() == 0
 
     (request,) = bench.api.requests
     assert "PartialObjectMetadata" in request.accept
-    assert bench.told == []
+    assert bench.reported == []
 
 
 async def test_sweep_does_not_hide_that_kopf_is_deaf(bench: Bench) -> None:

@@ -24,9 +24,9 @@ from libs.common.errors import (
     Conflict,
     ForeignObject,
     Invalid,
+    MutatedByAdmission,
     NotFound,
     SlipwayError,
-    Unacceptable,
     UnknownOutcome,
     patch_error,
 )
@@ -181,7 +181,7 @@ class Writer:
         objection = step.objection(answer) if step.objection is not None else ""
         if objection:
             await self._delete(Delete.of(step.kind, answer))
-            raise Unacceptable(step.kind, step.key, objection)
+            raise MutatedByAdmission(step.kind, step.key, objection)
         return True
 
     async def _claim_name(self, step: Create) -> Manifest | None:
@@ -214,7 +214,7 @@ class Writer:
         """Return whether the object with this name in the cache may have been deleted by now."""
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
-        return held is not None and is_deleting(held) and not finalizers.lingers(held)
+        return held is not None and is_deleting(held) and not finalizers.is_deletion_delayed(held)
 
     async def _apply(self, step: Apply) -> bool:
         desired = build_desired(step.manifest)
@@ -312,7 +312,7 @@ class Writer:
                 raise
             self._gone(step.kind, step.key, step.uid)
             return False
-        if uid_of(answer) == step.uid and finalizers.lingers(answer):
+        if uid_of(answer) == step.uid and finalizers.is_deletion_delayed(answer):
             self._wrote(step.kind, answer, self._origin)
         else:
             self._gone(step.kind, step.key, step.uid)

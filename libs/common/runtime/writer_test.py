@@ -12,9 +12,9 @@ from libs.common.errors import (
     Forbidden,
     ForeignObject,
     Invalid,
+    MutatedByAdmission,
     NotFound,
     ServerError,
-    Unacceptable,
     UnknownOutcome,
 )
 from libs.common.kinds import (
@@ -48,7 +48,7 @@ async def test_own_write_is_read_at_once(bench: Bench) -> None:
     assert outcome.ok
     assert outcome.changed == 1
     assert (bench.held() or {})["data"] == {"x": "1"}
-    assert [origin for _, origin in bench.told] == [bench.origin], "the pass has not to be told"
+    assert [origin for _, origin in bench.reported] == [bench.origin], "the pass has not to be told"
 
 
 async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(bench: Bench) -> None:
@@ -61,7 +61,7 @@ async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(benc
     await take
     bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "of somebody else"}})
     bench.see()
-    assert [origin for _, origin in bench.told] == [bench.origin, None]
+    assert [origin for _, origin in bench.reported] == [bench.origin, None]
 
     made = bench.api.get(CONFIG_MAP, KEY)
     held = bench.api.hang("delete", committed=True)
@@ -73,7 +73,7 @@ async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(benc
     bench.informer.remove({**made, "metadata": going})
     held.release()
     await take
-    assert [origin for _, origin in bench.told[2:]] == [bench.origin] * 2
+    assert [origin for _, origin in bench.reported[2:]] == [bench.origin] * 2
 
 
 async def test_change_by_somebody_else_during_a_write_is_told_to_the_pass(bench: Bench) -> None:
@@ -84,13 +84,13 @@ async def test_change_by_somebody_else_during_a_write_is_told_to_the_pass(bench:
     await until(lambda: len(bench.api.requests) == 1)
     bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "of somebody else"}})
     bench.see()
-    assert bench.told[-1][1] is None
+    assert bench.reported[-1][1] is None
 
     bench.informer.remove(bench.api.get(CONFIG_MAP, KEY))
     bench.api.vanish(CONFIG_MAP, KEY)
     bench.api.create(build_map())
     bench.see()
-    assert bench.told[-1][1] is None, "another object of that name"
+    assert bench.reported[-1][1] is None, "another object of that name"
     held.release()
     await take
 
@@ -131,12 +131,12 @@ async def test_new_object_that_its_owner_objects_to_is_deleted_and_no_further_on
     steps = [Create(CONFIG_MAP, build_map(name), objection=objects) for name in "ab"]
     outcome = await bench.take(*steps)
 
-    assert isinstance(outcome.first_error(), Unacceptable)
+    assert isinstance(outcome.first_error(), MutatedByAdmission)
     assert "default/a was deleted again: a has the UID" in str(outcome.first_error())
     assert not bench.api.objects(CONFIG_MAP)
     assert bench.held() is None
     assert outcome.skipped == tuple(steps[1:])
-    assert {origin for _, origin in bench.told} == {bench.origin}, "the pass has not to be told"
+    assert {origin for _, origin in bench.reported} == {bench.origin}, "the pass has not to be told"
 
 
 async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> None:

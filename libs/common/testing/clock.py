@@ -84,7 +84,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Ahead(SystemClock):
+class AdvancedClock(SystemClock):
     """Tell a wall-clock time that may be moved ahead; delays pass as they really do.
 
     Attributes:

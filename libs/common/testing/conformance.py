@@ -25,15 +25,15 @@ import pytest
 from libs.common.conditions import conditions_of, is_true
 from libs.common.kinds import Kind, Manifest, key_of
 from libs.common.rbac import event_rules, operator_namespace_rules
-from libs.common.testing.clock import Ahead
+from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.differences import render_differences
 from libs.common.testing.fakeapi import FakeApi, Request
-from libs.common.testing.harms import CRASH_MODES, Crash, Fail, spread
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.kstatus import compute_status
 from libs.common.testing.outcome import Run, is_of_the_operator, writes_of_the_operator
 from libs.common.testing.subject import Subject
 from libs.common.testing.trial import NAMESPACE, Hurt, Trial, scope_of
+from libs.common.testing.write_faults import CRASH_MODES, Fail, WriteCrash, spread
 
 __all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
 
@@ -55,7 +55,7 @@ class OperatorConformance(Trial):
 
     async def test_zero_writes_when_settled(self) -> None:
         """A settled operator is silent: also after a restart, a re-apply, a touched annotation."""
-        clock = Ahead()
+        clock = AdvancedClock()
         async with self.api() as api, self.harness(api, clock=clock) as harness:
             for act in (self.create_all, self.change):
                 act(api)
@@ -87,7 +87,7 @@ class OperatorConformance(Trial):
             await self.delete(api, harness, self.subject.objects())
             if api.objects(self.subject.primary, NAMESPACE):
                 # What others have may hold it, as those who use a network do.
-                await self.delete(api, harness, self.subject.world())
+                await self.delete(api, harness, self.subject.initial_objects())
             left = [_explain(each) for each in api.objects(self.subject.primary, NAMESPACE)]
             assert not left, f"held by a finalizer: {left}; finalize() ends by None, not a Result"
             after = self.take_state(api, kinds)
@@ -97,11 +97,11 @@ class OperatorConformance(Trial):
 
     async def test_change_of_others_is_heard(self) -> None:
         """When what was there before goes, the operator hears of it: a restart finds no more."""
-        if not self.subject.world():
+        if not self.subject.initial_objects():
             pytest.skip("the subject has nothing that was there before")
         async with self.api() as api, self.harness(api) as harness:
             await self.workload(api, harness)
-            await self.delete(api, harness, self.subject.world())
+            await self.delete(api, harness, self.subject.initial_objects())
             mark = api.mark()
             await harness.restart()
             await harness.settled()
@@ -110,31 +110,31 @@ class OperatorConformance(Trial):
     async def test_crash_at_each_write_changes_nothing(self) -> None:
         """A crash before, inside or after each write ends where an undisturbed run ends."""
 
-        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
             for index, mode in spread(writes, CRASH_MODES):
-                yield f"crash {mode} at write {index}", partial(Crash, index=index, mode=mode)
+                yield f"crash {mode} at write {index}", partial(WriteCrash, index=index, mode=mode)
 
-        await self._assert_harmless(harms)
+        await self._assert_harmless(faults)
 
     async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
         """A write whose answer is lost is looked up, never repeated blindly."""
 
-        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
             for index in range(writes):
                 yield f"answer of write {index} lost", partial(Fail, index=index, lost_answer=True)
 
-        await self._assert_harmless(harms)
+        await self._assert_harmless(faults)
 
     async def test_refused_writes_are_tried_again(self) -> None:
         """A refusal of each write ends where an undisturbed run ends."""
 
-        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
             for index, status in spread(writes, _REFUSALS):
                 retry = 0.01 if status == 429 else None
                 harm = partial(Fail, index=index, status=status, retry_after=retry)
                 yield f"{status} at write {index}", harm
 
-        await self._assert_harmless(harms)
+        await self._assert_harmless(faults)
 
     async def test_conflict_storm_passes(self) -> None:
         """When each write meets three conflicts, the end is the same."""
@@ -310,15 +310,15 @@ class OperatorConformance(Trial):
             assert total > 0
             assert harness.metric("workqueue_adds_total", name=name, controller=name) > 0
 
-    async def _assert_harmless(self, harms: Callable[[int], Iterator[tuple[str, Hurt]]]) -> None:
+    async def _assert_harmless(self, faults: Callable[[int], Iterator[tuple[str, Hurt]]]) -> None:
         """Hold runs that are harmed, some side by side, against a calm one.
 
         Args:
-            harms: Gives the harms for a number of writes, each with words for it.
+            faults: Gives the harms for a number of writes, each with words for it.
         """
         expected = await self.run()
         assert expected.writes, "a workload without writes proves nothing"
-        pending = harms(len(expected.writes))
+        pending = faults(len(expected.writes))
 
         async def work() -> None:
             for how, harm in pending:
@@ -354,8 +354,8 @@ class OperatorConformance(Trial):
 
 def _explain(manifest: Manifest) -> str:
     """Name an object, with what its conditions say."""
-    told = [f"{each['reason']}: {each.get('message', '')}" for each in conditions_of(manifest)]
-    return f"{key_of(manifest)} ({'; '.join(told)})"
+    reported = [f"{each['reason']}: {each.get('message', '')}" for each in conditions_of(manifest)]
+    return f"{key_of(manifest)} ({'; '.join(reported)})"
 
 
 def _assert_silent(api: FakeApi, mark: int, when: str) -> None:

@@ -19,7 +19,7 @@ from libs.common.testing.widget import WIDGET, build_widget
 
 
 def build_suite(
-    controller: Callable[[Any], Controller], world: Iterable[Manifest] = (), **more: Any
+    controller: Callable[[Any], Controller], initial_objects: Iterable[Manifest] = (), **more: Any
 ) -> OperatorConformance:
     """Build the suite for an operator with a mistake."""
     subject = Subject(
@@ -28,7 +28,7 @@ def build_suite(
         objects=lambda: (build_widget(),),
         change={"spec": {"count": 3}},
         children=(CONFIG_MAP,),
-        world=lambda: tuple(world),
+        initial_objects=lambda: tuple(initial_objects),
         settings={"source": "reflector"},
         **more,
     )

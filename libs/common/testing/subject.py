@@ -28,8 +28,8 @@ class Subject:
         foreign: Those of the children that only others make: what vanishes stays away.
         outliving: Those of the children of which something stays when the objects of users are
             deleted, as data that is to be kept does.
-        rules: Rights that its service account has, beside those of the framework.
-        world: Objects that are there before, such as storage classes; built anew each time.
+        rules: Permissions of its service account, in addition to the permissions of the framework.
+        initial_objects: Objects that are there before, such as storage classes; built for each run.
         drive: What the rest of the cluster does, called again and again.
         settings: Settings of the operator.
         alone: Whether runs share something, such as the server of an outside system, and so have to
@@ -47,7 +47,7 @@ class Subject:
     foreign: Sequence[Kind] = ()
     outliving: Sequence[Kind] = ()
     rules: Sequence[PolicyRule] = ()
-    world: Callable[[], Sequence[Manifest]] = tuple
+    initial_objects: Callable[[], Sequence[Manifest]] = tuple
     drive: Drive = lambda _: None
     settings: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = False

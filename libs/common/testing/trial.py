@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final, Self
 
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.harms import Harm
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import Run, count_names, normalize, writes_of_the_operator
 from libs.common.testing.subject import Subject
+from libs.common.testing.write_faults import WriteFault
 
-type Hurt = Callable[[FakeApi], Harm]
+type Hurt = Callable[[FakeApi], WriteFault]
 """Prepare a harm."""
 
 NAMESPACE: Final = "default"
@@ -43,7 +43,7 @@ class Trial:
         async with FakeApi() as api:
             for crd in self.subject.crds:
                 api.register(crd)
-            for manifest in self.subject.world():
+            for manifest in self.subject.initial_objects():
                 api.create(manifest)
             yield api
 

@@ -53,8 +53,8 @@ class Bench:
         self.cache.add(self.informer)
         self.unknown: set[tuple[Kind, Key]] = set()
         self.settled = SettledApplies()
-        self.told: list[tuple[Change, Origin | None]] = []
-        self.informer.add_handler(lambda change, origin: self.told.append((change, origin)))
+        self.reported: list[tuple[Change, Origin | None]] = []
+        self.informer.add_handler(lambda change, origin: self.reported.append((change, origin)))
         self.origin = Origin("widget", PRIMARY)
         self.writer = Writer(
             client,

@@ -16,7 +16,7 @@ from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.network import NetworkView, RouteView
 from operators.compute.api.instance import Instance
-from operators.compute.instance.facts import judge_address, judge_network
+from operators.compute.instance.facts import evaluate_address, evaluate_network
 from operators.compute.instance.observed import Observed
 from operators.compute.instance.reconcile import plan_instance
 from operators.compute.instance.resources import build_public_claim, hash_cloud_init
@@ -24,11 +24,11 @@ from operators.compute.instance.status import build_status
 from operators.compute.naming import mac_address
 from operators.compute.samples import (
     UID,
+    build_observation,
     parse_instance,
     show_disk,
     show_machine,
     show_run,
-    show_world,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,7 +99,9 @@ def build_claim(
 def test_address_is_ready_only_if_something_routes_it(
     claim: IpClaimView, expected: str, message: str
 ) -> None:
-    shown = judge_address(parse_instance(publicIP=AUTO), show_world(claim=claim, run=show_run()))
+    shown = evaluate_address(
+        parse_instance(publicIP=AUTO), build_observation(claim=claim, run=show_run())
+    )
 
     assert (f"{shown.status}/{shown.reason}", shown.message) == (expected, message)
 
@@ -107,7 +109,7 @@ def test_address_is_ready_only_if_something_routes_it(
 def test_claim_of_the_user_without_ports_names_the_field_of_the_claim() -> None:
     instance = parse_instance(publicIP={"mode": "Claim", "claimName": "web-public"})
 
-    shown = judge_address(instance, show_world(claim=build_claim(), run=show_run()))
+    shown = evaluate_address(instance, build_observation(claim=build_claim(), run=show_run()))
 
     assert shown.reason == "NoPorts"
     assert "spec.ports of IPClaim web-public" in shown.message
@@ -117,7 +119,7 @@ def test_ports_are_handed_to_the_claim_and_follow_the_spec() -> None:
     instance = parse_instance(publicIP={**AUTO, "ports": [HTTP, DNS]})
     wanted = [{"name": "http", "protocol": "TCP", "port": 80}, DNS]
 
-    (create,) = [s for s in steps(instance, show_world(), Create) if s.kind == IP_CLAIM]
+    (create,) = [s for s in steps(instance, build_observation(), Create) if s.kind == IP_CLAIM]
     assert create.manifest["spec"]["ports"] == wanted
 
     held = create.manifest | {"metadata": {**create.manifest["metadata"], "uid": "c"}}
@@ -132,8 +134,8 @@ def test_ports_are_handed_to_the_claim_and_follow_the_spec() -> None:
 
 
 def _patched(instance: Instance, held: Manifest) -> Any:
-    world = show_world(disks=[show_disk()], claim_manifest=held)
-    patches = [step for step in steps(instance, world, Patch) if step.kind == IP_CLAIM]
+    observation = build_observation(disks=[show_disk()], claim_manifest=held)
+    patches = [step for step in steps(instance, observation, Patch) if step.kind == IP_CLAIM]
     if not patches:
         return None
     (step,) = patches
@@ -197,21 +199,21 @@ def test_private_address_is_claimed_from_the_pool_of_the_network() -> None:
     asked = on_lan(privateIP="10.10.0.99")
 
     (any_address,) = [
-        s for s in steps(on_lan(), show_world(network=LAN), Create) if s.kind == IP_CLAIM
+        s for s in steps(on_lan(), build_observation(network=LAN), Create) if s.kind == IP_CLAIM
     ]
-    (one,) = [s for s in steps(asked, show_world(network=LAN), Create) if s.kind == IP_CLAIM]
+    (one,) = [s for s in steps(asked, build_observation(network=LAN), Create) if s.kind == IP_CLAIM]
 
     assert any_address.key.name == "web-private"
     assert any_address.manifest["spec"] == {"poolRef": {"name": "lan-pool"}}
     assert one.manifest["spec"]["address"] == "10.10.0.99"
-    held = show_world(network=LAN, private_claim=give())
+    held = build_observation(network=LAN, private_claim=give())
     assert [s for s in steps(on_lan(), held, Create) if s.kind == IP_CLAIM] == []
 
 
 def test_guest_is_told_its_address_routes_and_name_servers() -> None:
-    world = show_world(disks=[show_disk()], network=LAN, private_claim=give())
+    observation = build_observation(disks=[show_disk()], network=LAN, private_claim=give())
 
-    secret = read_secret(on_lan(), world)
+    secret = read_secret(on_lan(), observation)
 
     assert secret["networkdata"] == {
         "version": 2,
@@ -229,46 +231,51 @@ def test_guest_is_told_its_address_routes_and_name_servers() -> None:
         },
     }
     assert secret["userdata"]["updates"] == {"network": {"when": ["boot"]}}
-    assert volume_of(on_lan(), world) == {
+    assert volume_of(on_lan(), observation) == {
         "secretRef": {"name": "web-cloud-init"},
         "networkDataSecretRef": {"name": "web-cloud-init"},
     }
 
 
 def test_user_data_of_the_user_goes_with_network_data_of_the_operator() -> None:
-    world = show_world(disks=[show_disk()], network=LAN, private_claim=give())
+    observation = build_observation(disks=[show_disk()], network=LAN, private_claim=give())
     instance = on_lan(userDataSecretName="mine")
 
-    assert list(read_secret(instance, world)) == ["networkdata"]
-    assert volume_of(instance, world) == {
+    assert list(read_secret(instance, observation)) == ["networkdata"]
+    assert volume_of(instance, observation) == {
         "secretRef": {"name": "mine"},
         "networkDataSecretRef": {"name": "web-cloud-init"},
     }
 
 
 def test_machine_waits_for_its_private_address() -> None:
-    waiting = show_world(disks=[show_disk()], network=LAN)
-    outside = show_world(disks=[show_disk()], network=LAN, private_claim=give(""))
+    waiting = build_observation(disks=[show_disk()], network=LAN)
+    outside = build_observation(disks=[show_disk()], network=LAN, private_claim=give(""))
 
-    for world in (waiting, outside):
-        assert [s.kind for s in steps(on_lan(), world, Apply)] == [SECRET]
-        assert judge_network(on_lan(), world).reason == "NetworkNotReady"
-    assert "IPPool lan-pool" in judge_network(on_lan(), waiting).message
+    for observation in (waiting, outside):
+        assert [s.kind for s in steps(on_lan(), observation, Apply)] == [SECRET]
+        assert evaluate_network(on_lan(), observation).reason == "NetworkNotReady"
+    assert "IPPool lan-pool" in evaluate_network(on_lan(), waiting).message
 
 
 def test_guest_on_the_pod_network_gets_no_network_data() -> None:
-    world = show_world(disks=[show_disk()])
+    observation = build_observation(disks=[show_disk()])
 
-    assert list(read_secret(parse_instance(), world)) == ["userdata"]
-    assert volume_of(parse_instance(), world) == {"secretRef": {"name": "web-cloud-init"}}
-    assert steps(parse_instance(userDataSecretName="mine"), world, Apply)[0].kind == VIRTUAL_MACHINE
+    assert list(read_secret(parse_instance(), observation)) == ["userdata"]
+    assert volume_of(parse_instance(), observation) == {"secretRef": {"name": "web-cloud-init"}}
+    assert (
+        steps(parse_instance(userDataSecretName="mine"), observation, Apply)[0].kind
+        == VIRTUAL_MACHINE
+    )
 
 
 def test_private_address_is_what_was_allocated_and_never_what_the_guest_says() -> None:
     liar = show_run(interfaces=[{"name": "default", "ipAddress": "10.10.0.1"}])
 
-    def private_ip(instance: Instance, **world: Any) -> Any:
-        observed = show_world(disks=[show_disk()], machine=show_machine(), run=liar, **world)
+    def private_ip(instance: Instance, **observation: Any) -> Any:
+        observed = build_observation(
+            disks=[show_disk()], machine=show_machine(), run=liar, **observation
+        )
         return build_status(instance, observed, {}, now=NOW).get("privateIP")
 
     assert private_ip(on_lan(), network=LAN, private_claim=give()) == "10.10.0.9"
@@ -282,7 +289,7 @@ def test_private_address_is_what_was_allocated_and_never_what_the_guest_says() -
 def test_private_ip_on_the_pod_network_is_not_promised() -> None:
     instance = parse_instance(privateIP="10.10.0.99")
 
-    shown = judge_network(instance, show_world())
+    shown = evaluate_network(instance, build_observation())
 
     assert (shown.status, shown.reason) == ("False", "PrivateIPUnsupported")
 
@@ -292,12 +299,12 @@ def test_private_ip_on_the_pod_network_is_not_promised() -> None:
 
 def test_secret_is_written_only_for_a_change_or_a_start() -> None:
     """Secrets are not watched: each look at one is a request."""
-    (step,) = [s for s in steps(parse_instance(), show_world(), Apply) if s.kind == SECRET]
+    (step,) = [s for s in steps(parse_instance(), build_observation(), Apply) if s.kind == SECRET]
     written = {"cloudInitHash": hash_cloud_init(step.manifest)}
 
     def writes(instance: Instance, run: Any) -> bool:
-        world = show_world(disks=[show_disk()], machine=show_machine(), run=run)
-        return SECRET in [step.kind for step in steps(instance, world, Apply)]
+        observation = build_observation(disks=[show_disk()], machine=show_machine(), run=run)
+        return SECRET in [step.kind for step in steps(instance, observation, Apply)]
 
     assert not writes(parse_instance(status=written), show_run())
     assert not writes(parse_instance(status=written), None)

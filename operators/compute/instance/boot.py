@@ -34,7 +34,7 @@ def is_boot_verified(instance: Instance, observed: Observed) -> bool:
     return run is not None and verified is not None and verified.vmi_uid == run.view.uid
 
 
-def judge_guest(instance: Instance, observed: Observed, run: Run) -> Condition:
+def evaluate_guest(instance: Instance, observed: Observed, run: Run) -> Condition:
     """State whether the guest has shown that it booted."""
     type_, verified = ConditionType.GUEST_VERIFIED, is_boot_verified(instance, observed)
     if run.rescued:
@@ -74,7 +74,7 @@ def follow_kept_disks(instance: Instance, observed: Observed, now: datetime) -> 
     return [held.get(name) or KeptDisk(name=name, since=now) for name in sorted(replaced)]
 
 
-def judge_kept_disks(instance: Instance, kept: list[KeptDisk]) -> list[Condition]:
+def evaluate_kept_disks(instance: Instance, kept: list[KeptDisk]) -> list[Condition]:
     """State which replaced disk is kept, and until when; nothing if there is none."""
     if not kept:
         return []

@@ -16,11 +16,11 @@ from operators.compute.instance.reconcile import plan_instance
 from operators.compute.instance.status import build_status
 from operators.compute.samples import (
     build_directive,
+    build_observation,
     parse_instance,
     show_disk,
     show_machine,
     show_run,
-    show_world,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ PROBE_NOW = {"verifiedBoot": {"vmiUID": "run-1", "proof": "Probe"}}
 
 def show(instance: Instance, run: Run | None, now: datetime = NOW) -> Manifest:
     """Return the Instance after a pass that saw a run."""
-    observed = show_world(disks=[show_disk()], machine=show_machine(), run=run)
+    observed = build_observation(disks=[show_disk()], machine=show_machine(), run=run)
     return {"status": build_status(instance, observed, {}, now=now)}
 
 
@@ -111,10 +111,12 @@ MOVED = show_machine(disk="new")
 RUNS = show_run(disk="new")
 
 
-def deleted(instance: Instance, run: Run | None, now: datetime = NOW, **world: Any) -> list[str]:
+def deleted(
+    instance: Instance, run: Run | None, now: datetime = NOW, **observation: Any
+) -> list[str]:
     """Return the disks that are deleted beside a machine whose template has the disk `new`."""
-    observed: Observed = show_world(
-        **{"disks": [show_disk(), show_disk("new")], "machine": MOVED, "run": run, **world}
+    observed: Observed = build_observation(
+        **{"disks": [show_disk(), show_disk("new")], "machine": MOVED, "run": run, **observation}
     )
     steps = [action.step for action in plan_instance(instance, observed, now)]
     return [step.key.name for step in steps if type(step) is Delete]
@@ -158,7 +160,7 @@ def test_disk_that_was_never_filled_is_deleted() -> None:
 
 def test_unverified_disk_is_kept_for_the_time_that_the_user_chose() -> None:
     instance = parse_instance(rootDisk={"keepReplacedSeconds": 600})
-    observed = show_world(disks=[show_disk(), show_disk("new")], machine=MOVED, run=RUNS)
+    observed = build_observation(disks=[show_disk(), show_disk("new")], machine=MOVED, run=RUNS)
 
     shown = {"status": build_status(instance, observed, {}, now=NOW)}
     assert shown["status"]["keptDisks"] == [{"name": "web-root", "since": "2026-01-01T00:00:00Z"}]

@@ -15,14 +15,14 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.network import FIREWALL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.controller import OPERATOR
-from operators.compute.pretend import blur, build_crds, pretend
+from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
 from operators.compute.rbac import RULES
 from operators.compute.samples import build_instance, build_size
 
 ENDING = Key("default", "ending")
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     firewall = build_object(FIREWALL, "web", "default", spec={})
     return [build_size(), build_size("large", cpus=4, memory="8Gi"), firewall]
 
@@ -52,7 +52,7 @@ def build_ending() -> list[Manifest]:
 
 def pretend_and_end(api: FakeApi) -> None:
     """Let the world go on, and delete the second Instance once it runs."""
-    pretend(api)
+    run_kubevirt(api)
     held = api.find(INSTANCE, ENDING)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"
     if held is not None and running and not is_deleting(held):
@@ -80,8 +80,8 @@ class TestInstanceConformance(BlurredConformance):
         },
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
         rules=RULES,
-        world=build_world,
-        drive=pretend,
+        initial_objects=build_initial_objects,
+        drive=run_kubevirt,
     )
 
 
@@ -95,7 +95,7 @@ class TestEndingInstanceConformance(BlurredConformance):
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
         outliving=(DATA_VOLUME,),
         rules=RULES,
-        world=build_world,
+        initial_objects=build_initial_objects,
         drive=pretend_and_end,
     )
 

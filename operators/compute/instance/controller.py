@@ -19,7 +19,6 @@ from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import ConditionType
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.boot import seconds_to_deletion
-from operators.compute.instance.ending import plan_ending
 from operators.compute.instance.observe import (
     DISK_INDEXES,
     INSTANCE_INDEXES,
@@ -37,6 +36,7 @@ from operators.compute.instance.observe import (
 from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
 from operators.compute.instance.resources import hash_cloud_init
 from operators.compute.instance.status import build_final_status, build_status
+from operators.compute.instance.teardown import plan_teardown
 from operators.compute.metrics import ACTIONS
 from operators.compute.naming import FINALIZER, INSTANCES
 from operators.compute.settings import Settings
@@ -119,14 +119,14 @@ class InstanceReconciler:
         # One whose policy cannot be read stays: neither keeping nor deleting would be right.
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
-        ending = plan_ending(instance, observed)
+        ending = plan_teardown(instance, observed)
         if ending.done:
             return None
         outcome = await ctx.execute(*batches_of(ending.actions))
         report_actions(ctx, ending.actions, outcome)
         if ending.actions:
             observed = observe(ctx, instance)
-        rest = plan_ending(instance, observed)
+        rest = plan_teardown(instance, observed)
         if outcome.ok and rest.done:
             return None
         refusals = refusals_of(ending.actions, outcome)

@@ -10,7 +10,7 @@ from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.instance import Instance, Power
 from operators.compute.api.reasons import ConditionType, Reason
-from operators.compute.instance.boot import judge_guest
+from operators.compute.instance.boot import evaluate_guest
 from operators.compute.instance.observed import (
     Machine,
     Observed,
@@ -40,7 +40,7 @@ _MANY_FAILURES: Final = 3
 """Runs in a row that never came to run, after which it is a loop and no accident."""
 
 
-def judge_provisioned(instance: Instance, observed: Observed) -> Condition:
+def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
     """State whether the root disk is filled."""
     type_ = ConditionType.PROVISIONED
     name = find_current_disk(instance, observed)
@@ -53,12 +53,12 @@ def judge_provisioned(instance: Instance, observed: Observed) -> Condition:
     if disk.filled:
         return Condition.true(type_, Reason.PROVISIONED, f"the disk {name} is filled")
     reason = Reason.STORAGE_REFUSED if disk.refusal else Reason.PROVISIONING
-    if disk.trouble:
+    if disk.last_error:
         reason = Reason.IMPORT_RETRYING
     return Condition.false(type_, reason, f"the disk {name} {disk.filling}")
 
 
-def judge_network(instance: Instance, observed: Observed) -> Condition:
+def evaluate_network(instance: Instance, observed: Observed) -> Condition:
     """State whether the network is there."""
     type_, reference = ConditionType.NETWORK_READY, instance.spec.network_ref
     if instance.spec.private_ip is not None and not can_have_private_ip(instance, observed):
@@ -90,7 +90,7 @@ def _explain_network(observed: Observed, network: NetworkView) -> str:
     return f"no private address from IPPool {network.pool}: the IPClaim says: {why}"
 
 
-def judge_firewall(instance: Instance, observed: Observed) -> Condition:
+def evaluate_firewall(instance: Instance, observed: Observed) -> Condition:
     """State whether the machine is protected as asked."""
     type_, reference = ConditionType.FIREWALL_APPLIED, instance.spec.firewall_ref
     if reference is None:
@@ -104,7 +104,7 @@ def judge_firewall(instance: Instance, observed: Observed) -> Condition:
     return Condition.true(type_, Reason.FIREWALL_APPLIED, f"by Firewall {reference.name}")
 
 
-def judge_address(instance: Instance, observed: Observed) -> Condition:
+def evaluate_address(instance: Instance, observed: Observed) -> Condition:
     """State whether the public address is routed to the machine that runs."""
     type_, public = ConditionType.ADDRESS_READY, instance.spec.public_ip
     if public.mode is PublicIPMode.NONE:
@@ -147,7 +147,7 @@ def judge_address(instance: Instance, observed: Observed) -> Condition:
     return Condition.true(type_, Reason.BOUND, f"{claim.address} routes {ports} to the machine")
 
 
-def judge_running(instance: Instance, observed: Observed) -> Condition:
+def evaluate_running(instance: Instance, observed: Observed) -> Condition:
     """State whether the guest runs, and why it does not."""
     type_ = ConditionType.RUNNING
     machine, run = observed.machine, observed.run
@@ -177,26 +177,26 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
             f"VirtualMachineInstance {instance.metadata.name} tell why"
         )
         return Condition.false(type_, Reason.CRASH_LOOP, message)
-    trouble = _find_trouble(observed)
-    if trouble:
-        return Condition.false(type_, Reason.START_FAILED, trouble)
+    last_error = _find_problem(observed)
+    if last_error:
+        return Condition.false(type_, Reason.START_FAILED, last_error)
     if run is not None and run.view.deleting:
         return Condition.false(type_, Reason.STOPPING, "the guest shuts down, to start again")
     return Condition.false(type_, Reason.STARTING, "the guest boots")
 
 
-def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
+def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
     """Build the conditions that are only present if they apply."""
     found = []
     run, machine = observed.run, observed.machine
     if run is not None and run.view.running:
         found += [
-            judge_guest(instance, observed, run),
-            _judge_agent(observed),
-            _judge_migratable(observed),
+            evaluate_guest(instance, observed, run),
+            _evaluate_agent(observed),
+            _evaluate_migratable(observed),
         ]
     if machine is not None and run is not None and not run.view.final:
-        found += _judge_resize(machine, run)
+        found += _evaluate_resize(machine, run)
     if machine is not None and machine.view.conditions.holds(VmCondition.RESTART_REQUIRED):
         message = "a change takes effect at the next start; create an Operation of type Reboot"
         found.append(
@@ -214,7 +214,7 @@ def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
     return found
 
 
-def _judge_resize(machine: Machine, run: Run) -> list[Condition]:
+def _evaluate_resize(machine: Machine, run: Run) -> list[Condition]:
     """State whether the guest waits for processors or memory; nothing if it does not."""
     type_ = ConditionType.RESIZE_PENDING
     failure = machine.view.conditions.find(VmCondition.FAILURE)
@@ -235,7 +235,7 @@ def _judge_resize(machine: Machine, run: Run) -> list[Condition]:
     return [Condition.true(type_, Reason.HOTPLUG_IN_PROGRESS, message)]
 
 
-def _judge_agent(observed: Observed) -> Condition:
+def _evaluate_agent(observed: Observed) -> Condition:
     assert observed.run is not None
     type_ = ConditionType.AGENT_CONNECTED
     if observed.run.view.conditions.holds(VmCondition.AGENT_CONNECTED):
@@ -243,7 +243,7 @@ def _judge_agent(observed: Observed) -> Condition:
     return Condition.false(type_, Reason.NO_AGENT, "no guest agent responds")
 
 
-def _judge_migratable(observed: Observed) -> Condition:
+def _evaluate_migratable(observed: Observed) -> Condition:
     assert observed.run is not None
     type_ = ConditionType.MIGRATABLE
     found = observed.run.view.conditions.find(VmCondition.LIVE_MIGRATABLE)
@@ -257,7 +257,7 @@ def _judge_migratable(observed: Observed) -> Condition:
     return Condition.false(type_, Reason.NOT_MIGRATABLE, message)
 
 
-def _find_trouble(observed: Observed) -> str:
+def _find_problem(observed: Observed) -> str:
     """Return what KubeVirt reports as wrong with a machine that should run."""
     machine = observed.machine
     if machine is None or machine.view.printable_status not in _TROUBLE:

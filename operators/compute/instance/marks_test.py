@@ -17,53 +17,53 @@ ADDRESS = Key("default", "web-public")
 
 async def begin() -> Simulation:
     """Run an Instance whose disk and address are deleted with it."""
-    world = Simulation()
-    world.api.create(build_size())
+    observation = Simulation()
+    observation.api.create(build_size())
     ports = [{"name": "ssh", "port": 22}]
     public = {"mode": "Auto", "poolName": "public", "ports": ports}
-    world.api.create(build_instance("web", publicIP=public))
-    await world.settle()
-    return world
+    observation.api.create(build_instance("web", publicIP=public))
+    await observation.settle()
+    return observation
 
 
-def owners(world: Simulation, kind: Kind, key: Key) -> list[str]:
-    held = world.api.get(kind, key)["metadata"].get("ownerReferences") or []
+def owners(observation: Simulation, kind: Kind, key: Key) -> list[str]:
+    held = observation.api.get(kind, key)["metadata"].get("ownerReferences") or []
     return [reference["uid"] for reference in held]
 
 
-def kept_for(world: Simulation, kind: Kind, key: Key) -> str | None:
-    notes: Manifest = world.api.get(kind, key)["metadata"].get("annotations") or {}
+def kept_for(observation: Simulation, kind: Kind, key: Key) -> str | None:
+    notes: Manifest = observation.api.get(kind, key)["metadata"].get("annotations") or {}
     return notes.get(KEPT_FOR)
 
 
 async def test_policy_of_a_living_instance_reaches_its_children_and_is_taken_back() -> None:
     """A disk that is to be kept must have no owner: the garbage collector asks no finalizer."""
-    world = await begin()
-    uid = world.api.get(INSTANCE, WEB)["metadata"]["uid"]
+    observation = await begin()
+    uid = observation.api.get(INSTANCE, WEB)["metadata"]["uid"]
     children = ((DATA_VOLUME, DISK), (IP_CLAIM, ADDRESS))
     for kind, key in children:
-        assert (owners(world, kind, key), kept_for(world, kind, key)) == ([uid], None)
+        assert (owners(observation, kind, key), kept_for(observation, kind, key)) == ([uid], None)
 
     policy = {"rootDisk": "Retain", "publicIP": "Retain"}
-    world.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": policy}})
-    await world.settle()
+    observation.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": policy}})
+    await observation.settle()
     for kind, key in children:
-        assert (owners(world, kind, key), kept_for(world, kind, key)) == ([], uid)
+        assert (owners(observation, kind, key), kept_for(observation, kind, key)) == ([], uid)
 
-    world.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": None}})
-    await world.settle()
+    observation.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": None}})
+    await observation.settle()
     for kind, key in children:
-        assert (owners(world, kind, key), kept_for(world, kind, key)) == ([uid], None)
+        assert (owners(observation, kind, key), kept_for(observation, kind, key)) == ([uid], None)
 
 
 async def test_children_are_not_marked_by_what_may_be_of_before() -> None:
     """An owner reference of an Instance that is gone hands the disk to the garbage collector."""
-    world = await begin()
-    world.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": {"rootDisk": "Retain"}}})
-    world.current = False
-    await world.settle()
-    assert owners(world, DATA_VOLUME, DISK) != []
+    observation = await begin()
+    observation.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": {"rootDisk": "Retain"}}})
+    observation.current = False
+    await observation.settle()
+    assert owners(observation, DATA_VOLUME, DISK) != []
 
-    world.current = True
-    await world.settle()
-    assert owners(world, DATA_VOLUME, DISK) == []
+    observation.current = True
+    await observation.settle()
+    assert owners(observation, DATA_VOLUME, DISK) == []

@@ -226,7 +226,7 @@ def _show_volume(held: Manifest) -> DiskView:
         unknown=view.phase == DataVolumePhase.UNKNOWN,
         progress=progress,
         restarts=view.restarts,
-        trouble=view.trouble,
+        last_error=view.last_error,
         refusal=view.refusal,
     )
 

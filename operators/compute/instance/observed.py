@@ -70,7 +70,7 @@ class DiskView:
         unknown: Whether CDI does not know its state now.
         progress: How far it is, for people: `40 %`; empty where nobody tells.
         restarts: How often the importer was restarted.
-        trouble: What kept CDI from filling it last, in the words of CDI.
+        last_error: What kept CDI from filling it last, in the words of CDI.
         refusal: Why CDI does not create its claim, in the words of CDI.
     """
 
@@ -84,7 +84,7 @@ class DiskView:
     unknown: bool = False
     progress: str = ""
     restarts: int = 0
-    trouble: str = ""
+    last_error: str = ""
     refusal: str = ""
 
     @property
@@ -99,8 +99,8 @@ class DiskView:
         if self.restarts:
             times = "once" if self.restarts == 1 else f"{self.restarts} times"
             facts.append(f"the importer was restarted {times}")
-        if self.trouble:
-            facts.append(f"CDI reports: {self.trouble}")
+        if self.last_error:
+            facts.append(f"CDI reports: {self.last_error}")
         return "is being filled" + (f" ({'; '.join(facts)})" if facts else "")
 
 

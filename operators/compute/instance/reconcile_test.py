@@ -14,7 +14,7 @@ from libs.common.testing.fakeapi.patches import apply_json_patch
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.network import FirewallView, NetworkView
 from operators.compute.api.instance import Instance
-from operators.compute.instance.facts import judge_provisioned
+from operators.compute.instance.facts import evaluate_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
 from operators.compute.instance.reconcile import (
     decide_machine,
@@ -27,11 +27,11 @@ from operators.compute.samples import (
     LARGE,
     UID,
     build_directive,
+    build_observation,
     parse_instance,
     show_disk,
     show_machine,
     show_run,
-    show_world,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,14 +54,14 @@ def machine_of(instance: Instance, observed: Observed) -> dict[str, Any] | None:
 def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
     instance = parse_instance()
 
-    nothing = show_world()
+    nothing = build_observation()
     assert [str(step) for step in steps(instance, nothing, Create)] == [
         "create DataVolume default/web-root"
     ]
     assert machine_of(instance, nothing) is None
-    assert machine_of(instance, show_world(disks=[show_disk(filled=False)])) is None
+    assert machine_of(instance, build_observation(disks=[show_disk(filled=False)])) is None
 
-    made = machine_of(instance, show_world(disks=[show_disk()]))
+    made = machine_of(instance, build_observation(disks=[show_disk()]))
     assert made is not None
     assert made["runStrategy"] == "Once"
     # Soft reboots and shutdowns press the power button.
@@ -69,7 +69,7 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
 
 
 def test_preference_chooses_what_the_template_leaves_open() -> None:
-    observed = show_world(disks=[show_disk()])
+    observed = build_observation(disks=[show_disk()])
     plain = machine_of(parse_instance(), observed)
     made = machine_of(parse_instance(preference={"name": "windows.11"}), observed)
 
@@ -92,7 +92,7 @@ REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its S
 
 
 @pytest.mark.parametrize(
-    ("told", "reason", "words"),
+    ("reported", "reason", "words"),
     [
         ({}, "Provisioning", "is being filled"),
         ({"progress": "40 %"}, "Provisioning", "is being filled (40 %)"),
@@ -102,7 +102,7 @@ REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its S
             f"is being filled (0 %; {RESTARTED})",
         ),
         (
-            {"restarts": 3, "trouble": NOT_FOUND},
+            {"restarts": 3, "last_error": NOT_FOUND},
             "ImportRetrying",
             f"is being filled ({RESTARTED}; CDI reports: {NOT_FOUND})",
         ),
@@ -111,11 +111,11 @@ REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its S
     ids=["nothing told", "progress", "restarts", "an image that cannot be had", "refused"],
 )
 def test_disk_that_is_filled_says_how_far_it_is(
-    told: dict[str, Any], reason: str, words: str
+    reported: dict[str, Any], reason: str, words: str
 ) -> None:
-    world = show_world(disks=[show_disk(filled=False, **told)])
+    observation = build_observation(disks=[show_disk(filled=False, **reported)])
 
-    provisioned = judge_provisioned(parse_instance(), world)
+    provisioned = evaluate_provisioned(parse_instance(), observation)
 
     assert provisioned == Condition.false("Provisioned", reason, f"the disk web-root {words}")
 
@@ -125,10 +125,10 @@ def test_machine_is_not_started_before_its_firewall_protects_it() -> None:
     disks = [show_disk()]
     covers = FirewallView(Key("default", "web"), "f", False, "", False, frozenset({UID}))
 
-    assert machine_of(instance, show_world(disks=disks)) is None
-    assert machine_of(instance, show_world(disks=disks, firewall=FIREWALL)) is None
+    assert machine_of(instance, build_observation(disks=disks)) is None
+    assert machine_of(instance, build_observation(disks=disks, firewall=FIREWALL)) is None
     # Also with rules that it cannot express, since all is closed.
-    assert machine_of(instance, show_world(disks=disks, firewall=covers)) is not None
+    assert machine_of(instance, build_observation(disks=disks, firewall=covers)) is not None
 
 
 def test_machine_is_not_started_before_its_network_is_separated() -> None:
@@ -137,14 +137,14 @@ def test_machine_is_not_started_before_its_network_is_separated() -> None:
     open_ = NetworkView(key, "n", False, "PodNetwork", False, "", ())
     closed = NetworkView(key, "n", False, "PodNetwork", True, "", ())
 
-    assert machine_of(instance, show_world(disks=[show_disk()], network=open_)) is None
-    assert machine_of(instance, show_world(disks=[show_disk()], network=closed)) is not None
+    assert machine_of(instance, build_observation(disks=[show_disk()], network=open_)) is None
+    assert machine_of(instance, build_observation(disks=[show_disk()], network=closed)) is not None
 
 
 def test_machine_that_runs_is_not_stopped_for_what_it_should_have_waited_for() -> None:
     instance = parse_instance(firewallRef={"name": "gone"})
     volumes = Volumes({}, ("DemoVolume data of spec.volumes is not ready",))
-    observed = show_world(
+    observed = build_observation(
         disks=[show_disk()], machine=show_machine(), run=show_run(), volumes=volumes
     )
 
@@ -153,7 +153,9 @@ def test_machine_that_runs_is_not_stopped_for_what_it_should_have_waited_for() -
 
 def test_stopped_machine_is_halted_and_its_size_may_be_unknown() -> None:
     instance = parse_instance(power="Stopped")
-    observed = show_world(size=None, disks=[show_disk()], machine=show_machine(), run=show_run())
+    observed = build_observation(
+        size=None, disks=[show_disk()], machine=show_machine(), run=show_run()
+    )
 
     made = machine_of(instance, observed)
 
@@ -166,7 +168,7 @@ def test_restart_ends_exactly_the_run_that_it_names() -> None:
     instance = parse_instance(directives=[build_directive("Restart", vmiUID="run-1")])
 
     def observe(run: Run | None) -> Observed:
-        return show_world(disks=[show_disk()], machine=show_machine(), run=run)
+        return build_observation(disks=[show_disk()], machine=show_machine(), run=run)
 
     (step,) = steps(instance, observe(show_run("run-1")), Delete)
     assert (step.kind, step.uid) == (VIRTUAL_MACHINE_INSTANCE, "run-1")
@@ -189,7 +191,7 @@ def test_other_disk_is_swapped_in_only_while_the_machine_is_known_to_be_off() ->
     disks = [show_disk(), show_disk("web-root-2")]
 
     def decide(machine: Any, run: Any) -> tuple[str, bool]:
-        observed = show_world(disks=disks, machine=machine, run=run)
+        observed = build_observation(disks=disks, machine=machine, run=run)
         decision = decide_machine(instance, observed)
         return decision.disk, decision.run
 
@@ -217,7 +219,7 @@ def test_disk_that_is_prepared_or_not_filled_changes_nothing_for_the_machine() -
     machine, run = show_machine(), show_run()
 
     for instance, new in ((prepare, full), (prepare, empty), (boot, empty)):
-        observed = show_world(disks=[show_disk(), new], machine=machine, run=run)
+        observed = build_observation(disks=[show_disk(), new], machine=machine, run=run)
         assert decide_machine(instance, observed).disk == "web-root"
         assert decide_machine(instance, observed).run
 
@@ -227,7 +229,7 @@ def test_prepared_disk_is_made_of_the_image_of_the_directive() -> None:
     directive = build_directive("RootDisk", disk="new", use="Prepare", image=image)
     instance = parse_instance(directives=[directive])
 
-    (step,) = steps(instance, show_world(disks=[show_disk()]), Create)
+    (step,) = steps(instance, build_observation(disks=[show_disk()]), Create)
 
     assert step.manifest["metadata"]["name"] == "new"
     assert step.manifest["spec"]["source"] == {"registry": {"url": "docker://example.com/new"}}
@@ -235,15 +237,17 @@ def test_prepared_disk_is_made_of_the_image_of_the_directive() -> None:
 
 def test_machine_remembers_its_disk_when_directive_and_status_are_lost() -> None:
     """`kubectl replace` takes directives away, a restore from backup the status."""
-    observed = show_world(disks=[show_disk("new")], machine=show_machine(disk="new"))
+    observed = build_observation(disks=[show_disk("new")], machine=show_machine(disk="new"))
     assert decide_machine(parse_instance(), observed).disk == "new"
 
-    without = show_world(disks=[show_disk("new")])
+    without = build_observation(disks=[show_disk("new")])
     assert decide_machine(parse_instance(), without).disk == "new"
 
 
 def test_change_of_size_is_a_change_of_the_machine() -> None:
-    observed = show_world(size=LARGE, disks=[show_disk()], machine=show_machine(), run=show_run())
+    observed = build_observation(
+        size=LARGE, disks=[show_disk()], machine=show_machine(), run=show_run()
+    )
 
     made = machine_of(parse_instance(), observed)
 
@@ -261,7 +265,9 @@ def test_volume_that_is_not_ready_stays_as_the_machine_has_it() -> None:
     instance = parse_instance(volumes=volumes)
     found = Volumes({"logs": "logs"}, ("DemoVolume data of spec.volumes is not ready",))
     machine = show_machine(claims={"data": "data-claim"})
-    observed = show_world(disks=[show_disk()], machine=machine, run=show_run(), volumes=found)
+    observed = build_observation(
+        disks=[show_disk()], machine=machine, run=show_run(), volumes=found
+    )
 
     made = machine_of(instance, observed)
 
@@ -274,13 +280,15 @@ def test_claim_that_mode_auto_made_is_kept_for_mode_claim() -> None:
     instance = parse_instance(publicIP={"mode": "Claim", "claimName": "web-public"})
     claim = build_public_claim(parse_instance(publicIP={"mode": "Auto", "poolName": "public"}))
     claim["metadata"] |= {"uid": "claim-1", "resourceVersion": "1"}
-    observed = show_world(disks=[show_disk()], machine=show_machine(), claim_manifest=claim)
+    observed = build_observation(disks=[show_disk()], machine=show_machine(), claim_manifest=claim)
 
     assert steps(instance, observed, Delete) == []
     (step,) = steps(instance, observed, Patch)
     patched = apply_json_patch(claim, step.operations)
     assert not is_ours(patched, UID), "it goes with the Instance no more"
-    released = show_world(disks=[show_disk()], machine=show_machine(), claim_manifest=patched)
+    released = build_observation(
+        disks=[show_disk()], machine=show_machine(), claim_manifest=patched
+    )
     assert steps(instance, released, Patch) == []
 
     nothing = parse_instance(publicIP={"mode": "None"})
@@ -290,8 +298,8 @@ def test_claim_that_mode_auto_made_is_kept_for_mode_claim() -> None:
 def test_disk_says_how_nodes_may_mount_it() -> None:
     disk = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block", "storageClassName": "fast"}
 
-    (step,) = steps(parse_instance(rootDisk=disk), show_world(), Create)
-    (plain,) = steps(parse_instance(), show_world(), Create)
+    (step,) = steps(parse_instance(rootDisk=disk), build_observation(), Create)
+    (plain,) = steps(parse_instance(), build_observation(), Create)
 
     request = {"resources": {"requests": {"storage": "10Gi"}}}
     assert step.manifest["spec"]["storage"] == {**request, **disk}
@@ -305,10 +313,10 @@ def test_disk_that_cdi_refuses_is_created_again_as_the_spec_says_by_now() -> Non
     going = show_disk(filled=False, storage=before)
     fixed = parse_instance(rootDisk={"accessModes": ["ReadWriteOnce"]})
 
-    (step,) = steps(fixed, show_world(disks=[refused]), Delete)
+    (step,) = steps(fixed, build_observation(disks=[refused]), Delete)
     assert (step.key.name, step.uid) == ("web-root", "uid-web-root")
-    assert steps(parse_instance(), show_world(disks=[refused]), Delete) == []
-    assert steps(fixed, show_world(disks=[going]), Delete) == []
+    assert steps(parse_instance(), build_observation(disks=[refused]), Delete) == []
+    assert steps(fixed, build_observation(disks=[going]), Delete) == []
 
 
 @pytest.mark.parametrize(
@@ -327,7 +335,7 @@ def test_machine_is_bound_to_the_pod_network_as_its_network_says(
     )
     instance = parse_instance(networkRef={"name": "lan"})
 
-    made = machine_of(instance, show_world(disks=[show_disk()], network=view))
+    made = machine_of(instance, build_observation(disks=[show_disk()], network=view))
 
     assert made is not None
     (interface,) = made["template"]["spec"]["domain"]["devices"]["interfaces"]
@@ -337,7 +345,7 @@ def test_machine_is_bound_to_the_pod_network_as_its_network_says(
 
 
 def test_machine_without_network_carries_no_label_of_one() -> None:
-    made = machine_of(parse_instance(), show_world(disks=[show_disk()]))
+    made = machine_of(parse_instance(), build_observation(disks=[show_disk()]))
 
     assert made is not None
     assert "compute.slipway.dev/network" not in made["template"]["metadata"]["labels"]
@@ -365,17 +373,17 @@ def test_run_that_ended_is_followed_by_another_unless_its_guest_chose_to_be_off(
 ) -> None:
     failures = {"startFailure": {"consecutiveFailCount": 1, "retryAfterTimestamp": retry_after}}
     machine = show_machine(strategy=strategy, status=failures if retry_after else None)
-    world = show_world(
+    observation = build_observation(
         disks=[show_disk()],
         machine=machine,
         run=show_run(ready=False, phase=phase),
         shut_down=shut_down,
     )
-    steps = [action.step for action in plan_instance(parse_instance(), world, NOW)]
+    steps = [action.step for action in plan_instance(parse_instance(), observation, NOW)]
     ended = [
         step for step in steps if isinstance(step, Delete) and step.kind == VIRTUAL_MACHINE_INSTANCE
     ]
 
     assert [step.uid for step in ended] == (["run-1"] if deleted else [])
-    waits = seconds_to_rerun(world, NOW)
+    waits = seconds_to_rerun(observation, NOW)
     assert waits == (0 if deleted else 30 if strategy == "Once" and "30Z" in retry_after else None)

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from libs.common.actions import Ending
+from libs.common.actions import Teardown
 from libs.common.conditions import Condition, build_conditions
 from libs.common.crd import ObjectReference
 from libs.common.kinds import Manifest
@@ -22,17 +22,17 @@ from operators.compute.api.disks import KeptDisk, RootDiskStatus
 from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.instance.boot import (
+    evaluate_kept_disks,
     find_verified_boot,
     follow_kept_disks,
-    judge_kept_disks,
 )
 from operators.compute.instance.facts import (
-    judge_address,
-    judge_extras,
-    judge_firewall,
-    judge_network,
-    judge_provisioned,
-    judge_running,
+    evaluate_address,
+    evaluate_extras,
+    evaluate_firewall,
+    evaluate_network,
+    evaluate_provisioned,
+    evaluate_running,
 )
 from operators.compute.instance.observed import Observed, find_current_disk
 from operators.compute.naming import firmware_uuid, mac_address
@@ -64,21 +64,21 @@ def build_status(
         now: Time of the transitions that happen here.
     """
     kept = follow_kept_disks(instance, observed, now)
-    states = [*_judge(instance, observed), *judge_kept_disks(instance, kept)]
-    ready = _judge_ready(instance, observed, states, refusals)
+    states = [*_evaluate(instance, observed), *evaluate_kept_disks(instance, kept)]
+    ready = _evaluate_ready(instance, observed, states, refusals)
     phase = _find_phase(observed, [ready, *states])
     return _build(instance, observed, [ready, *states], phase, now, kept)
 
 
 def build_final_status(
-    instance: Instance, observed: Observed, ending: Ending, refusals: Refusals, *, now: datetime
+    instance: Instance, observed: Observed, ending: Teardown, refusals: Refusals, *, now: datetime
 ) -> Manifest:
     """Build the status of an Instance that is being deleted; arguments as `build_status`."""
     message = "; ".join([ending.message, *dict.fromkeys(refusals.values())])
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
         Condition.true(ConditionType.TERMINATING, ending.reason, message),
-        *_judge(instance, observed),
+        *_evaluate(instance, observed),
     ]
     kept = instance.observed.kept_disks
     return _build(instance, observed, conditions, Phase.DELETING, now, kept)
@@ -117,18 +117,18 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
     return DirectiveState.IN_PROGRESS, "the guest boots from the disk"
 
 
-def _judge(instance: Instance, observed: Observed) -> list[Condition]:
+def _evaluate(instance: Instance, observed: Observed) -> list[Condition]:
     return [
-        judge_provisioned(instance, observed),
-        judge_network(instance, observed),
-        judge_firewall(instance, observed),
-        judge_address(instance, observed),
-        judge_running(instance, observed),
-        *judge_extras(instance, observed),
+        evaluate_provisioned(instance, observed),
+        evaluate_network(instance, observed),
+        evaluate_firewall(instance, observed),
+        evaluate_address(instance, observed),
+        evaluate_running(instance, observed),
+        *evaluate_extras(instance, observed),
     ]
 
 
-def _judge_ready(
+def _evaluate_ready(
     instance: Instance, observed: Observed, states: list[Condition], refusals: Refusals
 ) -> Condition:
     """Summarize the conditions; the first problem determines the reason."""

@@ -13,11 +13,11 @@ from operators.compute.instance.observed import Machine, Run
 from operators.compute.instance.status import build_status
 from operators.compute.samples import (
     LARGE,
+    build_observation,
     parse_instance,
     show_disk,
     show_machine,
     show_run,
-    show_world,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ NOT_SHARED = "cannot migrate VMI: PVC web-root is not shared"
 def show(run: Manifest, machine: Machine | None = None, **spec: Any) -> Manifest:
     """Return the Instance of size `large` after a pass that saw a run."""
     instance = parse_instance(size="large", status={"size": "small"}, **spec)
-    observed = show_world(
+    observed = build_observation(
         size=LARGE,
         disks=[show_disk()],
         machine=show_machine() if machine is None else machine,
@@ -133,13 +133,13 @@ READY_STATES = [
 
 
 @pytest.mark.parametrize(
-    ("spec", "world", "expected"), READY_STATES, ids=[each[2] for each in READY_STATES]
+    ("spec", "observation", "expected"), READY_STATES, ids=[each[2] for each in READY_STATES]
 )
 def test_ready_names_the_first_thing_that_is_missing(
-    spec: dict[str, Any], world: dict[str, Any], expected: str
+    spec: dict[str, Any], observation: dict[str, Any], expected: str
 ) -> None:
     parts = {"disks": [show_disk()], "machine": show_machine(), "run": show_run(agent=True)}
-    observed = show_world(**{**parts, **world})
+    observed = build_observation(**{**parts, **observation})
 
     shown = {"status": build_status(parse_instance(**spec), observed, {}, now=NOW)}
 

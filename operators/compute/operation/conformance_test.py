@@ -24,14 +24,14 @@ from libs.contracts.kubevirt import (
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.controller import OPERATOR
-from operators.compute.pretend import blur, build_crds, pretend
+from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
 from operators.compute.rbac import RULES
 from operators.compute.samples import build_instance, build_operation, build_size
 
 WEB, OP = Key("default", "web"), Key("default", "op")
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     return [build_size(), build_size("large", cpus=4, memory="8Gi")]
 
 
@@ -41,7 +41,7 @@ def build_objects() -> list[Manifest]:
 
 def drive(api: FakeApi, operation: Manifest) -> None:
     """Let the world go on, and ask for the operation once the machine runs."""
-    pretend(api)
+    run_kubevirt(api)
     held = api.find(INSTANCE, WEB)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"
     if running and api.find(OPERATION, OP) is None:
@@ -57,7 +57,7 @@ def build_subject(type_: str, **spec: Any) -> Subject:
         children=(DATA_VOLUME, VIRTUAL_MACHINE, OPERATION, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
         outliving=(OPERATION,),
         rules=RULES,
-        world=build_world,
+        initial_objects=build_initial_objects,
         drive=partial(drive, operation=build_operation(type_, **spec)),
     )
 

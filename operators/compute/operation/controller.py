@@ -46,7 +46,7 @@ from operators.compute.operation.observe import (
     seconds_left,
     shrink_lease,
 )
-from operators.compute.operation.observed import Observed, Turn
+from operators.compute.operation.observed import NextAction, Observed
 from operators.compute.operation.reboots import refuse_reboot
 from operators.compute.operation.reconcile import decide
 from operators.compute.operation.requests import BASELINE, TAKE
@@ -146,7 +146,7 @@ async def _advance(ctx: Context) -> Result | None:
     return Result(requeue_after=_LOOK_SECONDS)
 
 
-async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
+async def _ask_guest(ctx: Context, operation: Operation, turn: NextAction) -> None:
     """Write down that the guest is asked to reboot, then ask it.
 
     Whether the request arrived shows in the behaviour of the guest; only a refusal ends the wait.
@@ -199,17 +199,17 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
     return replace(observed, target=run)
 
 
-async def _write(ctx: Context, operation: Operation, turn: Turn, outcome: Outcome) -> None:
+async def _write(ctx: Context, operation: Operation, turn: NextAction, outcome: Outcome) -> None:
     refusal = next(iter(refusals_of(turn.actions, outcome).values()), "")
     if operation.observed.outcome is not None:
         # What became of the Operation is said; trouble with tidying up is said by the logs.
         refusal = ""
     status = build_operation_status(operation, turn, now=ctx.now(), refusal=refusal)
     await ctx.apply_status(status)
-    _tell(ctx, operation, status)
+    _report_phase(ctx, operation, status)
 
 
-def _tell(ctx: Context, operation: Operation, status: Manifest) -> None:
+def _report_phase(ctx: Context, operation: Operation, status: Manifest) -> None:
     """Tell people and metrics when a phase begins."""
     phase = status.get("phase")
     if phase == operation.observed.phase:

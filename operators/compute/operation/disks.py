@@ -13,9 +13,9 @@ from operators.compute.api.directives import DiskUse
 from operators.compute.api.operation import Facts, Operation, OperationReason
 from operators.compute.naming import rebuilt_disk_name
 from operators.compute.operation.observed import (
+    NextAction,
     Observed,
     Target,
-    Turn,
     fail,
     is_done,
     is_failed,
@@ -35,7 +35,7 @@ from operators.compute.operation.requests import (
 from operators.compute.operation.resources import set_directive
 
 
-def rebuild(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def rebuild(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """Boot from a disk that is filled again."""
     match operation.observed.step:
         case "Baseline":
@@ -43,10 +43,10 @@ def rebuild(operation: Operation, target: Target, observed: Observed, now: datet
         case "Prepare":
             return _prepare(operation, target)
         case _:
-            return _swap(operation, target) or _conclude(operation, target)
+            return _swap(operation, target) or _finish(operation, target)
 
 
-def restore(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def restore(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """Boot from a disk that is made of a snapshot.
 
     KubeVirt's own VirtualMachineRestore writes the template of the machine, which has one writer
@@ -65,7 +65,7 @@ def restore(operation: Operation, target: Target, observed: Observed, now: datet
     return _begin(operation, target, Facts(volume_snapshot=found.volume_snapshot))
 
 
-def rescue(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def rescue(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """Boot from another disk for a time, with the root disk attached for repair."""
     facts = operation.observed.facts
     match operation.observed.step:
@@ -85,7 +85,7 @@ def rescue(operation: Operation, target: Target, observed: Observed, now: dateti
             return wait(what, *set_directive(target, directive))
 
 
-def _begin(operation: Operation, target: Target, facts: Facts) -> Turn:
+def _begin(operation: Operation, target: Target, facts: Facts) -> NextAction:
     disk = target.instance.observed.root_disk
     if disk is None:
         return wait("waiting for the Instance to have a root disk")
@@ -94,7 +94,7 @@ def _begin(operation: Operation, target: Target, facts: Facts) -> Turn:
     return proceed(PREPARE, facts=facts.model_copy(update=seen))
 
 
-def _prepare(operation: Operation, target: Target) -> Turn:
+def _prepare(operation: Operation, target: Target) -> NextAction:
     disk = operation.observed.facts.new_disk or ""
     directive = build_boot(operation, disk, DiskUse.PREPARE)
     answer = target.answer(directive)
@@ -108,7 +108,7 @@ def _prepare(operation: Operation, target: Target) -> Turn:
     return wait(what, *set_directive(target, directive))
 
 
-def _swap(operation: Operation, target: Target) -> Turn | None:
+def _swap(operation: Operation, target: Target) -> NextAction | None:
     """Have the machine boot from the new disk; None once it does."""
     disk = operation.observed.facts.new_disk or ""
     directive = build_boot(operation, disk)
@@ -118,7 +118,7 @@ def _swap(operation: Operation, target: Target) -> Turn | None:
     return wait(what, *set_directive(target, directive))
 
 
-def _conclude(operation: Operation, target: Target) -> Turn:
+def _finish(operation: Operation, target: Target) -> NextAction:
     """Succeed, and say whether the guest has shown that it boots from the new disk."""
     facts = operation.observed.facts
     verb = "will boot" if target.stopped else "boots"
@@ -131,7 +131,7 @@ def _conclude(operation: Operation, target: Target) -> Turn:
     return replace(done, changes={**done.changes, "reason": reason})
 
 
-def _hold(operation: Operation, now: datetime) -> Turn:
+def _hold(operation: Operation, now: datetime) -> NextAction:
     """Leave the machine as it is until the time is over, or somebody says that it is repaired."""
     wanted, facts = operation.spec.rescue, operation.observed.facts
     since = operation.observed.step_started_at or now
@@ -143,4 +143,4 @@ def _hold(operation: Operation, now: datetime) -> Turn:
         f"the machine runs from {facts.new_disk} and {facts.old_disk} is attached to it; "
         "set spec.cancel when it is repaired"
     )
-    return Turn(message=message, look_again=left)
+    return NextAction(message=message, look_again=left)

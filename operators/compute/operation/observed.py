@@ -186,7 +186,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NextAction:
     """Say what an Operation does next: it writes down, or it acts, or it waits.
 
     Attributes:
@@ -206,28 +206,28 @@ class Turn:
     asks_guest: bool = False
 
 
-def wait(message: str, *actions: Action) -> Turn:
+def wait(message: str, *actions: Action) -> NextAction:
     """Wait for something, after taking some steps towards it."""
-    return Turn(actions=tuple(actions), message=message)
+    return NextAction(actions=tuple(actions), message=message)
 
 
-def proceed(step: str, message: str = "", **changes: Any) -> Turn:
+def proceed(step: str, message: str = "", **changes: Any) -> NextAction:
     """Continue with a step."""
-    return Turn({"step": step, **changes}, message=message, again=True)
+    return NextAction({"step": step, **changes}, message=message, again=True)
 
 
-def end(outcome: OperationPhase, reason: OperationReason, message: str = "") -> Turn:
+def end(outcome: OperationPhase, reason: OperationReason, message: str = "") -> NextAction:
     """Write the outcome down; what is left to tidy up follows."""
     changes = {"outcome": outcome, "reason": str(reason), "step": FINISH}
-    return Turn(changes, message=message, again=True)
+    return NextAction(changes, message=message, again=True)
 
 
-def fail(reason: OperationReason, message: str) -> Turn:
+def fail(reason: OperationReason, message: str) -> NextAction:
     """Write down that the Operation failed."""
     return end(OperationPhase.FAILED, reason, message)
 
 
-def succeed(message: str) -> Turn:
+def succeed(message: str) -> NextAction:
     """Write down that the Operation succeeded."""
     return end(OperationPhase.SUCCEEDED, OperationReason.SUCCEEDED, message)
 

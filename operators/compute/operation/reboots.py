@@ -13,9 +13,9 @@ from typing import Any
 from operators.compute.api.operation import Facts, Operation, OperationReason
 from operators.compute.api.tasks import SoftReboot, TimeoutAction
 from operators.compute.operation.observed import (
+    NextAction,
     Observed,
     Target,
-    Turn,
     fail,
     is_done,
     proceed,
@@ -33,7 +33,7 @@ from operators.compute.operation.requests import (
 from operators.compute.operation.resources import set_directive
 
 
-def reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """End the run, by its UID; the machine starts again by itself."""
     facts = operation.observed.facts
     match operation.observed.step:
@@ -54,7 +54,9 @@ def reboot(operation: Operation, target: Target, observed: Observed, now: dateti
             return wait(explain_wait(target, "waiting for the machine to run again"))
 
 
-def soft_reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def soft_reboot(
+    operation: Operation, target: Target, observed: Observed, now: datetime
+) -> NextAction:
     """Ask the guest to reboot; end its run where that was asked for and it does not."""
     facts = operation.observed.facts
     match operation.observed.step:
@@ -71,7 +73,7 @@ def soft_reboot(operation: Operation, target: Target, observed: Observed, now: d
             return reboot(operation, target, observed, now)
 
 
-def refuse_reboot(message: str) -> Turn:
+def refuse_reboot(message: str) -> NextAction:
     """Record that KubeVirt refused the request."""
     return fail(
         OperationReason.NOT_REBOOTED,
@@ -79,12 +81,12 @@ def refuse_reboot(message: str) -> Turn:
     )
 
 
-def _ask(facts: Facts, **changes: Any) -> Turn:
+def _ask(facts: Facts, **changes: Any) -> NextAction:
     asked = facts.model_copy(update=changes)
-    return Turn({"facts": asked}, message="asking the guest to reboot", asks_guest=True)
+    return NextAction({"facts": asked}, message="asking the guest to reboot", asks_guest=True)
 
 
-def _look_for_signs(operation: Operation, target: Target, now: datetime) -> Turn:
+def _look_for_signs(operation: Operation, target: Target, now: datetime) -> NextAction:
     facts = operation.observed.facts
     if target.run_uid != facts.vmi_uid:
         if target.running:
@@ -94,17 +96,17 @@ def _look_for_signs(operation: Operation, target: Target, now: datetime) -> Turn
         message = (
             "the guest was asked to reboot; without a guest agent its reboot cannot be verified"
         )
-        return Turn(_outcome_unverified(), message=message, again=True)
+        return NextAction(_outcome_unverified(), message=message, again=True)
     if target.agent_since is None and facts.agent_lost_at is None:
         lost = facts.model_copy(update={"agent_lost_at": now})
-        return Turn({"facts": lost}, message="the guest is rebooting", again=True)
+        return NextAction({"facts": lost}, message="the guest is rebooting", again=True)
     back = target.agent_since is not None
     if back and (facts.agent_lost_at is not None or target.agent_since != facts.agent_since):
         return succeed("the guest has rebooted: its agent responds again")
     return _wait_or_insist(operation, now)
 
 
-def _wait_or_insist(operation: Operation, now: datetime) -> Turn:
+def _wait_or_insist(operation: Operation, now: datetime) -> NextAction:
     facts = operation.observed.facts
     wanted = operation.spec.soft_reboot or SoftReboot()
     signs = (facts.asked_at, facts.asked_again_at, facts.agent_lost_at)
@@ -115,7 +117,7 @@ def _wait_or_insist(operation: Operation, now: datetime) -> Turn:
         what = (
             "waiting for the guest to come back" if gone else "waiting for the guest to shut down"
         )
-        return Turn(message=what, look_again=left)
+        return NextAction(message=what, look_again=left)
     if facts.agent_lost_at is None and facts.asked_again_at is None:
         return _ask(facts, asked_again_at=now)
     if wanted.on_timeout is TimeoutAction.REBOOT:

@@ -39,9 +39,9 @@ from operators.compute.api.operation import (
 from operators.compute.naming import MADE_BY, lease_name
 from operators.compute.operation.observed import (
     ROLL_BACK,
+    NextAction,
     Observed,
     Target,
-    Turn,
     end,
     fail,
     is_done,
@@ -75,17 +75,17 @@ _UNDONE: Final = _DISKS | {OperationType.RESIZE}
 _REBOOTS: Final = frozenset({OperationType.REBOOT, OperationType.SOFT_REBOOT})
 
 
-def decide(operation: Operation, observed: Observed, now: datetime) -> Turn:
+def decide(operation: Operation, observed: Observed, now: datetime) -> NextAction:
     """Decide what an Operation does next."""
     status = operation.observed
     if status.phase in FINAL_PHASES:
-        return Turn()
+        return NextAction()
     if status.outcome is not None:
         return _finish(operation, observed, status.outcome, now)
     target = observed.target
     lost = _find_loss(operation, target)
     if lost is not None or target is None:
-        return lost or Turn()
+        return lost or NextAction()
     if status.phase in (None, OperationPhase.PENDING):
         return _accept(operation, target, observed, now)
     if status.phase is OperationPhase.ROLLING_BACK:
@@ -105,7 +105,7 @@ def deadline_of(operation: Operation) -> datetime | None:
     return None if started is None else started + timedelta(seconds=seconds)
 
 
-def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
+def _find_loss(operation: Operation, target: Target | None) -> NextAction | None:
     name = operation.spec.target_ref.name
     known = operation.observed.target_uid or operation.spec.target_ref.uid
     if target is None:
@@ -122,7 +122,7 @@ def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
     return None
 
 
-def _accept(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _accept(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """Wait for one's turn, then take the Instance."""
     if is_cancelled(operation):
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, "before it began")
@@ -134,12 +134,12 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
             return fail(OperationReason.BUSY, f"Operation {first} is in progress on the Instance")
         position = len(observed.before)
         changes = {"phase": OperationPhase.PENDING, "queue_position": position}
-        return Turn(changes, message=f"waiting for Operation {first}")
+        return NextAction(changes, message=f"waiting for Operation {first}")
     if lock is None:
         return wait("locking the Instance", take_lock(operation, target))
     if not ours:
         if lock.alive:
-            return Turn({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
+            return NextAction({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
         # Its holder is gone without having given it free, as after a forced deletion.
         return wait(
             "taking over the Lease of an Operation that no longer exists",
@@ -153,10 +153,10 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
         "started_at": now,
         "queue_position": None,
     }
-    return Turn(changes, message="has locked the Instance", again=True)
+    return NextAction(changes, message="has locked the Instance", again=True)
 
 
-def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     deadline = deadline_of(operation) or now
     if is_cancelled(operation):
         stopped = _cancel(operation, target, observed)
@@ -176,7 +176,7 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
     return _with_timer(turn, soonest, now)
 
 
-def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | None:
+def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAction | None:
     """End early where that is possible; None where what was begun has to be ended."""
     kind, step = operation.spec.type, operation.observed.step
     message = "by spec.cancel" if operation.spec.cancel else "by its deletion"
@@ -202,7 +202,7 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | 
     return _give_up(operation, OperationReason.CANCELLED, message)
 
 
-def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> Turn | None:
+def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> NextAction | None:
     """Delete a snapshot that is not ready yet; None for one that is."""
     ours = held.annotations.get(MADE_BY) == operation.metadata.uid
     if not ours:
@@ -214,7 +214,7 @@ def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> Turn | 
     return wait("waiting for the snapshot to be cancelled", *actions)
 
 
-def _give_up(operation: Operation, reason: OperationReason, message: str) -> Turn:
+def _give_up(operation: Operation, reason: OperationReason, message: str) -> NextAction:
     """End without success; what has changed already is undone first if it can be."""
     changed = operation.observed.step not in (BASELINE, PREPARE)
     if operation.spec.type in _UNDONE and changed:
@@ -223,13 +223,13 @@ def _give_up(operation: Operation, reason: OperationReason, message: str) -> Tur
             "step": ROLL_BACK,
             "reason": str(reason),
         }
-        return Turn(changes, message=message, again=True)
+        return NextAction(changes, message=message, again=True)
     cancelled = reason is OperationReason.CANCELLED
     outcome = OperationPhase.CANCELLED if cancelled else OperationPhase.FAILED
     return end(outcome, reason, message)
 
 
-def _roll_back(operation: Operation, target: Target, now: datetime) -> Turn:
+def _roll_back(operation: Operation, target: Target, now: datetime) -> NextAction:
     status = operation.observed
     cancelled = status.reason == OperationReason.CANCELLED
     begun = status.step_started_at or now
@@ -250,7 +250,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> Turn:
     return fail(OperationReason.ROLLED_BACK, f"back on {what}: {status.message}"[:1024])
 
 
-def _undo_rebuild(operation: Operation, target: Target) -> Turn | None:
+def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
     """Boot from the old disk again; None once the machine does."""
     disk = operation.observed.facts.old_disk or ""
     directive = build_boot(operation, disk)
@@ -260,7 +260,7 @@ def _undo_rebuild(operation: Operation, target: Target) -> Turn | None:
     return wait(_explain(what, target), *set_directive(target, directive))
 
 
-def _undo_resize(operation: Operation, target: Target) -> Turn | None:
+def _undo_resize(operation: Operation, target: Target) -> NextAction | None:
     """Have the old size again; None once the machine does."""
     size = operation.observed.facts.old_size or target.instance.spec.size
     what = _explain(operation.observed.message, target)
@@ -282,7 +282,7 @@ def _undo_resize(operation: Operation, target: Target) -> Turn | None:
 
 def _finish(
     operation: Operation, observed: Observed, outcome: OperationPhase, now: datetime
-) -> Turn:
+) -> NextAction:
     """Withdraw what was asked for, give the Instance free, and only then end."""
     target, lock = observed.target, observed.lock
     message = operation.observed.message
@@ -295,7 +295,7 @@ def _finish(
         uid = held or (target.uid if target is not None else "")
         return wait(message, drop_lock(operation, uid, lock))
     changes = {"phase": outcome, "outcome": None, "finished_at": now, "queue_position": None}
-    return Turn(changes, message=message)
+    return NextAction(changes, message=message)
 
 
 def _leaves_directive(operation: Operation) -> bool:
@@ -320,7 +320,7 @@ def _explain(message: str, target: Target) -> str:
     return explain_wait(target, message)
 
 
-def _with_timer(turn: Turn, deadline: datetime, now: datetime) -> Turn:
+def _with_timer(turn: NextAction, deadline: datetime, now: datetime) -> NextAction:
     seconds = max((deadline - now).total_seconds(), 0.1)
     soonest = seconds if turn.look_again is None else min(seconds, turn.look_again)
     return replace(turn, look_again=soonest)

@@ -8,7 +8,7 @@ from libs.contracts.images import Image
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
 from operators.compute.api.operation import Operation, OperationReason
 from operators.compute.api.reasons import ConditionType
-from operators.compute.operation.observed import Target, Turn, fail
+from operators.compute.operation.observed import NextAction, Target, fail
 
 BASELINE: Final = "Baseline"
 """Record the initial state."""
@@ -68,7 +68,7 @@ def explain_wait(target: Target, what: str) -> str:
     return what
 
 
-def refuse_stopped(target: Target) -> Turn:
+def refuse_stopped(target: Target) -> NextAction:
     """Refuse what needs a machine that runs, and say why it does not."""
     why = "spec.power is Stopped"
     if target.powered:

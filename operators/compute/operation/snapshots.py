@@ -17,9 +17,9 @@ from libs.contracts.machine_snapshots import (
 from operators.compute.api.instance import ROOT
 from operators.compute.api.operation import Facts, Operation, OperationReason
 from operators.compute.operation.observed import (
+    NextAction,
     Observed,
     Target,
-    Turn,
     fail,
     proceed,
     succeed,
@@ -29,7 +29,7 @@ from operators.compute.operation.requests import BASELINE, TAKE, explain_wait
 from operators.compute.operation.resources import build_snapshot, is_snapshot_of
 
 
-def snapshot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def snapshot(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     """Have KubeVirt take a snapshot, and wait until it can be used."""
     if operation.observed.step == BASELINE:
         if target.instance.observed.vm_uid is None:

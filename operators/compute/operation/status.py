@@ -16,11 +16,11 @@ from operators.compute.api.operation import (
     OperationStep,
     StepState,
 )
-from operators.compute.operation.observed import Turn
+from operators.compute.operation.observed import NextAction
 
 
 def build_operation_status(
-    operation: Operation, turn: Turn, *, now: datetime, refusal: str = ""
+    operation: Operation, turn: NextAction, *, now: datetime, refusal: str = ""
 ) -> Manifest:
     """Build the status after a turn.
 
@@ -44,7 +44,7 @@ def build_operation_status(
     manifest = status.model_copy(update={"observed_generation": generation}).to_manifest()
     current = [condition.to_manifest() for condition in held.conditions]
     manifest["conditions"] = build_conditions(
-        current, _judge(status), generation=generation, now=now
+        current, _evaluate(status), generation=generation, now=now
     )
     return manifest
 
@@ -86,7 +86,7 @@ def _close(status: OperationStatus, now: datetime) -> OperationStatus:
     return status.model_copy(update={"steps": steps, "duration": duration})
 
 
-def _judge(status: OperationStatus) -> list[Condition]:
+def _evaluate(status: OperationStatus) -> list[Condition]:
     message, reason = status.message, status.reason or ""
     phase = status.phase
     succeeded = phase is OperationPhase.SUCCEEDED

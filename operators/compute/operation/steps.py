@@ -23,9 +23,9 @@ from operators.compute.api.operation import (
 from operators.compute.api.reasons import ConditionType
 from operators.compute.operation.disks import rebuild, rescue, restore
 from operators.compute.operation.observed import (
+    NextAction,
     Observed,
     Target,
-    Turn,
     fail,
     is_done,
     proceed,
@@ -49,7 +49,7 @@ from operators.compute.operation.requests import (
 from operators.compute.operation.resources import build_migration, set_directive, set_field
 from operators.compute.operation.snapshots import snapshot
 
-type _Step = Callable[[Operation, Target, Observed, datetime], Turn]
+type _Step = Callable[[Operation, Target, Observed, datetime], NextAction]
 
 _REASON_PATIENCE: Final = timedelta(seconds=10)
 """How long a failed migration may have no reason: KubeVirt adds it with its next write."""
@@ -69,12 +69,14 @@ FIRST: Final[Mapping[OperationType, str]] = {
 """The step that each type begins with."""
 
 
-def take_step(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def take_step(
+    operation: Operation, target: Target, observed: Observed, now: datetime
+) -> NextAction:
     """Decide what an Operation that has its Instance does next."""
     return _TYPES[operation.spec.type](operation, target, observed, now)
 
 
-def _start(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _start(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     if operation.observed.step == SET_POWER:
         actions = set_field(target, "power", Power.RUNNING)
         if actions:
@@ -90,7 +92,7 @@ def _start(operation: Operation, target: Target, observed: Observed, now: dateti
     return wait(explain_wait(target, "waiting for the machine to run"))
 
 
-def _stop(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _stop(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     if operation.observed.step == SET_POWER:
         actions = set_field(target, "power", Power.STOPPED)
         if actions:
@@ -101,7 +103,7 @@ def _stop(operation: Operation, target: Target, observed: Observed, now: datetim
     return wait(explain_wait(target, "waiting for the guest to shut down"))
 
 
-def _resize(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _resize(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     facts, wanted = operation.observed.facts, operation.spec.resize
     size = "" if wanted is None else wanted.size
     match operation.observed.step:
@@ -134,7 +136,7 @@ def _has_size(target: Target, size: str) -> bool:
     return same and not target.resize_blocked and (target.running or target.stopped)
 
 
-def _wait_for_size(operation: Operation, target: Target, size: str, now: datetime) -> Turn:
+def _wait_for_size(operation: Operation, target: Target, size: str, now: datetime) -> NextAction:
     """Wait while KubeVirt changes the running guest; restart it if KubeVirt cannot, or is slow."""
     wanted, since = operation.spec.resize, operation.observed.step_started_at or now
     patience = timedelta(seconds=0 if wanted is None else wanted.live_seconds)
@@ -146,10 +148,10 @@ def _wait_for_size(operation: Operation, target: Target, size: str, now: datetim
         return proceed(RESTART, f"restarting the machine to resize it: {blocked}", facts=facts)
     what = f"waiting for the machine to have size {size}"
     what = f"{what}: {blocked}" if blocked else what
-    return Turn(message=explain_wait(target, what), look_again=max(left, 0.1))
+    return NextAction(message=explain_wait(target, what), look_again=max(left, 0.1))
 
 
-def _migrate(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+def _migrate(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     facts = operation.observed.facts
     node = target.instance.observed.node_name
     if operation.observed.step == BASELINE:
@@ -179,7 +181,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
         left = 0 if ended is None else (ended + _REASON_PATIENCE - now).total_seconds()
         if not why and left > 0:
             what = "waiting for KubeVirt to say why the migration failed"
-            return Turn(message=explain_wait(target, what), look_again=left)
+            return NextAction(message=explain_wait(target, what), look_again=left)
         message = f"the machine stays on {facts.node_name}: {why or 'KubeVirt gives no reason'}"
         return fail(OperationReason.MIGRATION_FAILED, message)
     return wait(explain_wait(target, f"waiting for the guest to leave {facts.node_name}"))

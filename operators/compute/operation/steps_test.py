@@ -10,7 +10,7 @@ from libs.common.conditions import Condition, build_conditions, render_time
 from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
-from operators.compute.operation.observed import Observed, Target, Turn
+from operators.compute.operation.observed import NextAction, Observed, Target
 from operators.compute.operation.requests import BASELINE
 from operators.compute.operation.steps import take_step
 from operators.compute.samples import build_instance, build_operation
@@ -18,7 +18,7 @@ from operators.compute.samples import build_instance, build_operation
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def begin_migration(run_uid: str, power: str = "Running") -> Turn:
+def begin_migration(run_uid: str, power: str = "Running") -> NextAction:
     """Take the first step of a Migrate on an Instance that has said nothing of its run yet."""
     manifest = build_instance("web", power=power)
     manifest["metadata"] |= {"uid": "u1", "generation": 2}
@@ -49,7 +49,7 @@ def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: s
     assert turn.message == f"the machine does not run: {why}"
 
 
-def fail_migration(seconds: float, reason: str = "") -> Turn:
+def fail_migration(seconds: float, reason: str = "") -> NextAction:
     """Look at a Migrate some seconds after KubeVirt gave up its migration."""
     manifest = build_instance("web")
     manifest["metadata"] |= {"uid": "u1", "generation": 2}
@@ -71,12 +71,12 @@ def fail_migration(seconds: float, reason: str = "") -> Turn:
 
 def test_failed_migration_is_not_final_before_kubevirt_gave_its_reason() -> None:
     """KubeVirt writes the phase first and the reason with its next write."""
-    early, told, silent = fail_migration(1), fail_migration(1, "no socket"), fail_migration(11)
+    early, reported, silent = fail_migration(1), fail_migration(1, "no socket"), fail_migration(11)
 
     assert "outcome" not in early.changes
     assert early.message == "waiting for KubeVirt to say why the migration failed"
     assert early.look_again == 9
-    assert (told.changes["outcome"], told.message) == (
+    assert (reported.changes["outcome"], reported.message) == (
         "Failed",
         "the machine stays on node-a: no socket",
     )
@@ -88,7 +88,7 @@ BLOCKED = "KubeVirt changes a running guest by moving it, and cannot move this o
 REFUSED = "KubeVirt cannot change the running guest: another CPU hotplug is in progress"
 
 
-def resize(*conditions: Condition, seconds: float = 0, size: str = "small") -> Turn:
+def resize(*conditions: Condition, seconds: float = 0, size: str = "small") -> NextAction:
     """Take the step in which a Resize waits for the guest, some seconds after it began."""
     manifest = build_instance("web", size="large")
     manifest["metadata"] |= {"uid": "u1", "generation": 2}

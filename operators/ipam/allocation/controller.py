@@ -12,11 +12,11 @@ from libs.common.reading import map_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
 from operators.ipam.allocation.reconcile import (
-    Hold,
-    Holder,
-    Move,
+    ClaimState,
+    CurrentClaim,
+    EntryAction,
     ReleasePlan,
-    judge_hold,
+    evaluate_hold,
     plan_release,
 )
 from operators.ipam.api.v1alpha1.allocations import (
@@ -27,7 +27,7 @@ from operators.ipam.api.v1alpha1.allocations import (
 )
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.book import Book
+from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER
 from operators.ipam.settings import Settings
 
@@ -49,7 +49,7 @@ def build_controller(_: Settings) -> Controller:
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_POOL, map_pool)
         .reads(IP_ALLOCATION, indexes={BY_CLAIM: index_by_claim})
-        .projects(Book)
+        .projects(LedgerProjection)
     )
 
 
@@ -66,20 +66,20 @@ async def reconcile(ctx: Context) -> Result | None:
         released_at=None if status is None else status.released_at,
         now=ctx.now(),
     )
-    if plan.move is Move.KEEP:
+    if plan.move is EntryAction.KEEP:
         # A deletion cannot be undone, so the condition Terminating is never cleared.
         return None
-    if plan.move is Move.RETURN:
+    if plan.move is EntryAction.RETURN:
         outcome = await ctx.execute([Delete.of(IP_ALLOCATION, ctx.primary)])
         if outcome.changed:
-            surplus = hold is Hold.SURPLUS
+            surplus = hold is ClaimState.SURPLUS
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
-            _tell(ctx, reason, f"Released {entry.spec.address}")
+            _report_release(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
         # The finalizer comes off in a reconcile of its own, which no event of our own asks for.
         return Result.from_outcome(outcome, requeue_after=0)
-    if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is Move.REST:
-        _tell(
+    if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is EntryAction.REST:
+        _report_release(
             ctx,
             AllocationReason.QUARANTINED,
             f"{entry.spec.address} is quarantined after its release",
@@ -93,7 +93,7 @@ async def finalize(ctx: Context) -> Result | None:
     entry = IPAllocation.parse(ctx.primary)
     if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
         return Result()
-    if await _find_hold(ctx, entry) is not Hold.HELD:
+    if await _find_hold(ctx, entry) is not ClaimState.HELD:
         return None
     claim = entry.spec.claim_ref
     message = f"IPClaim {claim.namespace}/{claim.name} has the address; delete that to release it"
@@ -102,28 +102,31 @@ async def finalize(ctx: Context) -> Result | None:
     return Result()
 
 
-async def _find_hold(ctx: Context, entry: IPAllocation) -> Hold:
+async def _find_hold(ctx: Context, entry: IPAllocation) -> ClaimState:
     spec = entry.spec
     key = Key(spec.claim_ref.namespace, spec.claim_ref.name)
     pool, uid = spec.pool_ref.name, spec.claim_ref.uid
     cached = ctx.get(IP_CLAIM, key)
-    if judge_hold(pool, spec.address, uid, _show(ctx, cached)) is Hold.HELD and cached is not None:
+    if (
+        evaluate_hold(pool, spec.address, uid, _show(ctx, cached)) is ClaimState.HELD
+        and cached is not None
+    ):
         # The cache may be late, but not about what exists: at worst the release comes later.
-        return Hold.HELD
-    return judge_hold(pool, spec.address, uid, _show(ctx, await ctx.live_get(IP_CLAIM, key)))
+        return ClaimState.HELD
+    return evaluate_hold(pool, spec.address, uid, _show(ctx, await ctx.live_get(IP_CLAIM, key)))
 
 
-def _show(ctx: Context, claim: Manifest | None) -> Holder | None:
+def _show(ctx: Context, claim: Manifest | None) -> CurrentClaim | None:
     if claim is None:
         return None
-    requests = ctx.projection(Book).list_requests(claim)
-    return Holder(uid_of(claim), {request.pool: request.held for request in requests})
+    requests = ctx.projection(LedgerProjection).list_requests(claim)
+    return CurrentClaim(uid_of(claim), {request.pool: request.held for request in requests})
 
 
 def _find_grace(ctx: Context, entry: IPAllocation) -> int:
     """Return how long an address rests: not at all if it does not come back to its pool."""
     pool = ctx.get(IP_POOL, Key("", entry.spec.pool_ref.name))
-    held = ctx.projection(Book).ledger
+    held = ctx.projection(LedgerProjection).ledger
     known, mine = held.ranges.get(entry.spec.pool_ref.name), held.entries.get(ctx.key.name)
     if pool is None or is_deleting(pool) or known is None or mine is None:
         return 0
@@ -152,7 +155,7 @@ def _conditions(ctx: Context, conditions: Sequence[Condition]) -> list[Manifest]
     return build_conditions(current, conditions, generation=ctx.generation, now=ctx.now())
 
 
-def _tell(
+def _report_release(
     ctx: Context,
     reason: AllocationReason,
     note: str,
@@ -174,7 +177,7 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the entries of a claim that is gone, or that shows another address."""
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
-    shown = {request.held for request in cache.projection(Book).list_requests(claim)}
+    shown = {request.held for request in cache.projection(LedgerProjection).list_requests(claim)}
     for entry in cache.store(IP_ALLOCATION).indexed(BY_CLAIM, uid_of(claim)):
         if gone or (any(shown) and text_at(entry, "spec", "address") not in shown):
             yield key_of(entry)
@@ -182,5 +185,5 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the entries of a pool that rest: how long is a matter of its spec."""
-    resting = cache.projection(Book).ledger.list_resting(key_of(pool).name)
+    resting = cache.projection(LedgerProjection).ledger.list_resting(key_of(pool).name)
     return [Key("", entry.name) for entry in resting]

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 
-class Hold(Enum):
+class ClaimState(Enum):
     """Say what a claim has to do with an entry of the ledger."""
 
     HELD = auto()
@@ -21,7 +21,7 @@ class Hold(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CurrentClaim:
     """Show the claim that an entry names, as the API server has it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Holder:
     addresses: dict[str, str]
 
 
-class Move(Enum):
+class EntryAction(Enum):
     """Say what must be done with an entry."""
 
     KEEP = auto()
@@ -52,12 +52,14 @@ class ReleasePlan:
         until: When the rest is over.
     """
 
-    move: Move
+    move: EntryAction
     released_at: datetime | None = None
     until: datetime | None = None
 
 
-def judge_hold(pool: str, address: str, claim_uid: str, holder: Holder | None) -> Hold:
+def evaluate_hold(
+    pool: str, address: str, claim_uid: str, holder: CurrentClaim | None
+) -> ClaimState:
     """Return whether a claim has an address.
 
     Args:
@@ -67,13 +69,13 @@ def judge_hold(pool: str, address: str, claim_uid: str, holder: Holder | None) -
         holder: What has the name of that claim now; None for nothing.
     """
     if holder is None or holder.uid != claim_uid:
-        return Hold.GONE
+        return ClaimState.GONE
     shown = holder.addresses.get(pool, "")
-    return Hold.SURPLUS if shown and shown != address else Hold.HELD
+    return ClaimState.SURPLUS if shown and shown != address else ClaimState.HELD
 
 
 def plan_release(
-    hold: Hold, *, grace_seconds: int, released_at: datetime | None, now: datetime
+    hold: ClaimState, *, grace_seconds: int, released_at: datetime | None, now: datetime
 ) -> ReleasePlan:
     """Decide what becomes of an entry.
 
@@ -84,13 +86,13 @@ def plan_release(
         released_at: When the rest began; None when it did not.
         now: The time.
     """
-    if hold is Hold.HELD:
-        return ReleasePlan(Move.KEEP)
+    if hold is ClaimState.HELD:
+        return ReleasePlan(EntryAction.KEEP)
     # A surplus address was never in use, so nobody has to forget it.
-    if hold is Hold.SURPLUS or grace_seconds == 0:
-        return ReleasePlan(Move.RETURN)
+    if hold is ClaimState.SURPLUS or grace_seconds == 0:
+        return ReleasePlan(EntryAction.RETURN)
     began = now.replace(microsecond=0) if released_at is None else released_at
     until = began + timedelta(seconds=grace_seconds)
     if released_at is None:
-        return ReleasePlan(Move.REST, began, until)
-    return ReleasePlan(Move.RETURN if now >= until else Move.WAIT, began, until)
+        return ReleasePlan(EntryAction.REST, began, until)
+    return ReleasePlan(EntryAction.RETURN if now >= until else EntryAction.WAIT, began, until)

@@ -98,7 +98,7 @@ def find_refusal(service: Mapping[str, object]) -> str:
     return str(condition.get("message") or condition.get("reason") or "no reason given")
 
 
-def judge_announced(
+def evaluate_announced(
     announcement: Announcement,
     name: str,
     service: Mapping[str, object],

@@ -19,7 +19,7 @@ from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoutedEndpoint:
     """An endpoint to which an address routes traffic; a machine with two families has two.
 
     Attributes:
@@ -53,7 +53,7 @@ class Binding:
     target_uid: str = ""
     vmi_uid: str = ""
     vmi_created: str = ""
-    places: tuple[Place, ...] = ()
+    places: tuple[RoutedEndpoint, ...] = ()
     epoch: int = 0
 
     def is_at(self, other: Binding) -> bool:
@@ -105,7 +105,7 @@ class BindingPlan:
     again: bool = False
 
 
-def sort_places(places: Iterable[Place]) -> tuple[Place, ...]:
+def sort_places(places: Iterable[RoutedEndpoint]) -> tuple[RoutedEndpoint, ...]:
     """Sort places, each once: IPv4 before IPv6, then by address."""
     return tuple(sorted(set(places), key=lambda each: (":" in each.address, each.address)))
 
@@ -194,11 +194,11 @@ def _find_node(vmi: VmiView) -> str:
     return vmi.node_name
 
 
-def _list_places(pod: LauncherView, families: Collection[bool]) -> tuple[Place, ...]:
+def _list_places(pod: LauncherView, families: Collection[bool]) -> tuple[RoutedEndpoint, ...]:
     """Return where a pod is reached, once a family: a pod has no more than one address of each."""
     first = {":" in address: address for address in reversed(pod.addresses)}
     return sort_places(
-        Place(address, pod.node_name, pod.key, pod.uid)
+        RoutedEndpoint(address, pod.node_name, pod.key, pod.uid)
         for v6, address in first.items()
         if v6 in families
     )

@@ -17,7 +17,7 @@ from operators.ipam.claim.binding import (
     Binding,
     Finding,
     Observation,
-    Place,
+    RoutedEndpoint,
     find_machine,
     plan_binding,
     sort_places,
@@ -70,8 +70,8 @@ def build_pod(
 
 
 SOURCE, GOAL = build_pod("p1", "n1"), build_pod("p2", "n2", migration="m")
-AT_SOURCE = (Place("10.0.0.1", "n1", Key("default", "p1"), "p1"),)
-AT_GOAL = (Place("10.0.0.2", "n2", Key("default", "p2"), "p2"),)
+AT_SOURCE = (RoutedEndpoint("10.0.0.1", "n1", Key("default", "p1"), "p1"),)
+AT_GOAL = (RoutedEndpoint("10.0.0.2", "n2", Key("default", "p2"), "p2"),)
 BOUND = replace(TARGET, vmi_uid="v1", vmi_created="2026-01-01T00:00:00Z", places=AT_SOURCE, epoch=1)
 
 
@@ -165,7 +165,7 @@ def test_address_that_was_taken_off_says_so_in_each_pass() -> None:
     """A Service has no run to be kept in mind: a restart must not make another state of it."""
     service = Binding(target="Service/web")
     lost = Finding(Observation.ABSENT, service, ClaimReason.TARGET_NOT_FOUND)
-    bound = replace(service, places=(Place("10.0.0.9"),), epoch=1)
+    bound = replace(service, places=(RoutedEndpoint("10.0.0.9"),), epoch=1)
 
     gone = plan_binding(bound, lost)
     again = plan_binding(gone.binding, lost)
@@ -176,7 +176,7 @@ def test_address_that_was_taken_off_says_so_in_each_pass() -> None:
 
 
 def test_move_between_targets_is_seen_in_two_steps() -> None:
-    other = Binding(target="Instance/db", target_uid="i2", places=(Place("10.0.0.9"),))
+    other = Binding(target="Instance/db", target_uid="i2", places=(RoutedEndpoint("10.0.0.9"),))
     finding = Finding(Observation.FOUND, other, ClaimReason.BOUND)
 
     first = plan_binding(BOUND, finding)
@@ -248,8 +248,8 @@ def test_history_of_a_binding_is_sound(sights: list[Finding]) -> None:
         binding = after
 
 
-@given(st.lists(st.builds(Place, st.sampled_from(["10.0.0.2", "10.0.0.1", "fd00::1"]))))
-def test_places_are_sorted_and_each_is_there_once(places: list[Place]) -> None:
+@given(st.lists(st.builds(RoutedEndpoint, st.sampled_from(["10.0.0.2", "10.0.0.1", "fd00::1"]))))
+def test_places_are_sorted_and_each_is_there_once(places: list[RoutedEndpoint]) -> None:
     found = [place.address for place in sort_places(places)]
 
-    assert found == [a for a in ("10.0.0.1", "10.0.0.2", "fd00::1") if Place(a) in places]
+    assert found == [a for a in ("10.0.0.1", "10.0.0.2", "fd00::1") if RoutedEndpoint(a) in places]

@@ -39,11 +39,10 @@ from operators.ipam.api.v1alpha1.claims import (
     IPClaim,
 )
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.book import Book
 from operators.ipam.claim.announcement import (
     ANNOUNCERS,
     Announcer,
-    judge_announced,
+    evaluate_announced,
     require_announced,
 )
 from operators.ipam.claim.binding import Binding, BindingPlan, plan_binding
@@ -73,6 +72,7 @@ from operators.ipam.claim.reconcile import (
     require_ports,
 )
 from operators.ipam.claim.resources import SERVICE_OF, PortMap, Publication, build_children
+from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
 from operators.ipam.pool.reconcile import Verdict
 from operators.ipam.settings import Settings
@@ -116,7 +116,7 @@ def build_controller(settings: Settings) -> Controller:
         )
         .watches(SERVICE, map_service)
         .watches(ENDPOINT_SLICE, map_slice)
-        .projects(Book)
+        .projects(LedgerProjection)
     )
 
 
@@ -157,7 +157,7 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a claim that is not being deleted."""
         claim = IPClaim.parse(ctx.primary)
-        holdings = _take_grips(ctx, claim)
+        holdings = _read_holdings(ctx, claim)
         if not all(holding.settled for holding in holdings):
             # The pools have not looked yet, and wake this claim once they have.
             return None
@@ -259,8 +259,10 @@ class Reconciler:
         if service is None or controller_uid(service) != ctx.uid or not may_publish(holdings):
             return AnnouncementState()
         addresses = [holding.address for holding in holdings if holding.address]
-        judge = partial(judge_announced, self._settings.announcement, name, service, addresses)
-        announced = judge()
+        evaluate = partial(
+            evaluate_announced, self._settings.announcement, name, service, addresses
+        )
+        announced = evaluate()
         if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
             # Whatever changes this changes the Service, whose event asks for another reconcile.
             refused = announced.reason == ClaimReason.REFUSED
@@ -269,7 +271,7 @@ class Reconciler:
         if age < _PATIENCE:
             return AnnouncementState(announced, _PATIENCE.total_seconds())
         refusal = await _read_refusal(ctx, ANNOUNCERS[self._settings.announcement], service)
-        return AnnouncementState(judge(refusal), _REFUSED_SECONDS)
+        return AnnouncementState(evaluate(refusal), _REFUSED_SECONDS)
 
     async def _show_end(
         self, ctx: Context, claim: IPClaim, reason: ClaimReason, message: str
@@ -278,7 +280,7 @@ class Reconciler:
         state = BindingState.BOUND if binding.places else BindingState.WITHDRAWN
         status = build_status(
             claim,
-            _take_grips(ctx, claim),
+            _read_holdings(ctx, claim),
             BindingPlan(binding, state, reason, message),
             current=conditions_of(ctx.primary),
             now=ctx.now(),
@@ -301,7 +303,7 @@ async def _read_refusal(ctx: Context, announcer: Announcer, service: Manifest) -
     return text_at(newest, "message")
 
 
-def _take_grips(ctx: Context, claim: IPClaim) -> list[Holding]:
+def _read_holdings(ctx: Context, claim: IPClaim) -> list[Holding]:
     status, second = claim.status, claim.spec.secondary
     held = (status.address or "", status.secondary_address or "") if status else ("", "")
     holdings = [_take(ctx, claim.spec.pool_ref.name, held[0])]
@@ -311,7 +313,7 @@ def _take_grips(ctx: Context, claim: IPClaim) -> list[Holding]:
 
 
 def _take(ctx: Context, pool: str, held: str) -> Holding:
-    book = ctx.projection(Book)
+    book = ctx.projection(LedgerProjection)
     entries = book.ledger.entries_of(pool, ctx.uid)
     verdict = book.find_verdict(pool, ctx.uid)
     if ctx.get(IP_POOL, Key("", pool)) is None:
@@ -390,7 +392,7 @@ def map_allocation(entry: Manifest, cache: Cache) -> Iterable[Key]:
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the claims that wait for a pool that is gone or cannot be read, and plain targets."""
-    name, ledger = key_of(pool).name, cache.projection(Book).ledger
+    name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
     if cache.store(IP_POOL).get(key_of(pool)) is None or name not in ledger.ranges:
         yield from (request.claim for request in ledger.open.get(name, {}).values())
     claims = cache.store(IP_CLAIM).indexed(BY_TARGET, f"Address of {name}")

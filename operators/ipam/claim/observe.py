@@ -33,7 +33,7 @@ from operators.ipam.claim.binding import (
     Binding,
     Finding,
     Observation,
-    Place,
+    RoutedEndpoint,
     find_machine,
     sort_places,
 )
@@ -63,7 +63,7 @@ class Target:
 
     finding: Finding | None
     ports: tuple[PortMap, ...] = ()
-    ports_at: Mapping[Place, tuple[PortMap, ...]] = field(default_factory=dict)
+    ports_at: Mapping[RoutedEndpoint, tuple[PortMap, ...]] = field(default_factory=dict)
 
 
 def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> Target:
@@ -117,7 +117,7 @@ def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
     if shown is None:
         return Binding()
     key = Key(ctx.key.namespace, shown.pod_name) if shown.pod_name else None
-    place = Place(shown.pod_ip or "", shown.node_name or "", key, shown.pod_uid or "")
+    place = RoutedEndpoint(shown.pod_ip or "", shown.node_name or "", key, shown.pod_uid or "")
     return Binding(
         target=shown.target or "",
         target_uid=shown.target_uid or "",
@@ -210,7 +210,7 @@ def _observe_address(
     if (":" in address) not in families:
         message = f"spec.target: {address} is of another family than the address"
         return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message)
-    found = replace(named, places=(Place(address),))
+    found = replace(named, places=(RoutedEndpoint(address),))
     return Finding(Observation.FOUND, found, ClaimReason.BOUND)
 
 

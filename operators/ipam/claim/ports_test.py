@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.kinds import ENDPOINT_SLICE, Manifest
 from operators.ipam.api.v1alpha1.claims import IPClaim
-from operators.ipam.claim.binding import Binding, Place
+from operators.ipam.claim.binding import Binding, RoutedEndpoint
 from operators.ipam.claim.observe import read_ports
 from operators.ipam.claim.resources import (
     PortMap,
@@ -18,7 +18,7 @@ from operators.ipam.claim.resources import (
 )
 from operators.ipam.samples import build_claim
 
-OLD, NEW = Place("10.0.0.1"), Place("10.0.0.2")
+OLD, NEW = RoutedEndpoint("10.0.0.1"), RoutedEndpoint("10.0.0.2")
 HTTP = [{"name": "http", "port": 80, "targetPort": "web"}]
 
 
@@ -31,7 +31,7 @@ def serve(*ports: dict[str, Any]) -> Manifest:
 
 
 def publish(
-    ports: tuple[PortMap, ...], ports_at: dict[Place, tuple[PortMap, ...]]
+    ports: tuple[PortMap, ...], ports_at: dict[RoutedEndpoint, tuple[PortMap, ...]]
 ) -> list[Manifest]:
     claim = build_claim(target={"kind": "Service", "name": "shop"})
     claim["metadata"] |= {"uid": "u", "generation": 1}

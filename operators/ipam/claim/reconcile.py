@@ -153,8 +153,8 @@ def build_status(
         binding=_show(binding),
     ).to_manifest()
     conditions = [
-        terminating_ready(terminating) or judge_ready(holdings),
-        judge_bound(binding),
+        terminating_ready(terminating) or evaluate_ready(holdings),
+        evaluate_bound(binding),
         *(each for each in (announced, terminating) if each is not None),
     ]
     status["conditions"] = build_conditions(
@@ -170,7 +170,7 @@ def terminating_ready(terminating: Condition | None) -> Condition | None:
     return Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
 
 
-def judge_ready(holdings: Sequence[Holding]) -> Condition:
+def evaluate_ready(holdings: Sequence[Holding]) -> Condition:
     """State whether a claim has what it asks for."""
     for holding in holdings:
         if holding.entry is not None:
@@ -183,7 +183,7 @@ def judge_ready(holdings: Sequence[Holding]) -> Condition:
     return Condition.true(ClaimCondition.READY, ClaimReason.ALLOCATED)
 
 
-def judge_bound(binding: BindingPlan) -> Condition:
+def evaluate_bound(binding: BindingPlan) -> Condition:
     """State whether the address routes traffic to its target."""
     if binding.state is BindingState.BOUND:
         return Condition.true(ClaimCondition.BOUND, binding.reason, binding.message)

@@ -13,7 +13,7 @@ from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimPort, IPClaim, TargetKind
 from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations, build_fields
-from operators.ipam.claim.binding import Binding, Place, sort_places
+from operators.ipam.claim.binding import Binding, RoutedEndpoint, sort_places
 from operators.ipam.naming import (
     EPOCH,
     OPERATOR,
@@ -73,7 +73,7 @@ class Publication:
     ports: tuple[PortMap, ...]
     announcement: Announcement = Announcement.METALLB
     load_balancer_class: str = ""
-    ports_at: Mapping[Place, tuple[PortMap, ...]] = field(default_factory=dict)
+    ports_at: Mapping[RoutedEndpoint, tuple[PortMap, ...]] = field(default_factory=dict)
 
 
 def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manifest]]:
@@ -127,7 +127,7 @@ def build_slices(claim: IPClaim, shown: Publication, *, v6: bool) -> list[Manife
     The first has a name of its own and is always there. It comes last, so that a place which moves
     to another slice is in two for a moment, and never in none.
     """
-    groups: dict[tuple[PortMap, ...], list[Place]] = {}
+    groups: dict[tuple[PortMap, ...], list[RoutedEndpoint]] = {}
     for place in shown.binding.places:
         if (":" in place.address) == v6:
             groups.setdefault(shown.ports_at.get(place, shown.ports), []).append(place)
@@ -147,7 +147,7 @@ def _build_slice(
     shown: Publication,
     name: str,
     ports: Sequence[PortMap],
-    places: Sequence[Place],
+    places: Sequence[RoutedEndpoint],
     *,
     v6: bool,
 ) -> Manifest:
@@ -195,7 +195,7 @@ def parse_binding(slices: Sequence[Manifest]) -> Binding:
     )
 
 
-def _parse_places(slices: Sequence[Manifest]) -> tuple[Place, ...]:
+def _parse_places(slices: Sequence[Manifest]) -> tuple[RoutedEndpoint, ...]:
     return sort_places(
         parse_place(endpoint, address)
         for each in slices
@@ -204,16 +204,16 @@ def _parse_places(slices: Sequence[Manifest]) -> tuple[Place, ...]:
     )
 
 
-def parse_place(endpoint: Mapping[str, object], address: str) -> Place:
+def parse_place(endpoint: Mapping[str, object], address: str) -> RoutedEndpoint:
     """Read one place out of an endpoint of a slice."""
     reference = map_at(endpoint, "targetRef")
     key = Key(text_at(reference, "namespace"), text_at(reference, "name"))
     is_pod = text_at(reference, "kind") == POD.kind and bool(key.name)
     node, uid = text_at(endpoint, "nodeName"), text_at(reference, "uid")
-    return Place(address, node, key, uid) if is_pod else Place(address, node)
+    return RoutedEndpoint(address, node, key, uid) if is_pod else RoutedEndpoint(address, node)
 
 
-def _build_endpoint(place: Place) -> Manifest:
+def _build_endpoint(place: RoutedEndpoint) -> Manifest:
     # Ready whatever the pod says: a machine that boots is none the worse for a packet, and in a
     # migration the readiness of its pods tells nothing.
     endpoint: Manifest = {"addresses": [place.address], "conditions": {"ready": True}}

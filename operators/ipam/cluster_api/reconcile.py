@@ -158,7 +158,7 @@ def build_status(
         current: Conditions as the claim shows them.
         now: Time of the transitions that happen here.
     """
-    ready = _judge_ready(claim, pool, observed)
+    ready = _evaluate_ready(claim, pool, observed)
     if ready is None:
         return None
     generation = claim["metadata"].get("generation") or 0
@@ -170,7 +170,7 @@ def build_status(
     return status
 
 
-def _judge_ready(claim: Manifest, pool: IPPool | None, observed: Observed) -> Condition | None:
+def _evaluate_ready(claim: Manifest, pool: IPPool | None, observed: Observed) -> Condition | None:
     objection = find_objection(claim, pool, observed)
     if objection is not None:
         return Condition.false(READY, *objection)

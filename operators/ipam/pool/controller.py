@@ -19,11 +19,11 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.fields import Family
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
-from operators.ipam.book import Book, parse_entry
 from operators.ipam.ledger import Entry, Request
+from operators.ipam.ledger_projection import LedgerProjection, parse_entry
 from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
 from operators.ipam.pool.reconcile import (
-    Grant,
+    Assignment,
     PoolView,
     Verdict,
     build_range,
@@ -58,16 +58,16 @@ def build_controller(_: Settings) -> Controller:
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_ALLOCATION, map_allocation, source="reflector")
         .watches(NAMESPACE, map_namespace)
-        .projects(Book)
+        .projects(LedgerProjection)
     )
 
 
 async def reconcile(ctx: Context) -> Result | None:
     """Serve the claims of one pool, in the order of its queue."""
     pool = IPPool.parse(ctx.primary)
-    serving = _Serving(ctx, pool)
+    serving = _PoolAllocation(ctx, pool)
     await serving.run()
-    book = ctx.projection(Book)
+    book = ctx.projection(LedgerProjection)
     verdicts = serving.verdicts
     ctx.wake(IP_CLAIM, book.set_verdicts(pool.metadata.name, verdicts))
     status = build_status(
@@ -85,7 +85,7 @@ async def reconcile(ctx: Context) -> Result | None:
 
 async def finalize(ctx: Context) -> Result | None:
     """Let a pool go once it has all its addresses back."""
-    name, book = ctx.key.name, ctx.projection(Book)
+    name, book = ctx.key.name, ctx.projection(LedgerProjection)
     # Nobody looks again once the pool is gone, so what is out must be known, not believed.
     listing = await ctx.client.list(
         IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
@@ -124,13 +124,13 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
         strategy=spec.strategy,
         last=None if last is None else parse_address(last),
         refusal=refusal if draining else None,
-        judge=lambda request: _judge(ctx, pool, request),
+        evaluate=lambda request: _evaluate(ctx, pool, request),
         quota=spec.quota_per_namespace,
         max_priority=spec.max_priority,
     )
 
 
-class _Serving:
+class _PoolAllocation:
     """Serve a pool in one reconcile: plan, make entries, plan again with what was met.
 
     Attributes:
@@ -145,7 +145,7 @@ class _Serving:
         self.error: Exception | None = None
         self._ctx = ctx
         self._pool = pool
-        self._ledger = ctx.projection(Book).ledger
+        self._ledger = ctx.projection(LedgerProjection).ledger
         self._refused: dict[str, Verdict] = {}
         self._in_a_row = 0
 
@@ -157,7 +157,7 @@ class _Serving:
             if not plan.grants or not await self._give(plan.grants[:_BATCH]):
                 return
 
-    async def _give(self, grants: Sequence[Grant]) -> bool:
+    async def _give(self, grants: Sequence[Assignment]) -> bool:
         """Make entries; returns whether to continue."""
         for grant in grants:
             if grant.tombstone is not None:
@@ -172,10 +172,10 @@ class _Serving:
             self._in_a_row = 0
             counter = self._ctx.metrics.counter(metrics.ALLOCATIONS)
             counter.labels(self._pool.metadata.name).inc(len(made))
-        judged = [self._judge(grant_of[id(each.step)], each.error) for each in outcome.failures]
+        judged = [self._evaluate(grant_of[id(each.step)], each.error) for each in outcome.failures]
         return all(judged)
 
-    def _judge(self, grant: Grant, error: Exception) -> bool:
+    def _evaluate(self, grant: Assignment, error: Exception) -> bool:
         """Return whether a failure leaves the others their chance."""
         if isinstance(error, ForeignObject):
             # Somebody else was faster, whom the cache knows from here on.
@@ -189,7 +189,7 @@ class _Serving:
         self._in_a_row += 1
         return self._in_a_row < _REFUSALS
 
-    def _build_step(self, grant: Grant) -> Create:
+    def _build_step(self, grant: Assignment) -> Create:
         uid = grant.request.uid
 
         def is_ours(held: Manifest) -> bool:
@@ -217,13 +217,13 @@ class _Serving:
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
     """Return pools that share addresses with a pool, or serve second addresses of its claims."""
-    name, ledger = key_of(pool).name, cache.projection(Book).ledger
+    name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
     return [Key("", other) for other in {*ledger.list_sharers(name), *ledger.list_beside(name)}]
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the pools that a claim waits for, or waited for before it went."""
-    book = cache.projection(Book)
+    book = cache.projection(LedgerProjection)
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
     for request in book.list_requests(claim):
@@ -238,7 +238,9 @@ def map_allocation(manifest: Manifest, cache: Cache) -> Iterable[Key]:
     entry = parse_entry(manifest)
     if entry is None:
         return []
-    return [Key("", name) for name in cache.projection(Book).ledger.list_pools_with(entry)]
+    return [
+        Key("", name) for name in cache.projection(LedgerProjection).ledger.list_pools_with(entry)
+    ]
 
 
 def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
@@ -248,9 +250,9 @@ def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
             yield key_of(pool)
 
 
-def _judge(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
+def _evaluate(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
     name, namespace = pool.metadata.name, request.claim.namespace
-    first = ctx.projection(Book).ledger.ranges.get(request.first_pool)
+    first = ctx.projection(LedgerProjection).ledger.ranges.get(request.first_pool)
     if request.first_pool and first is None:
         # Its family is unknown, so the addresses of a dual-stack claim could not be distinguished
         # later.

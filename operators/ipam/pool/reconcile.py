@@ -40,7 +40,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Assignment:
     """Give an address to a claim.
 
     Attributes:
@@ -65,7 +65,7 @@ class PoolView:
         strategy: Which of the free addresses is next.
         last: The number that was given last; None for none.
         refusal: Why nobody is served; None when claims are.
-        judge: Returns why this pool cannot serve a request; None if it can.
+        evaluate: Returns why this pool cannot serve a request; None if it can.
         quota: Most addresses that the claims of a namespace can have; None for no limit.
         max_priority: Highest priority that counts; None for no limit.
     """
@@ -75,7 +75,7 @@ class PoolView:
     strategy: Strategy = Strategy.ROUND_ROBIN
     last: int | None = None
     refusal: Verdict | None = None
-    judge: Callable[[Request], Verdict | None] = field(default=lambda _: None)
+    evaluate: Callable[[Request], Verdict | None] = field(default=lambda _: None)
     quota: int | None = None
     max_priority: int | None = None
 
@@ -89,7 +89,7 @@ class PoolPlan:
         verdicts: Why the others have no address, by UID of the claim.
     """
 
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[Assignment, ...] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
 
@@ -137,7 +137,7 @@ class _Planner:
         self._granted: set[int] = set()
         self._granted_in: Counter[str] = Counter()
         self._last = pool.last
-        self._grants: list[Grant] = []
+        self._grants: list[Assignment] = []
         self._verdicts: dict[str, Verdict] = {}
         self._full = False
 
@@ -177,7 +177,7 @@ class _Planner:
             )
 
     def _serve(self, request: Request) -> None:
-        verdict = self._judge(request)
+        verdict = self._evaluate(request)
         if verdict is not None:
             self._verdicts[request.uid] = verdict
             return
@@ -200,11 +200,11 @@ class _Planner:
         else:
             self._grant(request, number)
 
-    def _judge(self, request: Request) -> Verdict | None:
+    def _evaluate(self, request: Request) -> Verdict | None:
         if self._pool.refusal is not None:
             return self._pool.refusal
         return (
-            self._pool.judge(request)
+            self._pool.evaluate(request)
             or self._refused.get(request.uid)
             or self._check_quota(request.claim.namespace)
         )
@@ -273,7 +273,7 @@ class _Planner:
 
     def _grant(self, request: Request, number: int, tombstone: Entry | None = None) -> None:
         address = render_address(number, v6=self._pool.range.v6)
-        self._grants.append(Grant(request, address, tombstone))
+        self._grants.append(Assignment(request, address, tombstone))
         self._granted.add(number)
         self._granted_in[request.claim.namespace] += 1
         if tombstone is None:
@@ -302,7 +302,7 @@ class _Planner:
         return placed
 
 
-def find_last(pool: PoolView, grants: Sequence[Grant]) -> int | None:
+def find_last(pool: PoolView, grants: Sequence[Assignment]) -> int | None:
     """Return the number that was given last, for the next plan to continue after."""
     given = [grant for grant in grants if not grant.request.held and not grant.request.requested]
     return parse_address(given[-1].address) if given else pool.last

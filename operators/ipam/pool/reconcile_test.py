@@ -121,7 +121,7 @@ def test_claim_that_cannot_be_served_blocks_nobody() -> None:
 def test_claim_that_the_pool_is_not_for_waits_without_a_place() -> None:
     refusal = Verdict(ClaimReason.NAMESPACE_NOT_ALLOWED, "no")
     pool = replace(
-        build_view(), judge=lambda each: refusal if each.claim.namespace == "bad" else None
+        build_view(), evaluate=lambda each: refusal if each.claim.namespace == "bad" else None
     )
     requests = [build_request("a", "bad"), build_request("b", "good")]
 
@@ -229,7 +229,7 @@ ADDRESSES = OFFSETS.map(lambda offset: render_address(BASE + offset, v6=False))
 
 
 @st.composite
-def build_world(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
+def build_initial_objects(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
     names = st.sampled_from([f"c{i}" for i in range(8)])
     entries = [
         build_entry(offset, draw(names) + "-old", released=draw(st.booleans()))
@@ -256,7 +256,7 @@ def build_world(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
     return pool, build_ledger(entries, requests)
 
 
-@given(build_world())
+@given(build_initial_objects())
 def test_no_address_is_given_that_somebody_has(world: tuple[PoolView, Ledger]) -> None:
     pool, ledger = world
     plan = plan_pool(pool, ledger)
@@ -276,7 +276,7 @@ def test_no_address_is_given_that_somebody_has(world: tuple[PoolView, Ledger]) -
     assert len(given_) + len(plan.verdicts) == len(ledger.list_open(POOL))
 
 
-@given(build_world())
+@given(build_initial_objects())
 def test_nobody_waits_while_an_address_is_free(world: tuple[PoolView, Ledger]) -> None:
     pool, ledger = world
     plan = plan_pool(pool, ledger)
@@ -293,7 +293,7 @@ def test_nobody_waits_while_an_address_is_free(world: tuple[PoolView, Ledger]) -
     assert not waiting or free == len(new)
 
 
-@given(build_world())
+@given(build_initial_objects())
 def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
     """Of those for whom any address would do, nobody is served before one who ranks higher."""
     pool, ledger = world

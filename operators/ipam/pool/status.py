@@ -58,10 +58,10 @@ def build_status(
     """
     capacity = count_capacity(view, ledger)
     conditions = [
-        _judge_ready(pool, capacity),
-        _judge_exhausted(verdicts),
-        _judge_overlap(ledger.list_sharers(view.name)),
-        _judge_outside(capacity),
+        _evaluate_ready(pool, capacity),
+        _evaluate_exhausted(verdicts),
+        _evaluate_overlap(ledger.list_sharers(view.name)),
+        _evaluate_outside(capacity),
     ]
     return _build(pool, view, ledger, capacity, conditions, current, now)
 
@@ -84,7 +84,7 @@ def build_final_status(
     conditions = [
         Condition.false(PoolCondition.READY, reason, message),
         Condition.true(PoolCondition.TERMINATING, reason, message),
-        _judge_outside(capacity),
+        _evaluate_outside(capacity),
     ]
     return _build(pool, view, ledger, capacity, conditions, current, now)
 
@@ -111,7 +111,7 @@ def _build(
     return status
 
 
-def _judge_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
+def _evaluate_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
     if capacity.total == "0":
         message = "spec.excluded and spec.gateway leave none of spec.addresses"
         return Condition.false(PoolCondition.READY, PoolReason.NO_ADDRESSES, message)
@@ -121,7 +121,7 @@ def _judge_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
     return Condition.true(PoolCondition.READY, PoolReason.SERVING)
 
 
-def _judge_exhausted(verdicts: Iterable[Verdict]) -> Condition:
+def _evaluate_exhausted(verdicts: Iterable[Verdict]) -> Condition:
     waiting = any(verdict.reason is ClaimReason.POOL_EXHAUSTED for verdict in verdicts)
     if waiting:
         message = "claims wait for an address; widen spec.addresses or release some"
@@ -129,7 +129,7 @@ def _judge_exhausted(verdicts: Iterable[Verdict]) -> Condition:
     return Condition.false(PoolCondition.EXHAUSTED, PoolReason.SOME_FREE)
 
 
-def _judge_overlap(sharers: Sequence[str]) -> Condition:
+def _evaluate_overlap(sharers: Sequence[str]) -> Condition:
     if not sharers:
         return Condition.false(PoolCondition.OVERLAPPING, PoolReason.DISJOINT)
     shown = ", ".join(sharers[:_SHOWN])
@@ -138,7 +138,7 @@ def _judge_overlap(sharers: Sequence[str]) -> Condition:
     return Condition.true(PoolCondition.OVERLAPPING, PoolReason.SHARED, message)
 
 
-def _judge_outside(capacity: PoolCapacity) -> Condition:
+def _evaluate_outside(capacity: PoolCapacity) -> Condition:
     if not capacity.out_of_range:
         return Condition.false(PoolCondition.OUT_OF_RANGE, PoolReason.ALL_INSIDE)
     message = "addresses in use are no longer in spec.addresses; they stay until they are released"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from operators.jmxexporter.injector.access import Access
-from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.inject import AgentJars, run
 from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
     REQUEST_VARIABLE,
@@ -43,8 +43,8 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     volunteer_for_oom_killer()
     try:
         request = Request.parse(environ[REQUEST_VARIABLE])
-        kit = Kit.of(Path(environ.get(KIT_VARIABLE, "/kit")))
-        report = run(request, environ.get(CONFIG_VARIABLE, ""), kit, Access(environ))
+        jars = AgentJars.of(Path(environ.get(KIT_VARIABLE, "/kit")))
+        report = run(request, environ.get(CONFIG_VARIABLE, ""), jars, Access(environ))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operator is to hear of it.
         report = Report(reason=Reason.AGENT_ERROR, message=f"{type(error).__name__}: {error}")
     text = report.render()

@@ -51,15 +51,18 @@ class Access:
 
         The password is hashed: anyone who reads the memory of the JVM does not learn it.
         """
-        told = {"publicKey": self.values.get(KEY_VARIABLE, ""), "audience": request.container_id}
+        reported = {
+            "publicKey": self.values.get(KEY_VARIABLE, ""),
+            "audience": request.container_id,
+        }
         if request.tls_secret:
-            told["tlsCertificate"] = self.values[TLS_VARIABLES["tls.crt"]]
-            told["tlsKey"] = self.values[TLS_VARIABLES["tls.key"]]
+            reported["tlsCertificate"] = self.values[TLS_VARIABLES["tls.crt"]]
+            reported["tlsKey"] = self.values[TLS_VARIABLES["tls.key"]]
         if request.client_certificates:
-            told["tlsClients"] = self.values[CLIENTS_VARIABLE]
+            reported["tlsClients"] = self.values[CLIENTS_VARIABLE]
         if request.login_secret:
             user, password = (self.values[name] for name in LOGIN_VARIABLES.values())
             salt = secrets.token_hex(16)
-            told["authSalt"] = salt
-            told["authHash"] = hashlib.sha256(f"{salt}{user}:{password}".encode()).hexdigest()
-        return told
+            reported["authSalt"] = salt
+            reported["authHash"] = hashlib.sha256(f"{salt}{user}:{password}".encode()).hexdigest()
+        return reported

@@ -76,7 +76,7 @@ def render(
 
 def inject(jvm: Jvm, port: int, values: dict[str, str], **rest: Any) -> JvmReport:
     request = build_request(Action.ENSURE, port=port, timeout_seconds=60, **rest)
-    report = run(request, CONFIG, jvm.kit, Access(values))
+    report = run(request, CONFIG, jvm.jars, Access(values))
     (found,) = report.jvms
     return found
 
@@ -215,7 +215,7 @@ def test_secret_that_lacks_a_key_is_named_and_the_jvm_not_touched(start_jvm: Sta
         Action.ENSURE, tls_secret="cert", client_certificates=True, login_secret="login"
     )
 
-    report = run(request, CONFIG, start_jvm().kit, Access({CERTIFICATE: "x", KEY: "y"}))
+    report = run(request, CONFIG, start_jvm().jars, Access({CERTIFICATE: "x", KEY: "y"}))
 
     assert report.reason == Reason.SECRET_MISSING
     assert report.message == (

@@ -70,7 +70,7 @@ def parse_reply(raw: bytes) -> Reply:
         return Reply(-1, raw.decode(errors="replace").strip())
 
 
-def judge_load(reply: Reply) -> None:
+def evaluate_load(reply: Reply) -> None:
     """Raise unless an agent was loaded.
 
     Releases differ: 8 answers with a bare number, 9 and later with `return code: N`, and 21 and
@@ -138,7 +138,7 @@ class Attachment:
             raise AttachError(
                 Reason.ATTACH_REFUSED, f"longer than {ARGUMENT_LIMIT} bytes: {option}"
             )
-        judge_load(self.command("load", "instrument", "false", option))
+        evaluate_load(self.command("load", "instrument", "false", option))
 
     def command(self, name: str, *arguments: str) -> Reply:
         """Give one command.
@@ -147,7 +147,7 @@ class Attachment:
             AttachError: The JVM does not listen, or does not answer.
         """
         if not self.has_socket():
-            self._knock()
+            self._request_attach()
         words = [_PROTOCOL, name, *[*arguments, "", "", ""][:3]]
         try:
             with self._connect() as connection:
@@ -186,7 +186,7 @@ class Attachment:
             raise
         return connection
 
-    def _knock(self) -> None:
+    def _request_attach(self) -> None:
         """Ask the JVM to listen.
 
         Raises:

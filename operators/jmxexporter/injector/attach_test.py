@@ -12,7 +12,7 @@ from operators.jmxexporter.injector.attach import (
     AttachError,
     Attachment,
     Reply,
-    judge_load,
+    evaluate_load,
     parse_reply,
 )
 from operators.jmxexporter.injector.messages import Reason
@@ -25,7 +25,7 @@ from operators.jmxexporter.injector.processes import Process
     ids=["8", "8 with an end", "9 and later"],
 )
 def test_success_is_known_from_each_release(raw: bytes) -> None:
-    judge_load(parse_reply(raw))
+    evaluate_load(parse_reply(raw))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_success_is_known_from_each_release(raw: bytes) -> None:
 )
 def test_refusal_is_never_taken_for_success(raw: bytes, reason: Reason) -> None:
     with pytest.raises(AttachError) as caught:
-        judge_load(parse_reply(raw))
+        evaluate_load(parse_reply(raw))
 
     assert caught.value.reason is reason
 

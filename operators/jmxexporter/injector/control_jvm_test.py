@@ -55,7 +55,7 @@ def inject(jvm: Jvm, port: int, key: SigningKey, **rest: Any) -> None:
     request = build_request(
         Action.ENSURE, port=port, id=UID, container_id=CONTAINER, timeout_seconds=60, **rest
     )
-    report = run(request, CONFIG, jvm.kit, Access({KEY_VARIABLE: key.public_text}))
+    report = run(request, CONFIG, jvm.jars, Access({KEY_VARIABLE: key.public_text}))
     assert [each.state for each in report.jvms] == [State.SERVING], report
 
 

@@ -29,7 +29,7 @@ _FORMER_PLACE: Final = "/dev/shm"  # noqa: S108 - it is only read.
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SharedDirectory:
     """Name a directory from both sides.
 
     Attributes:
@@ -97,7 +97,7 @@ class Record:
     closed: bool = False
 
 
-def find_place(process: Process, name: str, *, dry: bool = False) -> Place | None:
+def find_directory(process: Process, name: str, *, dry: bool = False) -> SharedDirectory | None:
     """Return a directory of ours that the JVM can read; None when there is no place for one.
 
     Args:
@@ -110,9 +110,13 @@ def find_place(process: Process, name: str, *, dry: bool = False) -> Place | Non
         directory = process.root.resolve(_PLACE)
         outside = directory / f"{name}-{os.geteuid()}"
         if dry and not outside.exists():
-            return Place(inside, outside) if os.access(directory, os.W_OK | os.X_OK) else None
+            return (
+                SharedDirectory(inside, outside)
+                if os.access(directory, os.W_OK | os.X_OK)
+                else None
+            )
         outside.mkdir(mode=0o700, exist_ok=True)
-        return Place(inside, outside) if _is_ours(outside) else None
+        return SharedDirectory(inside, outside) if _is_ours(outside) else None
     except OSError:
         return None
 
@@ -128,14 +132,14 @@ def record_name(process: Process) -> str:
     return f"{_RECORD_PREFIX}{process.pid}-{process.start}.json"
 
 
-def read_record(place: Place, process: Process) -> Record | None:
+def read_record(shared: SharedDirectory, process: Process) -> Record | None:
     """Return what was put into a JVM before; None for nothing."""
-    return _parse_record(place.outside, process) or _read_former(place, process)
+    return _parse_record(shared.outside, process) or _read_former(shared, process)
 
 
-def _read_former(place: Place, process: Process) -> Record | None:
+def _read_former(shared: SharedDirectory, process: Process) -> Record | None:
     try:
-        directory = process.root.resolve(_FORMER_PLACE) / place.outside.name
+        directory = process.root.resolve(_FORMER_PLACE) / shared.outside.name
         return _parse_record(directory, process) if _is_ours(directory) else None
     except OSError:
         return None
@@ -156,9 +160,9 @@ def _parse_record(directory: Path, process: Process) -> Record | None:
         return None
 
 
-def write_record(place: Place, process: Process, record: Record) -> None:
+def write_record(shared: SharedDirectory, process: Process, record: Record) -> None:
     """Remember what was put into a JVM."""
-    place.put(record_name(process), json.dumps(asdict(record)).encode())
+    shared.put(record_name(process), json.dumps(asdict(record)).encode())
 
 
 def render_properties(values: Mapping[str, str]) -> bytes:

@@ -18,7 +18,7 @@ import pytest
 from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.__main__ import KIT_VARIABLE, MESSAGE_VARIABLE
 from operators.jmxexporter.injector.attach import Attachment
-from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.inject import AgentJars, run
 from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
     REQUEST_VARIABLE,
@@ -180,7 +180,7 @@ def test_process_that_is_only_called_java_is_left_alone(tmp_path: Path) -> None:
         (proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
         try:
             report = run(
-                build_request(Action.ENSURE), CONFIG, Kit(tmp_path, tmp_path, tmp_path, proc)
+                build_request(Action.ENSURE), CONFIG, AgentJars(tmp_path, tmp_path, tmp_path, proc)
             )
 
             assert (report.reason, report.jvms) == (Reason.NO_JVM_FOUND, ())
@@ -213,7 +213,7 @@ def test_injector_that_starts_after_its_time_touches_nothing(start_jvm: Start) -
 
 def test_jvms_beyond_the_limit_are_reported_and_not_touched(start_jvm: Start) -> None:
     jvm, other, port = start_jvm(), start_jvm(), find_free_port()
-    (jvm.kit.proc / str(other.process.pid)).symlink_to(f"/proc/{other.process.pid}")
+    (jvm.jars.proc / str(other.process.pid)).symlink_to(f"/proc/{other.process.pid}")
 
     report = jvm.inject(port=port, last_port=port + 20, max_jvms=1)
 
@@ -274,7 +274,7 @@ def public() -> Iterator[Path]:
         yield path
 
 
-def publish(path: Path, kit: Path) -> None:
+def publish(path: Path, jars: Path) -> None:
     """Copy what an injector needs, its code and the jars, to where everybody may read it."""
     package = Path(__file__).parent
     for held in (package.parents[1], package.parent, package):
@@ -284,20 +284,20 @@ def publish(path: Path, kit: Path) -> None:
         for file in held.glob("*.py" if held == package else "__init__.py"):
             shutil.copyfile(file, copy / file.name)
     (path / "kit").mkdir()
-    for jar in kit.glob("*.jar"):
+    for jar in jars.glob("*.jar"):
         shutil.copyfile(jar, path / "kit" / jar.name)
     for copied in path.rglob("*"):
         copied.chmod(0o755 if copied.is_dir() else 0o644)
 
 
-def start_other(start_jvm: Start, kit: Path, public: Path) -> Jvm:
+def start_other(start_jvm: Start, jars: Path, public: Path) -> Jvm:
     """Start a JVM of another user, and put what that user needs into `public`."""
-    publish(public, kit)
-    java = (kit / "java/17").resolve()
+    publish(public, jars)
+    java = (jars / "java/17").resolve()
     for needed in (java / "bin/java", PYTHON):
         if subprocess.run([*OTHER, "test", "-r", needed], check=False).returncode:
             pytest.skip(f"{needed} is where others may not look")
-    return start_jvm(prefix=OTHER, java=java, kit=public / "kit")
+    return start_jvm(prefix=OTHER, java=java, jars=public / "kit")
 
 
 def inject_as_other(jvm: Jvm, public: Path) -> JvmReport:

@@ -14,9 +14,9 @@ from typing import Final
 from operators.jmxexporter.injector.access import Access
 from operators.jmxexporter.injector.attach import AttachError, Attachment
 from operators.jmxexporter.injector.delivery import (
-    Place,
     Record,
-    find_place,
+    SharedDirectory,
+    find_directory,
     parse_properties,
     read_record,
     record_name,
@@ -55,7 +55,7 @@ _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - names of what is list
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class AgentJars:
     """Return what to load.
 
     Attributes:
@@ -71,27 +71,32 @@ class Kit:
     proc: Path = PROC
 
     @classmethod
-    def of(cls, directory: Path) -> Kit:
+    def of(cls, directory: Path) -> AgentJars:
         """Name the jars of a directory."""
         return cls(*(directory / f"{name}.jar" for name in ("agent", "engine", "upstream")))
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class AgentPayload:
     """What is put into a JVM.
 
     Attributes:
         config: Configuration of the exporter.
-        kit: What there should load.
+        jars: What there should load.
         access: Access control of the endpoint.
     """
 
     config: str
-    kit: Kit
+    jars: AgentJars
     access: Access
 
 
-def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> Report:  # noqa: B008
+def run(
+    request: Request,
+    config: str,
+    jars: AgentJars,
+    access: Access = Access(),  # noqa: B008
+) -> Report:
     """Do what is asked with each JVM of the container."""
     if request.not_after and time.time() > request.not_after:
         message = "the injector started after the operator stopped waiting for it"
@@ -103,7 +108,7 @@ def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> R
             return Report(reason=Reason.CONFIG_CHANGED, message=message)
         if missing := access.find_missing(request):
             return Report(reason=Reason.SECRET_MISSING, message=missing)
-    candidates = find_candidates(request, kit.proc)
+    candidates = find_candidates(request, jars.proc)
     if not candidates:
         return Report(reason=Reason.NO_JVM_FOUND, message="no process in this container is a JVM")
     # Endpoints are stopped wherever they are: the limit may have been higher once.
@@ -111,7 +116,7 @@ def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> R
     taken: set[int] = set()
     reports = []
     for process in candidates[:limit]:
-        report = _handle(process, request, Material(config, kit, access), taken)
+        report = _handle(process, request, AgentPayload(config, jars, access), taken)
         taken.add(report.port)
         reports.append(report)
         if report.reason == Reason.JVM_TERMINATED:
@@ -151,7 +156,9 @@ def _is_wanted(process: Process, request: Request) -> bool:
     return not (request.exclude_main_class and re.search(request.exclude_main_class, main))
 
 
-def _handle(process: Process, request: Request, material: Material, taken: set[int]) -> JvmReport:
+def _handle(
+    process: Process, request: Request, payload: AgentPayload, taken: set[int]
+) -> JvmReport:
     """Handle one JVM; whatever goes wrong is in the report."""
     blank = JvmReport(process.pid)
     try:
@@ -166,7 +173,7 @@ def _handle(process: Process, request: Request, material: Material, taken: set[i
             refusal = check_upstream(process, request)
         if refusal is not None:
             return _refuse(blank, refusal)
-        return Job(process, request, material, blank, frozenset(taken)).run()
+        return Job(process, request, payload, blank, frozenset(taken)).run()
     except AttachError as error:
         alive = process.is_alive()
         reason = error.reason if alive else Reason.JVM_TERMINATED
@@ -189,27 +196,27 @@ class Job:
     Attributes:
         process: The JVM.
         request: What is asked for.
-        material: What is put into it.
+        payload: What is put into it.
         blank: Report to fill in.
         taken: Ports that were given to JVMs before this one.
     """
 
     process: Process
     request: Request
-    material: Material
+    payload: AgentPayload
     blank: JvmReport
     taken: frozenset[int]
 
     def run(self) -> JvmReport:
         """Do what is asked."""
         dry = self.request.action is Action.CHECK
-        place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
-        if place is None:
+        shared = find_directory(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
+        if shared is None:
             message = "the directory for the jars cannot be created in /tmp"
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
-        record = read_record(place, self.process)
+        record = read_record(shared, self.process)
         if self.request.action is Action.STOP:
-            return self._stop(place, record)
+            return self._stop(shared, record)
         port = self._choose_port(record)
         if port is None:
             message = f"no port from {self.request.port} to {self.request.last_port} is free"
@@ -220,8 +227,8 @@ class Job:
         if self.request.action is Action.CHECK:
             return replace(self.blank, state=State.WOULD_INJECT, port=port)
         if self.request.agent is Agent.UPSTREAM:
-            return self._load_upstream(place, record, port)
-        return self._ensure(place, record, port)
+            return self._load_upstream(shared, record, port)
+        return self._ensure(shared, record, port)
 
     def _choose_port(self, record: Record | None) -> int | None:
         """Keep the port that the JVM serves at while it is among those that are asked for."""
@@ -230,32 +237,32 @@ class Job:
             return record.port
         return find_port(self.request.host, [port for port in ports if port not in self.taken])
 
-    def _ensure(self, place: Place, record: Record | None, port: int) -> JvmReport:
+    def _ensure(self, shared: SharedDirectory, record: Record | None, port: int) -> JvmReport:
         request = self.request
         # Written first: a guard whose answer comes too late for us serves all the same. By this the
         # next injector knows whose port it is, and the last one that there is something to stop.
-        write_record(place, self.process, self._build_record(port, request.config_hash))
+        write_record(shared, self.process, self._build_record(port, request.config_hash))
         answer = self._ask(
-            place,
+            shared,
             {
                 "command": "ensure",
-                "engine": place.put_jar(self.material.kit.engine),
-                "engineHash": hashlib.sha256(self.material.kit.engine.read_bytes()).hexdigest(),
+                "engine": shared.put_jar(self.payload.jars.engine),
+                "engineHash": hashlib.sha256(self.payload.jars.engine.read_bytes()).hexdigest(),
                 # Half of the time is for the injector to see what came of it.
                 "limitMillis": str(request.timeout_seconds * 500),
-                "config": place.put(
-                    f"config-{request.config_hash[:16]}.yaml", self.material.config.encode()
+                "config": shared.put(
+                    f"config-{request.config_hash[:16]}.yaml", self.payload.config.encode()
                 ),
                 "configHash": request.config_hash,
                 "host": request.host,
                 "port": str(port),
                 "path": request.path,
-                **self.material.access.render(request),
+                **self.payload.access.render(request),
             },
         )
         late = answer.get("reason") == Reason.TIMEOUT
         if answer.get("outcome") != "ok" and not late:
-            self._write_back(place, record)
+            self._write_back(shared, record)
             return self._fail(answer, record)
         made = self._build_record(port, request.config_hash)
         found = await_scrape(self._address(made), request.timeout_seconds)
@@ -266,31 +273,33 @@ class Job:
             return self._fail(answer if late else refused, now)
         return self._report(port, found, changed=answer.get("changed") == "true")
 
-    def _write_back(self, place: Place, record: Record | None) -> None:
+    def _write_back(self, shared: SharedDirectory, record: Record | None) -> None:
         """Have nothing remembered of a request that the guard refused."""
         if record is None:
-            place.remove(record_name(self.process))
+            shared.remove(record_name(self.process))
         else:
-            write_record(place, self.process, record)
+            write_record(shared, self.process, record)
 
-    def _stop(self, place: Place, record: Record | None) -> JvmReport:
-        answer = self._ask(place, {"command": "stop"}) if record is not None else {"outcome": "ok"}
+    def _stop(self, shared: SharedDirectory, record: Record | None) -> JvmReport:
+        answer = self._ask(shared, {"command": "stop"}) if record is not None else {"outcome": "ok"}
         if answer.get("outcome") != "ok":
             return self._fail(answer)
-        place.remove(record_name(self.process))
-        place.clear()
+        shared.remove(record_name(self.process))
+        shared.clear()
         changed = answer.get("changed") == "true"
         return replace(self.blank, state=State.STOPPED, changed=changed)
 
-    def _load_upstream(self, place: Place, record: Record | None, port: int) -> JvmReport:
+    def _load_upstream(
+        self, shared: SharedDirectory, record: Record | None, port: int
+    ) -> JvmReport:
         request = self.request
         if record is not None:
             message = "was loaded before, and cannot be changed without a restart"
             return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
-        config = place.put("config.yaml", self.material.config.encode())
-        jar = place.put_jar(self.material.kit.upstream)
+        config = shared.put("config.yaml", self.payload.config.encode())
+        jar = shared.put_jar(self.payload.jars.upstream)
         # A second attempt would end the JVM, so it is remembered before the first one.
-        write_record(place, self.process, Record(port, request.config_hash))
+        write_record(shared, self.process, Record(port, request.config_hash))
         Attachment(self.process, request.timeout_seconds).load(
             jar, f"{request.host}:{port}:{config}"
         )
@@ -302,19 +311,19 @@ class Job:
             return self._fail({"reason": Reason.NOT_SERVING, "message": message})
         return self._report(port, replace(found, config_hash=request.config_hash), changed=True)
 
-    def _ask(self, place: Place, request: dict[str, str]) -> dict[str, str]:
+    def _ask(self, shared: SharedDirectory, request: dict[str, str]) -> dict[str, str]:
         """Give the guard a request, and wait for its response."""
         stem = f"{self.process.pid}-{secrets.token_hex(8)}"
         answer = f"answer-{stem}.properties"
-        request |= {"id": self.request.id, "answer": f"{place.inside}/{answer}"}
+        request |= {"id": self.request.id, "answer": f"{shared.inside}/{answer}"}
         name = f"request-{stem}.properties"
-        path = place.put(name, render_properties(request))
+        path = shared.put(name, render_properties(request))
         try:
-            agent = place.put_jar(self.material.kit.agent)
+            agent = shared.put_jar(self.payload.jars.agent)
             Attachment(self.process, self.request.timeout_seconds).load(agent, path)
-            return self._await_answer(place.outside / answer)
+            return self._await_answer(shared.outside / answer)
         finally:
-            place.remove(name, answer)
+            shared.remove(name, answer)
 
     def _await_answer(self, path: Path) -> dict[str, str]:
         deadline = time.monotonic() + self.request.timeout_seconds

@@ -83,15 +83,16 @@ def test_scrape_tells_hash_version_and_health() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"port": 70_000}, {"port": "9400"}, {"pid": -1}, {"main": "x" * 300}, {"uid": None}]
+    "reported",
+    [{"port": 70_000}, {"port": "9400"}, {"pid": -1}, {"main": "x" * 300}, {"uid": None}],
 )
-def test_report_that_does_not_fit_into_a_status_is_none(told: dict[str, object]) -> None:
+def test_report_that_does_not_fit_into_a_status_is_none(reported: dict[str, object]) -> None:
     """A process of the pod can write it, and one pod must not spoil the status of all."""
     jvm = {"pid": 1, "state": "Serving", "port": 9400}
 
     assert Report.parse(json.dumps({"jvms": [jvm]})).jvms
     with pytest.raises(ValueError, match="not a report"):
-        Report.parse(json.dumps({"jvms": [{**jvm, **told}]}))
+        Report.parse(json.dumps({"jvms": [{**jvm, **reported}]}))
 
 
 @pytest.mark.parametrize("text", ["[]", "1", '{"action": "Ensure", "id": 5}'])

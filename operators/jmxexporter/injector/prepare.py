@@ -21,11 +21,11 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     this fails before it, and the kubelet tries again.
     """
     start = Start.parse(environ[START_VARIABLE])
-    kit, directory = Path(environ.get(KIT_VARIABLE, "/kit")), Path(start.directory)
+    jars, directory = Path(environ.get(KIT_VARIABLE, "/kit")), Path(start.directory)
     values = {
         "id": start.id,
         "engine": f"{start.directory}/engine.jar",
-        "engineHash": hashlib.sha256((kit / "engine.jar").read_bytes()).hexdigest(),
+        "engineHash": hashlib.sha256((jars / "engine.jar").read_bytes()).hexdigest(),
         "config": start.config,
         "host": start.host,
         "port": str(start.port),
@@ -43,7 +43,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     for name in ("engine.jar", "agent.jar"):
         # Under its own name once it is whole.
         partial = directory / f".{name}"
-        shutil.copyfile(kit / name, partial)
+        shutil.copyfile(jars / name, partial)
         partial.chmod(0o644)
         partial.rename(directory / name)
     return 0

@@ -31,7 +31,7 @@ def prepared(tmp_path: Path) -> Path:
 
 
 def prepare(
-    directory: Path, kit: Path, port: int, last_port: int = 0, **rest: str
+    directory: Path, jars: Path, port: int, last_port: int = 0, **rest: str
 ) -> Mapping[str, str]:
     """Fill the directory as an init container does, and return variables of the container."""
     start = Start(
@@ -48,7 +48,7 @@ def prepare(
         exclude_main_class=rest.get("exclude_main_class", ""),
         config_text=rest.get("config_text", ""),
     )
-    assert main({START_VARIABLE: start.render(), KIT_VARIABLE: str(kit)}) == 0
+    assert main({START_VARIABLE: start.render(), KIT_VARIABLE: str(jars)}) == 0
     agent = f"-javaagent:{directory}/agent.jar={directory}/start.properties"
     return {"JAVA_TOOL_OPTIONS": agent}
 

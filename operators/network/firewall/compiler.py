@@ -29,11 +29,11 @@ from operators.network.firewall.peers import CLUSTER_DNS, NEIGHBORS, Peer
 from operators.network.firewall.traffic import (
     ALL_PORTS,
     PORTED,
+    AddressRange,
     PacketRule,
     PortClass,
     Ruleset,
     Traffic,
-    Zone,
     build_peer_ruleset,
     build_ruleset,
     find_traffic,
@@ -67,7 +67,7 @@ _DNS_PORTS: Final = (PortRange(Protocol.UDP, (53, 53)), PortRange(Protocol.TCP, 
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class AllowRule:
     """Let some packets pass.
 
     Attributes:
@@ -103,7 +103,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledFirewall:
     """A firewall as a NetworkPolicy can say it.
 
     Attributes:
@@ -112,14 +112,14 @@ class Compiled:
         shortfalls: What could not be said; everything about it is closed.
     """
 
-    ingress: tuple[Opening, ...]
-    egress: tuple[Opening, ...]
+    ingress: tuple[AllowRule, ...]
+    egress: tuple[AllowRule, ...]
     shortfalls: tuple[Shortfall, ...]
 
 
 def compile_firewall(
     spec: FirewallSpec, *, limit: int = ENTRIES_LIMIT, protected: AddressSet = NOWHERE
-) -> Compiled:
+) -> CompiledFirewall:
     """Compile the rules of a firewall; exact except for what `shortfalls` tells.
 
     Args:
@@ -127,31 +127,31 @@ def compile_firewall(
         limit: Most entries of one direction.
         protected: Addresses that nothing may be sent to.
     """
-    found: dict[Direction, tuple[Opening, ...]] = {}
+    found: dict[Direction, tuple[AllowRule, ...]] = {}
     shortfalls: list[Shortfall] = []
     for direction in Direction:
         closed = protected if direction is Direction.EGRESS else NOWHERE
-        openings, short = _compile(build_ruleset(spec, direction), limit, closed)
+        allow_rules, short = _compile(build_ruleset(spec, direction), limit, closed)
         groups = tuple(
             (peer, build_peer_ruleset(spec, direction, peer))
             for peer in list_peers(spec, direction)
         )
         by_peer, peers_short = _compile_peers(groups, limit)
-        found[direction] = (*openings, *by_peer)
+        found[direction] = (*allow_rules, *by_peer)
         shortfalls += [*short, *peers_short]
-    told = {(each.rule, each.reason): each for each in reversed(shortfalls)}
-    return Compiled(
-        found[Direction.INGRESS], found[Direction.EGRESS], tuple(reversed(told.values()))
+    reported = {(each.rule, each.reason): each for each in reversed(shortfalls)}
+    return CompiledFirewall(
+        found[Direction.INGRESS], found[Direction.EGRESS], tuple(reversed(reported.values()))
     )
 
 
-type _Part = tuple[tuple[Opening, ...], tuple[Shortfall, ...]]
+type _Part = tuple[tuple[AllowRule, ...], tuple[Shortfall, ...]]
 
 
-def compile_open_egress(protected: AddressSet) -> tuple[Opening, ...]:
+def compile_open_egress(protected: AddressSet) -> tuple[AllowRule, ...]:
     """Compile what an instance without firewall may send: anything, except to what is protected."""
-    openings, _ = _compile(Ruleset(Direction.EGRESS, (), allows=True), ENTRIES_LIMIT, protected)
-    return openings
+    allow_rules, _ = _compile(Ruleset(Direction.EGRESS, (), allows=True), ENTRIES_LIMIT, protected)
+    return allow_rules
 
 
 @lru_cache(maxsize=1024)
@@ -161,32 +161,32 @@ def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
     if not _fits(_protect(ruleset, protected), limit):
         kept = _shrink(ruleset, lambda each: _fits(_protect(each, protected), limit))
     traffic = find_traffic(_protect(kept, protected))
-    shortfalls = [*_tell_dropped(ruleset, kept), *_find_shortfalls(kept, traffic)]
+    shortfalls = [*_list_dropped(ruleset, kept), *_find_shortfalls(kept, traffic)]
     if protected == NOWHERE:
-        return tuple(_find_openings(traffic)), tuple(shortfalls)
-    shortfalls += _tell_protected(kept, protected)
-    return (*_find_openings(traffic), *_keep_reachable(kept)), tuple(shortfalls)
+        return tuple(_find_allow_rules(traffic)), tuple(shortfalls)
+    shortfalls += _find_protected(kept, protected)
+    return (*_find_allow_rules(traffic), *_keep_reachable(kept)), tuple(shortfalls)
 
 
 @lru_cache(maxsize=1024)
 def _compile_peers(groups: tuple[tuple[Peer, Ruleset], ...], limit: int) -> _Part:
     """Compile what the peers of one direction may do; equal ones share an opening."""
-    sharing: dict[tuple[Opening, ...], list[Peer]] = {}
+    sharing: dict[tuple[AllowRule, ...], list[Peer]] = {}
     shortfalls: list[Shortfall] = []
     for peer, ruleset in groups:
         traffic = find_traffic(ruleset)
-        openings = tuple(_find_openings(traffic))
-        limit -= sum(opening.cost for opening in openings)
+        allow_rules = tuple(_find_allow_rules(traffic))
+        limit -= sum(allow_rule.cost for allow_rule in allow_rules)
         if limit < 0:
             names = (rule.name for rule in ruleset.rules if rule.allows)
             shortfalls += [Shortfall(name, FirewallReason.TOO_LARGE, _DROPPED) for name in names]
             continue
-        sharing.setdefault(openings, []).append(peer)
+        sharing.setdefault(allow_rules, []).append(peer)
         shortfalls += _find_shortfalls(ruleset, traffic)
     found = tuple(
-        replace(opening, peers=tuple(peers))
-        for openings, peers in sharing.items()
-        for opening in openings
+        replace(allow_rule, peers=tuple(peers))
+        for allow_rules, peers in sharing.items()
+        for allow_rule in allow_rules
     )
     return found, tuple(shortfalls)
 
@@ -202,7 +202,7 @@ def _protect(ruleset: Ruleset, protected: AddressSet) -> Ruleset:
     return replace(ruleset, rules=(first, *ruleset.rules))
 
 
-def _keep_reachable(ruleset: Ruleset) -> Iterable[Opening]:
+def _keep_reachable(ruleset: Ruleset) -> Iterable[AllowRule]:
     """Open what is allowed to every address to the pods that protected addresses must not cut off.
 
     These are the pods of the same namespace and the DNS service of the cluster: the addresses of
@@ -212,25 +212,25 @@ def _keep_reachable(ruleset: Ruleset) -> Iterable[Opening]:
     everywhere = (1 << len(traffic.port_classes)) - 1
     for zone in traffic.zones:
         everywhere &= zone.allowed
-    common = Traffic(traffic.port_classes, (Zone(EVERYWHERE, everywhere, ()),))
-    for opening in _find_openings(common):
-        yield replace(opening, peers=(NEIGHBORS,))
-        lookups = tuple(port for port in _DNS_PORTS if _holds(opening, port))
+    common = Traffic(traffic.port_classes, (AddressRange(EVERYWHERE, everywhere, ()),))
+    for allow_rule in _find_allow_rules(common):
+        yield replace(allow_rule, peers=(NEIGHBORS,))
+        lookups = tuple(port for port in _DNS_PORTS if _holds(allow_rule, port))
         if lookups:
-            yield Opening(ports=lookups, peers=(CLUSTER_DNS,))
+            yield AllowRule(ports=lookups, peers=(CLUSTER_DNS,))
 
 
-def _holds(opening: Opening, wanted: PortRange) -> bool:
+def _holds(allow_rule: AllowRule, wanted: PortRange) -> bool:
     """Return whether an opening is about the ports that are wanted."""
     first, last = wanted.ports or ALL_PORTS
-    return not opening.ports or any(
+    return not allow_rule.ports or any(
         each.protocol is wanted.protocol
         and (each.ports is None or (each.ports[0] <= first and last <= each.ports[1]))
-        for each in opening.ports
+        for each in allow_rule.ports
     )
 
 
-def _tell_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfall]:
+def _find_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfall]:
     message = "the administrator protects some of its cidrs; they stay blocked"
     for rule in ruleset.rules:
         if rule.allows and rule.addresses != EVERYWHERE and rule.addresses.meets(protected):
@@ -240,16 +240,16 @@ def _tell_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfa
 # What may pass, as openings.
 
 
-def _find_openings(traffic: Traffic) -> Iterable[Opening]:
+def _find_allow_rules(traffic: Traffic) -> Iterable[AllowRule]:
     everything = (1 << len(traffic.port_classes)) - 1
-    free = _unite(zone.addresses for zone in traffic.zones if zone.allowed == everything)
+    free = _union(zone.addresses for zone in traffic.zones if zone.allowed == everything)
     if free != AddressSet():
-        yield Opening(_cover(free, AddressSet()))
+        yield AllowRule(_cover(free, AddressSet()))
     # Stretches that are open for the same addresses share an opening.
     sharing: dict[AddressSet, list[PortClass]] = {}
     for number, port_class in enumerate(traffic.port_classes):
         if port_class.protocol in PORTED and port_class.ports != (0, 1):
-            held = _unite(
+            held = _union(
                 zone.addresses
                 for zone in traffic.zones
                 if zone.allowed >> number & 1 and zone.allowed != everything
@@ -257,10 +257,10 @@ def _find_openings(traffic: Traffic) -> Iterable[Opening]:
             sharing.setdefault(held, []).append(port_class)
     sharing.pop(AddressSet(), None)
     for held, port_classes in sharing.items():
-        yield Opening(_cover(held, free), tuple(_find_ports(port_classes)))
+        yield AllowRule(_cover(held, free), tuple(_find_ports(port_classes)))
 
 
-def _unite(sets: Iterable[AddressSet]) -> AddressSet:
+def _union(sets: Iterable[AddressSet]) -> AddressSet:
     parts = list(sets)
     v4 = join(span for part in parts for span in part.v4)
     v6 = join(span for part in parts for span in part.v6)
@@ -292,7 +292,7 @@ def _find_ports(port_classes: Iterable[PortClass]) -> Iterable[PortRange]:
 def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
     for rule in ruleset.rules:
         if rule.protocol is Protocol.ICMP:
-            yield _tell_undefined(rule)
+            yield _describe_undefined(rule)
     everything = (1 << len(traffic.port_classes)) - 1
     silent = [
         number
@@ -319,7 +319,7 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
         )
 
 
-def _tell_undefined(rule: PacketRule) -> Shortfall:
+def _describe_undefined(rule: PacketRule) -> Shortfall:
     message = (
         "NetworkPolicy cannot express ICMP: it stays blocked, except for addresses for which all"
         " traffic is allowed"
@@ -336,7 +336,9 @@ def _fits(ruleset: Ruleset, limit: int) -> bool:
     """Return whether a policy has room for a ruleset; stops counting if it has not."""
     return all(
         cost <= limit
-        for cost in accumulate(opening.cost for opening in _find_openings(find_traffic(ruleset)))
+        for cost in accumulate(
+            allow_rule.cost for allow_rule in _find_allow_rules(find_traffic(ruleset))
+        )
     )
 
 
@@ -361,7 +363,7 @@ def _keep(ruleset: Ruleset, allowing: list[int], count: int) -> Ruleset:
     return replace(ruleset, rules=rules, allows=ruleset.allows and count > len(allowing))
 
 
-def _tell_dropped(ruleset: Ruleset, kept: Ruleset) -> Iterable[Shortfall]:
+def _list_dropped(ruleset: Ruleset, kept: Ruleset) -> Iterable[Shortfall]:
     left = {rule.name for rule in kept.rules}
     names = [rule.name for rule in ruleset.rules if rule.name not in left]
     if ruleset.allows and not kept.allows:

@@ -15,7 +15,7 @@ from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL, InstanceVi
 from operators.network.api.v1alpha1.firewall import Direction, FirewallReason, Protocol
 from operators.network.api.v1alpha1.peers import FirewallPeer
 from operators.network.firewall.addresses import BITS, AddressSet
-from operators.network.firewall.compiler import Opening, PortRange, compile_firewall
+from operators.network.firewall.compiler import AllowRule, PortRange, compile_firewall
 from operators.network.firewall.cover import Block
 from operators.network.firewall.packets import (
     Packet,
@@ -24,10 +24,10 @@ from operators.network.firewall.packets import (
     is_allowed,
     passes_policy,
 )
-from operators.network.firewall.peers import Surroundings
+from operators.network.firewall.peers import PeerCandidates
 from operators.network.firewall.resources import build_firewall_policy
 from operators.network.firewall.traffic import PORTED
-from operators.network.resources import Carrier
+from operators.network.resources import PolicyTarget
 from operators.network.samples import build_instance, build_rule, parse_firewall
 
 BASES = {
@@ -50,7 +50,7 @@ INSTANCES = [
     InstanceView.parse(build_instance("old", labels={"role": "db"})),
     InstanceView.parse(build_instance("stranger", network="dmz")),
 ]
-AROUND = Surroundings(tuple(INSTANCES), frozenset({"old-uid"}))
+AROUND = PeerCandidates(tuple(INSTANCES), frozenset({"old-uid"}))
 """The pod of `old` was started before pods carried the label of their network."""
 
 
@@ -146,8 +146,8 @@ def test_policy_lets_pass_what_the_rules_allow_and_tells_of_the_rest(
     defaults = [["Deny", "Allow"][each] for each in (ingress, egress)]
     firewall = parse_firewall("web", *drawn, defaultIngress=defaults[0], defaultEgress=defaults[1])
     compiled = compile_firewall(firewall.spec, protected=AddressSet.of(protected))
-    policy = build_firewall_policy(firewall, compiled, ["vm-uid"], Carrier(), AROUND)
-    told = {shortfall.rule for shortfall in compiled.shortfalls}
+    policy = build_firewall_policy(firewall, compiled, ["vm-uid"], PolicyTarget(), AROUND)
+    reported = {shortfall.rule for shortfall in compiled.shortfalls}
     for _ in range(12):
         end = data.draw(st.sampled_from(ENDS))
         packet = replace(data.draw(packets(drawn)), pod=end.pod)
@@ -162,7 +162,7 @@ def test_policy_lets_pass_what_the_rules_allow_and_tells_of_the_rest(
         else:
             assert allowed or not passes, "what has no word is never opened"
             deciders = {decider, *(each["name"] for each in drawn if each["peers"])}
-            silent = passes != allowed and not deciders & told
+            silent = passes != allowed and not deciders & reported
             assert not silent, f"{decider} is not in force, silently"
 
 
@@ -196,7 +196,7 @@ def test_policy_for_one_family_opens_the_same_to_it_and_nothing_more(
 # What comes out, and that it is as short as it can be.
 
 
-def ingress_of(*drawn: Manifest, **spec: Any) -> tuple[Opening, ...]:
+def ingress_of(*drawn: Manifest, **spec: Any) -> tuple[AllowRule, ...]:
     return compile_firewall(parse_firewall("web", *drawn, **spec).spec).ingress
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_open_without_rules_but_what_the_defaults_say() -> None:
     compiled = compile_firewall(parse_firewall().spec)
 
     assert compiled.ingress == ()
-    assert compiled.egress == (Opening(),)
+    assert compiled.egress == (AllowRule(),)
     assert compiled.shortfalls == ()
 
 
@@ -215,7 +215,7 @@ def test_rules_for_the_same_addresses_share_an_opening() -> None:
     ]
 
     assert ingress_of(*drawn) == (
-        Opening(
+        AllowRule(
             (Block("10.0.0.0/8"),),
             (PortRange(Protocol.TCP, (22, 22)), PortRange(Protocol.UDP, (53, 53))),
         ),
@@ -225,7 +225,7 @@ def test_rules_for_the_same_addresses_share_an_opening() -> None:
 def test_touching_ranges_become_one() -> None:
     drawn = [build_rule("a", ports=["80-89"]), build_rule("b", ports=["90-99", 85])]
 
-    assert ingress_of(*drawn) == (Opening((), (PortRange(Protocol.TCP, (80, 99)),)),)
+    assert ingress_of(*drawn) == (AllowRule((), (PortRange(Protocol.TCP, (80, 99)),)),)
 
 
 def test_denied_block_becomes_an_exception() -> None:
@@ -235,7 +235,7 @@ def test_denied_block_becomes_an_exception() -> None:
     ]
 
     assert ingress_of(*drawn) == (
-        Opening((Block("10.0.0.0/8", ("10.6.0.0/16",)),), (PortRange(Protocol.TCP, (443, 443)),)),
+        AllowRule((Block("10.0.0.0/8", ("10.6.0.0/16",)),), (PortRange(Protocol.TCP, (443, 443)),)),
     )
 
 
@@ -251,7 +251,7 @@ def test_denied_port_leaves_the_others_open() -> None:
     compiled = compile_firewall(parse_firewall("web", deny).spec)
 
     assert compiled.egress == (
-        Opening(
+        AllowRule(
             (),
             (
                 PortRange(Protocol.TCP, (1, 24)),
@@ -273,8 +273,8 @@ def test_open_addresses_do_not_cut_up_what_is_open_to_all() -> None:
     ]
 
     assert ingress_of(*drawn) == (
-        Opening((Block("192.0.2.0/24"),)),
-        Opening((), (PortRange(Protocol.TCP, (443, 443)),)),
+        AllowRule((Block("192.0.2.0/24"),)),
+        AllowRule((), (PortRange(Protocol.TCP, (443, 443)),)),
     )
 
 
@@ -282,9 +282,9 @@ def test_open_addresses_do_not_cut_up_what_is_open_to_all() -> None:
 def test_rule_about_icmp_is_told(action: str) -> None:
     rule = build_rule("ping", protocol="ICMP", action=action)
 
-    (told,) = compile_firewall(parse_firewall("web", rule).spec).shortfalls
+    (reported,) = compile_firewall(parse_firewall("web", rule).spec).shortfalls
 
-    assert (told.rule, told.reason) == ("ping", FirewallReason.PROTOCOL_UNDEFINED)
+    assert (reported.rule, reported.reason) == ("ping", FirewallReason.PROTOCOL_UNDEFINED)
 
 
 def test_rule_that_makes_the_policy_too_large_is_closed_and_told() -> None:
@@ -298,9 +298,9 @@ def test_rule_that_makes_the_policy_too_large_is_closed_and_told() -> None:
     compiled = compile_firewall(firewall.spec, limit=50)
 
     assert compiled.ingress == (
-        Opening((Block("10.0.0.0/8"),), (PortRange(Protocol.TCP, (22, 22)),)),
+        AllowRule((Block("10.0.0.0/8"),), (PortRange(Protocol.TCP, (22, 22)),)),
     )
-    assert [(told.rule, told.reason) for told in compiled.shortfalls] == [
+    assert [(reported.rule, reported.reason) for reported in compiled.shortfalls] == [
         ("z-many", FirewallReason.TOO_LARGE)
     ]
 
@@ -312,6 +312,6 @@ def test_shrunk_policy_fits_and_opens_no_more(drawn: list[Manifest], limit: int)
     spec = parse_firewall("web", *drawn, defaultIngress="Allow").spec
     whole, shrunk = compile_firewall(spec), compile_firewall(spec, limit=limit)
 
-    assert sum(opening.cost for opening in shrunk.ingress) <= limit
-    if sum(opening.cost for opening in whole.ingress) > limit:
-        assert FirewallReason.TOO_LARGE in {told.reason for told in shrunk.shortfalls}
+    assert sum(allow_rule.cost for allow_rule in shrunk.ingress) <= limit
+    if sum(allow_rule.cost for allow_rule in whole.ingress) > limit:
+        assert FirewallReason.TOO_LARGE in {reported.reason for reported in shrunk.shortfalls}

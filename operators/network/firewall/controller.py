@@ -15,8 +15,8 @@ from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall
 from operators.network.api.v1alpha1.firewall import FirewallReason
 from operators.network.api.v1alpha1.network import Backend
 from operators.network.firewall.addresses import AddressSet
-from operators.network.firewall.compiler import Compiled, compile_firewall
-from operators.network.firewall.peers import Surroundings
+from operators.network.firewall.compiler import CompiledFirewall, compile_firewall
+from operators.network.firewall.peers import PeerCandidates
 from operators.network.firewall.reconcile import (
     Observed,
     build_status,
@@ -138,7 +138,7 @@ class Reconciler:
         waits = attached and MULTI_NETWORK_POLICY not in observed.served
         return self._settings.multus_poll_seconds if waits else None
 
-    async def _compile(self, ctx: Context, firewall: Firewall) -> Compiled:
+    async def _compile(self, ctx: Context, firewall: Firewall) -> CompiledFirewall:
         started = time.perf_counter()
         # Rules without number may take seconds, in which the Lease has to be kept.
         compiled = await asyncio.to_thread(
@@ -161,14 +161,14 @@ class Reconciler:
             movers=movers,
             closed_elsewhere=list_closed_elsewhere(ctx, movers),
             others=find_networks(ctx, {member.network for member in members}),
-            around=_look_around(ctx, firewall),
+            around=_find_peer_candidates(ctx, firewall),
             enforces_attached=self._settings.multi_network_policy is Enforcement.ENFORCED,
             families=self._settings.families,
         )
 
 
-def _look_around(ctx: Context, firewall: Firewall) -> Surroundings:
+def _find_peer_candidates(ctx: Context, firewall: Firewall) -> PeerCandidates:
     if not any(rule.peers for rule in firewall.spec.rules):
-        return Surroundings()
+        return PeerCandidates()
     instances = tuple(map(InstanceView.parse, ctx.list(INSTANCE)))
-    return Surroundings(instances, list_unlabelled(ctx))
+    return PeerCandidates(instances, list_unlabelled(ctx))

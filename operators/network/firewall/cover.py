@@ -20,10 +20,10 @@ from operators.network.firewall.addresses import BITS, Span, Spans, cut
 
 type _Prefix = tuple[int, int]
 """First address, and the number of bits that are free behind the prefix."""
-type _Piece = tuple[Span, Treatment]
+type _Piece = tuple[Span, AddressClass]
 
 
-class Treatment(Enum):
+class AddressClass(Enum):
     """The desired treatment of an address."""
 
     COVERED = auto()
@@ -86,7 +86,9 @@ def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
     pieces: list[_Piece] = []
     for span, marks in cut((held, free), 1 << bits):
         treatment = (
-            Treatment.COVERED if marks & 1 else Treatment.FREE if marks else Treatment.EXCLUDED
+            AddressClass.COVERED
+            if marks & 1
+            else AddressClass.FREE if marks else AddressClass.EXCLUDED
         )
         pieces.append((span, treatment))
     alone, _ = _plan((0, bits), pieces)
@@ -97,9 +99,9 @@ def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
     """Return the cheapest parts of a node: standing alone, and inside a block."""
     first, bits = node
     treatments = {treatment for _, treatment in pieces}
-    if Treatment.COVERED not in treatments:
-        return _NOTHING, (_Part(1, taken=node) if Treatment.EXCLUDED in treatments else _NOTHING)
-    if Treatment.EXCLUDED not in treatments:
+    if AddressClass.COVERED not in treatments:
+        return _NOTHING, (_Part(1, taken=node) if AddressClass.EXCLUDED in treatments else _NOTHING)
+    if AddressClass.EXCLUDED not in treatments:
         return _Part(1, block=node), _NOTHING
     middle = first + (1 << (bits - 1))
     low = [(span, treatment) for span, treatment in pieces if span[0] < middle]
@@ -111,8 +113,8 @@ def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
     around = _Part(1 + inside.cost, block=node, below=(inside,))
     # Of two answers of one cost that without exceptions is easier to read.
     alone = around if around.cost < apart.cost else apart
-    anew = _Part(1 + alone.cost, taken=node, below=(alone,))
-    return alone, (anew if anew.cost < inside.cost else inside)
+    reassigned = _Part(1 + alone.cost, taken=node, below=(alone,))
+    return alone, (reassigned if reassigned.cost < inside.cost else inside)
 
 
 def _join(low: _Part, high: _Part) -> _Part:

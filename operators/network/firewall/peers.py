@@ -23,7 +23,7 @@ UIDS_LIMIT: Final = 5_000
 _CLUSTER_DNS: Final = {"kubernetes.io/metadata.name": "kube-system"}
 
 
-class PeerSort(StrEnum):
+class PeerType(StrEnum):
     """How a peer is distinguished from other pods."""
 
     INSTANCES = "instances"
@@ -43,20 +43,20 @@ class Peer:
         value: Name of the firewall or network, or the selector as JSON.
     """
 
-    sort: PeerSort
+    sort: PeerType
     value: str = ""
 
     @classmethod
     def of(cls, peer: FirewallPeer) -> Peer:
         """Read a peer of a rule."""
         if peer.firewall_ref is not None:
-            return cls(PeerSort.FIREWALL, peer.firewall_ref.name)
+            return cls(PeerType.FIREWALL, peer.firewall_ref.name)
         if peer.network_ref is not None:
-            return cls(PeerSort.NETWORK, peer.network_ref.name)
+            return cls(PeerType.NETWORK, peer.network_ref.name)
         if peer.instances is not None:
-            return cls(PeerSort.INSTANCES, _render(peer.instances.to_manifest()))
+            return cls(PeerType.INSTANCES, _render(peer.instances.to_manifest()))
         selector = peer.namespace_selector
-        return cls(PeerSort.NAMESPACES, _render(selector.to_manifest() if selector else {}))
+        return cls(PeerType.NAMESPACES, _render(selector.to_manifest() if selector else {}))
 
     @property
     def selector(self) -> Manifest:
@@ -65,14 +65,14 @@ class Peer:
         return selector
 
 
-NEIGHBORS: Final = Peer(PeerSort.NEIGHBORS)
+NEIGHBORS: Final = Peer(PeerType.NEIGHBORS)
 """Every pod of the namespace of the policy."""
-CLUSTER_DNS: Final = Peer(PeerSort.CLUSTER_DNS)
+CLUSTER_DNS: Final = Peer(PeerType.CLUSTER_DNS)
 """Pods of the namespace kube-system, where the DNS service of the cluster runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PeerCandidates:
     """Show the instances that peers may be.
 
     Attributes:
@@ -85,7 +85,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Selections:
+class ResolvedPeers:
     """Peers as a policy names them.
 
     Attributes:
@@ -98,8 +98,8 @@ class Selections:
 
 
 def resolve_peers(
-    peers: Iterable[Peer], around: Surroundings, *, limit: int = UIDS_LIMIT
-) -> Selections:
+    peers: Iterable[Peer], around: PeerCandidates, *, limit: int = UIDS_LIMIT
+) -> ResolvedPeers:
     """Resolve peers to pod selectors.
 
     Args:
@@ -116,17 +116,17 @@ def resolve_peers(
             uids = []
         limit -= len(uids)
         found[peer] = _build(peer, uids)
-    return Selections(found, frozenset(too_many))
+    return ResolvedPeers(found, frozenset(too_many))
 
 
-def _list_uids(peer: Peer, around: Surroundings) -> list[str]:
+def _list_uids(peer: Peer, around: PeerCandidates) -> list[str]:
     """List the instances that a peer names by UID."""
-    belongs: Mapping[PeerSort, Callable[[InstanceView], bool]] = {
-        PeerSort.FIREWALL: lambda each: each.firewall == peer.value,
-        PeerSort.NETWORK: lambda each: (
+    belongs: Mapping[PeerType, Callable[[InstanceView], bool]] = {
+        PeerType.FIREWALL: lambda each: each.firewall == peer.value,
+        PeerType.NETWORK: lambda each: (
             each.network == peer.value and each.uid in around.unlabelled
         ),
-        PeerSort.INSTANCES: lambda each: matches_selector(peer.selector, each.labels),
+        PeerType.INSTANCES: lambda each: matches_selector(peer.selector, each.labels),
     }
     test = belongs.get(peer.sort)
     return [] if test is None else [each.uid for each in around.instances if test(each)]
@@ -134,13 +134,13 @@ def _list_uids(peer: Peer, around: Surroundings) -> list[str]:
 
 def _build(peer: Peer, uids: Sequence[str]) -> list[Manifest]:
     match peer.sort:
-        case PeerSort.NETWORK:
+        case PeerType.NETWORK:
             return build_network_peers(peer.value, uids)
-        case PeerSort.NAMESPACES:
+        case PeerType.NAMESPACES:
             return [{"namespaceSelector": peer.selector}]
-        case PeerSort.NEIGHBORS:
+        case PeerType.NEIGHBORS:
             return [{"podSelector": {}}]
-        case PeerSort.CLUSTER_DNS:
+        case PeerType.CLUSTER_DNS:
             return [{"namespaceSelector": {"matchLabels": dict(_CLUSTER_DNS)}}]
         case _:
             return [{"podSelector": select_instances(uids)}]

@@ -28,14 +28,14 @@ from operators.network.children import (
     render_users,
     show_users,
 )
-from operators.network.firewall.compiler import Compiled, Shortfall
-from operators.network.firewall.peers import UIDS_LIMIT, Peer, Surroundings
+from operators.network.firewall.compiler import CompiledFirewall, Shortfall
+from operators.network.firewall.peers import UIDS_LIMIT, Peer, PeerCandidates
 from operators.network.firewall.resources import (
     build_closing_policy,
     build_firewall_policy,
     select_peers,
 )
-from operators.network.resources import FAMILIES, Carrier, list_selected
+from operators.network.resources import FAMILIES, PolicyTarget, list_selected
 
 type Refusal = tuple[FirewallReason, str]
 """Why a step failed: the reason, and the words of the API server."""
@@ -77,18 +77,18 @@ class Observed:
     movers: tuple[InstanceView, ...] = ()
     closed_elsewhere: frozenset[str] = frozenset()
     others: Mapping[str, NetworkView] = field(default_factory=dict)
-    around: Surroundings = field(default_factory=Surroundings)
+    around: PeerCandidates = field(default_factory=PeerCandidates)
     enforces_attached: bool = False
     families: frozenset[int] = FAMILIES
 
 
-def find_carrier(observed: Observed) -> Carrier | None:
+def find_policy_target(observed: Observed) -> PolicyTarget | None:
     """Return what the policy is written as; None if nothing reaches the interfaces."""
     network = observed.network
     if network is None or network.backend != Backend.MULTUS:
-        return Carrier(families=observed.families)
+        return PolicyTarget(families=observed.families)
     if MULTI_NETWORK_POLICY in observed.served:
-        return Carrier.of_attachment(network.key)
+        return PolicyTarget.of_attachment(network.key)
     return None
 
 
@@ -102,8 +102,8 @@ def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> 
         return True
     other = observed.others.get(member.network)
     on_pods = not member.network or (other is not None and other.backend != Backend.MULTUS)
-    carrier = find_carrier(observed)
-    return on_pods and carrier is not None and carrier.kind == NETWORK_POLICY
+    policy_target = find_policy_target(observed)
+    return on_pods and policy_target is not None and policy_target.kind == NETWORK_POLICY
 
 
 def choose_members(observed: Observed) -> list[InstanceView]:
@@ -131,18 +131,20 @@ def build_closing_child(firewall: Firewall, observed: Observed) -> Child:
     return Child(NETWORK_POLICY, manifest, live)
 
 
-def build_child(firewall: Firewall, compiled: Compiled, observed: Observed) -> Child | None:
+def build_child(firewall: Firewall, compiled: CompiledFirewall, observed: Observed) -> Child | None:
     """Build the policy that opens; None if there is nothing to write it as."""
-    carrier = find_carrier(observed)
-    if carrier is None:
+    policy_target = find_policy_target(observed)
+    if policy_target is None:
         return None
     uids = [member.uid for member in choose_members(observed)]
-    manifest = build_firewall_policy(firewall, compiled, uids, carrier, observed.around)
+    manifest = build_firewall_policy(firewall, compiled, uids, policy_target, observed.around)
     key = Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-    return Child(carrier.kind, manifest, observed.objects.get((carrier.kind, key)))
+    return Child(policy_target.kind, manifest, observed.objects.get((policy_target.kind, key)))
 
 
-def plan_firewall(firewall: Firewall, compiled: Compiled, observed: Observed) -> list[list[Step]]:
+def plan_firewall(
+    firewall: Firewall, compiled: CompiledFirewall, observed: Observed
+) -> list[list[Step]]:
     """Plan the steps that bring the policies in line: what closes comes first."""
     child = build_child(firewall, compiled, observed)
     closing = build_closing_child(firewall, observed)
@@ -169,7 +171,7 @@ def plan_release(firewall: Firewall, observed: Observed) -> list[list[Step]]:
 
 def build_status(
     firewall: Firewall,
-    compiled: Compiled,
+    compiled: CompiledFirewall,
     observed: Observed,
     refusal: Refusal | None,
     *,
@@ -192,9 +194,9 @@ def build_status(
     covered = _list_covered(firewall, observed, child, closing)
     users = list_users(observed)
     conditions = [
-        _judge_ready(firewall, observed, child, closing, covered, shortfalls, refusal),
-        _judge_enforced(observed, child, shortfalls),
-        *_judge_terminating(firewall, users),
+        _evaluate_ready(firewall, observed, child, closing, covered, shortfalls, refusal),
+        _evaluate_enforced(observed, child, shortfalls),
+        *_evaluate_terminating(firewall, users),
     ]
     generation = firewall.metadata.generation
     status: Manifest = {
@@ -215,7 +217,7 @@ def build_status(
 
 
 def _list_shortfalls(
-    firewall: Firewall, compiled: Compiled, observed: Observed, child: Child | None
+    firewall: Firewall, compiled: CompiledFirewall, observed: Observed, child: Child | None
 ) -> list[Shortfall]:
     if child is None:
         return [Shortfall("networkRef", FirewallReason.SECONDARY_INTERFACE, _SECONDARY)]
@@ -237,10 +239,10 @@ def _list_covered(
     firewall: Firewall, observed: Observed, child: Child | None, closing: Child
 ) -> list[InstanceView]:
     """List the instances for which nothing but the rules holds: their machines may start."""
-    if child is None or not child.stands or child.live is None:
+    if child is None or not child.is_up_to_date or child.live is None:
         return []
     held = set(list_selected(child.live)) - observed.open_elsewhere
-    closed = set(list_selected(closing.live or {})) if closing.stands else set()
+    closed = set(list_selected(closing.live or {})) if closing.is_up_to_date else set()
     return [
         member
         for member in choose_members(observed)
@@ -250,7 +252,7 @@ def _list_covered(
     ]
 
 
-def _judge_ready(
+def _evaluate_ready(
     firewall: Firewall,
     observed: Observed,
     child: Child | None,
@@ -268,7 +270,7 @@ def _judge_ready(
         return lack(FirewallReason.SECONDARY_INTERFACE, _SECONDARY)
     needed = [closing, child] if list_selected(closing.wanted) else [child]
     for policy in needed:
-        if not policy.stands:
+        if not policy.is_up_to_date:
             message = f"{policy} does not exist yet"
             return lack(*(refusal or (FirewallReason.POLICY_MISSING, message)))
     if len(observed.members) > MEMBERS_LIMIT:
@@ -295,7 +297,7 @@ def _judge_ready(
     return Condition.true(FirewallCondition.READY, reason, message)
 
 
-def _judge_enforced(
+def _evaluate_enforced(
     observed: Observed, child: Child | None, shortfalls: Sequence[Shortfall]
 ) -> Condition:
     type_ = FirewallCondition.ENFORCED
@@ -313,7 +315,7 @@ def _judge_enforced(
     return Condition.false(type_, FirewallReason.UNENFORCEABLE, message)
 
 
-def _judge_terminating(firewall: Firewall, users: Sequence[str]) -> list[Condition]:
+def _evaluate_terminating(firewall: Firewall, users: Sequence[str]) -> list[Condition]:
     if not firewall.metadata.is_deleting:
         return []
     message = f"In use by {render_users(users)}; it is deleted when no instance references it"

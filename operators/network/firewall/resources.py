@@ -8,22 +8,22 @@ from typing import Final
 
 from libs.common.kinds import Manifest
 from operators.network.api.v1alpha1 import FIREWALL, Firewall
-from operators.network.firewall.compiler import Compiled, Opening, PortRange
+from operators.network.firewall.compiler import AllowRule, CompiledFirewall, PortRange
 from operators.network.firewall.cover import Block
-from operators.network.firewall.peers import Selections, Surroundings, resolve_peers
+from operators.network.firewall.peers import PeerCandidates, ResolvedPeers, resolve_peers
 from operators.network.naming import closing_policy_name, firewall_policy_name
-from operators.network.resources import Carrier, Owner, build_policy, select_instances
+from operators.network.resources import Owner, PolicyTarget, build_policy, select_instances
 
-_NOBODY_AROUND: Final = Surroundings()
-_NO_PEERS: Final = Selections()
+_NOBODY_AROUND: Final = PeerCandidates()
+_NO_PEERS: Final = ResolvedPeers()
 
 
 def build_firewall_policy(
     firewall: Firewall,
-    compiled: Compiled,
+    compiled: CompiledFirewall,
     members: Iterable[str],
-    carrier: Carrier,
-    around: Surroundings = _NOBODY_AROUND,
+    policy_target: PolicyTarget,
+    around: PeerCandidates = _NOBODY_AROUND,
 ) -> Manifest:
     """Build the policy of a firewall: one object, so that it changes as a whole.
 
@@ -31,7 +31,7 @@ def build_firewall_policy(
         firewall: Whose policy it is.
         compiled: Its rules.
         members: UIDs of the covered instances.
-        carrier: Kind of policy.
+        policy_target: Kind of policy.
         around: Instances that the peers of rules may be.
     """
     selections = select_peers(compiled, around)
@@ -39,9 +39,9 @@ def build_firewall_policy(
         Owner(FIREWALL, firewall.key, firewall.metadata.uid),
         firewall_policy_name(firewall.metadata.name),
         select_instances(members),
-        ingress=build_rules(compiled.ingress, "from", carrier, selections),
-        egress=build_rules(compiled.egress, "to", carrier, selections),
-        carrier=carrier,
+        ingress=build_rules(compiled.ingress, "from", policy_target, selections),
+        egress=build_rules(compiled.egress, "to", policy_target, selections),
+        policy_target=policy_target,
     )
 
 
@@ -58,53 +58,53 @@ def build_closing_policy(firewall: Firewall, uids: Iterable[str]) -> Manifest:
         Owner(FIREWALL, firewall.key, firewall.metadata.uid),
         closing_policy_name(firewall.metadata.name),
         select_instances(uids),
-        carrier=Carrier(),
+        policy_target=PolicyTarget(),
         outlasts=True,
     )
 
 
-def select_peers(compiled: Compiled, around: Surroundings) -> Selections:
+def select_peers(compiled: CompiledFirewall, around: PeerCandidates) -> ResolvedPeers:
     """Resolve the peers of a compiled firewall."""
-    openings = (*compiled.ingress, *compiled.egress)
-    peers = dict.fromkeys(peer for opening in openings for peer in opening.peers)
+    allow_rules = (*compiled.ingress, *compiled.egress)
+    peers = dict.fromkeys(peer for allow_rule in allow_rules for peer in allow_rule.peers)
     return resolve_peers(peers, around)
 
 
 def build_rules(
-    openings: Iterable[Opening],
+    allow_rules: Iterable[AllowRule],
     field: str,
-    carrier: Carrier,
-    selections: Selections = _NO_PEERS,
+    policy_target: PolicyTarget,
+    selections: ResolvedPeers = _NO_PEERS,
 ) -> list[Manifest]:
     """Build the rules of one direction of a policy.
 
     Args:
-        openings: What may pass.
+        allow_rules: What may pass.
         field: Field of the other end: `from` or `to`.
         carrier: Kind of policy, and the families of its blocks.
         selections: What stands for the peers of the openings.
     """
-    kept = (_narrow(opening, carrier) for opening in openings)
-    return [_build_rule(opening, field, selections) for opening in kept if opening is not None]
+    kept = (_narrow(allow_rule, policy_target) for allow_rule in allow_rules)
+    return [_build_rule(allow_rule, field, selections) for allow_rule in kept if allow_rule is not None]
 
 
-def _narrow(opening: Opening, carrier: Carrier) -> Opening | None:
+def _narrow(allow_rule: AllowRule, policy_target: PolicyTarget) -> AllowRule | None:
     """Leave out the blocks of families that the network does not have.
 
-    None stands for an opening that has no other block: one without blocks would open everything.
+    None is_up_to_date for an allow_rule that has no other block: one without blocks would open everything.
     """
-    blocks = tuple(each for each in opening.blocks if each.family in carrier.families)
-    return None if opening.blocks and not blocks else replace(opening, blocks=blocks)
+    blocks = tuple(each for each in allow_rule.blocks if each.family in policy_target.families)
+    return None if allow_rule.blocks and not blocks else replace(allow_rule, blocks=blocks)
 
 
-def _build_rule(opening: Opening, field: str, selections: Selections) -> Manifest:
+def _build_rule(allow_rule: AllowRule, field: str, selections: ResolvedPeers) -> Manifest:
     rule: Manifest = {}
-    if opening.peers:
-        rule[field] = [part for peer in opening.peers for part in selections.peers[peer]]
-    elif opening.blocks:
-        rule[field] = [{"ipBlock": _build_block(block)} for block in opening.blocks]
-    if opening.ports:
-        rule["ports"] = [_build_port(ports) for ports in opening.ports]
+    if allow_rule.peers:
+        rule[field] = [part for peer in allow_rule.peers for part in selections.peers[peer]]
+    elif allow_rule.blocks:
+        rule[field] = [{"ipBlock": _build_block(block)} for block in allow_rule.blocks]
+    if allow_rule.ports:
+        rule["ports"] = [_build_port(ports) for ports in allow_rule.ports]
     return rule
 
 

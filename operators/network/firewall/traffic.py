@@ -79,7 +79,7 @@ class PortClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class AddressRange:
     """Addresses for which the same is allowed.
 
     Attributes:
@@ -104,7 +104,7 @@ class Traffic:
     """
 
     port_classes: tuple[PortClass, ...]
-    zones: tuple[Zone, ...]
+    zones: tuple[AddressRange, ...]
 
 
 def build_ruleset(spec: FirewallSpec, direction: Direction) -> Ruleset:
@@ -151,7 +151,7 @@ def find_traffic(ruleset: Ruleset) -> Traffic:
                 walked[applying] = _walk(ruleset, reaches, applying, len(port_classes), silent)
             found.setdefault(walked[applying], {4: [], 6: []})[family].append(span)
     zones = (
-        Zone(AddressSet(join(spans[4]), join(spans[6])), allowed, deciders)
+        AddressRange(AddressSet(join(spans[4]), join(spans[6])), allowed, deciders)
         for (allowed, deciders), spans in found.items()
     )
     return Traffic(port_classes, tuple(zones))

@@ -32,7 +32,7 @@ from operators.network.children import (
 )
 from operators.network.firewall.addresses import NOWHERE, AddressSet
 from operators.network.firewall.compiler import compile_open_egress
-from operators.network.firewall.peers import Surroundings, resolve_peers
+from operators.network.firewall.peers import PeerCandidates, resolve_peers
 from operators.network.firewall.resources import build_rules
 from operators.network.naming import KEPT_FOR
 from operators.network.network.provider import Objection, find_objection
@@ -44,7 +44,7 @@ from operators.network.network.resources import (
     find_mtu,
 )
 from operators.network.network.routes import find_obstacle, is_resolved, resolve_routes
-from operators.network.resources import FAMILIES, Carrier, opens_anything
+from operators.network.resources import FAMILIES, PolicyTarget, opens_anything
 
 type Refusal = tuple[NetworkReason, str]
 """Why a step failed: the reason, and the words of the API server."""
@@ -84,12 +84,12 @@ class Observed:
         return (self.objects or {}).get((kind, key))
 
 
-def find_carrier(network: Network, observed: Observed) -> Carrier | None:
+def find_policy_target(network: Network, observed: Observed) -> PolicyTarget | None:
     """Return what policies of the network are written as; None if there is nothing."""
     if network.spec.backend is Backend.POD_NETWORK:
-        return Carrier(families=observed.families)
+        return PolicyTarget(families=observed.families)
     if MULTI_NETWORK_POLICY in observed.served:
-        return Carrier.of_attachment(network.key)
+        return PolicyTarget.of_attachment(network.key)
     return None
 
 
@@ -102,26 +102,26 @@ def list_users(network: Network, observed: Observed) -> list[str]:
 def build_children(network: Network, observed: Observed) -> list[Child]:
     """Build the children: what closes comes first, and what opens last."""
     manifests: list[tuple[Kind, Manifest]] = []
-    carrier = find_carrier(network, observed)
+    policy_target = find_policy_target(network, observed)
     members = _members(network, observed)
     unlabelled = [each.uid for each in members if each.uid in observed.unlabelled]
-    if carrier is not None and unlabelled:
+    if policy_target is not None and unlabelled:
         # Before the policy below, whose selector once covered these machines as well.
-        policy = build_unlabelled_policy(network, unlabelled, carrier)
-        manifests.append((carrier.kind, policy))
-    if carrier is not None:
-        manifests.append((carrier.kind, build_deny_policy(network, carrier)))
+        policy = build_unlabelled_policy(network, unlabelled, policy_target)
+        manifests.append((policy_target.kind, policy))
+    if policy_target is not None:
+        manifests.append((policy_target.kind, build_deny_policy(network, policy_target)))
     provider = _find_provider(network, observed)
     if provider is not None and NETWORK_ATTACHMENT_DEFINITION in observed.served:
         manifests.append((NETWORK_ATTACHMENT_DEFINITION, build_attachment(network, provider)))
     bare = [each.uid for each in members if not each.firewall]
-    if carrier is not None and bare:
-        openings = compile_open_egress(observed.protected)
-        peers = {peer for opening in openings for peer in opening.peers}
-        selections = resolve_peers(sorted(peers), Surroundings())
-        egress = build_rules(openings, "to", carrier, selections)
-        policy = build_open_policy(network, bare, unlabelled, carrier, egress)
-        manifests.append((carrier.kind, policy))
+    if policy_target is not None and bare:
+        allow_rules = compile_open_egress(observed.protected)
+        peers = {peer for allow_rule in allow_rules for peer in allow_rule.peers}
+        selections = resolve_peers(sorted(peers), PeerCandidates())
+        egress = build_rules(allow_rules, "to", policy_target, selections)
+        policy = build_open_policy(network, bare, unlabelled, policy_target, egress)
+        manifests.append((policy_target.kind, policy))
     return [
         Child(kind, manifest, observed.find(kind, _key(manifest))) for kind, manifest in manifests
     ]
@@ -165,13 +165,13 @@ def build_status(
     children = build_children(network, observed)
     routes = resolve_routes(network, {each.key.name: each for each in observed.instances})
     facts = [
-        _judge_isolated(network, observed, children, refusal),
-        *_judge_attachable(network, observed, children, refusal),
-        *_judge_routes(network, routes),
+        _evaluate_isolated(network, observed, children, refusal),
+        *_evaluate_attachable(network, observed, children, refusal),
+        *_evaluate_routes(network, routes),
     ]
     users = list_users(network, observed)
-    ready = _judge_ready(network, facts, children, refusal)
-    terminating = _judge_terminating(network, users)
+    ready = _evaluate_ready(network, facts, children, refusal)
+    terminating = _evaluate_terminating(network, users)
     generation = network.metadata.generation
     status: Manifest = {
         "conditions": build_conditions(
@@ -193,11 +193,11 @@ def build_status(
     return drop_empty(status)
 
 
-def _judge_isolated(
+def _evaluate_isolated(
     network: Network, observed: Observed, children: Sequence[Child], refusal: Refusal | None
 ) -> Condition:
     type_ = NetworkCondition.ISOLATED
-    if find_carrier(network, observed) is None:
+    if find_policy_target(network, observed) is None:
         if network.spec.isolation is Isolation.NONE:
             return Condition.true(type_, NetworkReason.NOT_ASKED, "spec.isolation is None")
         message = (
@@ -207,13 +207,13 @@ def _judge_isolated(
         return Condition.false(type_, NetworkReason.MULTI_POLICY_MISSING, message)
     closing = [child for child in children if _closes(child)]
     for child in closing:
-        if not child.stands:
+        if not child.is_up_to_date:
             return _lack(type_, child, refusal)
     message = f"{closing[-1]} isolates every instance of the network"
     return Condition.true(type_, NetworkReason.IN_PLACE, message)
 
 
-def _judge_attachable(
+def _evaluate_attachable(
     network: Network, observed: Observed, children: Sequence[Child], refusal: Refusal | None
 ) -> list[Condition]:
     type_ = NetworkCondition.ATTACHABLE
@@ -224,14 +224,14 @@ def _judge_attachable(
         return [Condition.false(type_, *objection)]
     for child in children:
         if child.kind == NETWORK_ATTACHMENT_DEFINITION:
-            if child.stands:
+            if child.is_up_to_date:
                 return [Condition.true(type_, NetworkReason.IN_PLACE, str(child))]
             return [_lack(type_, child, refusal)]
     message = f"the cluster does not serve {NETWORK_ATTACHMENT_DEFINITION.resource}; install Multus"
     return [Condition.false(type_, NetworkReason.MULTUS_MISSING, message)]
 
 
-def _judge_routes(network: Network, routes: Sequence[RouteStatus]) -> list[Condition]:
+def _evaluate_routes(network: Network, routes: Sequence[RouteStatus]) -> list[Condition]:
     type_ = NetworkCondition.ROUTES_RESOLVED
     if not routes:
         return []
@@ -246,7 +246,7 @@ def _judge_routes(network: Network, routes: Sequence[RouteStatus]) -> list[Condi
     return [Condition.false(type_, NetworkReason.UNRESOLVED, words)]
 
 
-def _judge_ready(
+def _evaluate_ready(
     network: Network,
     facts: Sequence[Condition],
     children: Sequence[Child],
@@ -259,14 +259,14 @@ def _judge_ready(
         if fact.status != "True":
             return Condition.false(type_, fact.reason, fact.message)
     for child in children:
-        if not child.stands:
+        if not child.is_up_to_date:
             return _lack(type_, child, refusal)
     return Condition.true(
         type_, NetworkReason.IN_PLACE, "all policies and attachments are in place"
     )
 
 
-def _judge_terminating(network: Network, users: Sequence[str]) -> list[Condition]:
+def _evaluate_terminating(network: Network, users: Sequence[str]) -> list[Condition]:
     if not network.metadata.is_deleting:
         return []
     message = f"In use by {render_users(users)}; it is deleted when nothing references it"

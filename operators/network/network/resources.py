@@ -17,8 +17,8 @@ from operators.network.naming import (
     unlabelled_policy_name,
 )
 from operators.network.resources import (
-    Carrier,
     Owner,
+    PolicyTarget,
     build_metadata,
     build_network_peers,
     build_policy,
@@ -29,7 +29,7 @@ from operators.network.resources import (
 _CNI_VERSION: Final = "0.4.0"
 
 
-def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
+def build_deny_policy(network: Network, policy_target: PolicyTarget) -> Manifest:
     """Build the policy that blocks all traffic of every instance, whatever its firewall.
 
     Policies add up, so it takes nothing away from what a firewall opens; but an instance that no
@@ -39,13 +39,13 @@ def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
         _owner_of(network),
         deny_policy_name(network.metadata.name),
         select_network(network.metadata.name),
-        carrier=carrier,
+        policy_target=policy_target,
         outlasts=True,
     )
 
 
 def build_unlabelled_policy(
-    network: Network, unlabelled: Iterable[str], carrier: Carrier
+    network: Network, unlabelled: Iterable[str], policy_target: PolicyTarget
 ) -> Manifest:
     """Build the policy that closes instances whose pods lack the label of the network.
 
@@ -55,7 +55,7 @@ def build_unlabelled_policy(
         _owner_of(network),
         unlabelled_policy_name(network.metadata.name),
         select_instances(unlabelled),
-        carrier=carrier,
+        policy_target=policy_target,
     )
 
 
@@ -63,7 +63,7 @@ def build_open_policy(
     network: Network,
     bare: Iterable[str],
     unlabelled: Iterable[str],
-    carrier: Carrier,
+    policy_target: PolicyTarget,
     egress: Sequence[Manifest],
 ) -> Manifest:
     """Build the policy that opens the instances without firewall as far as `isolation` says.
@@ -72,7 +72,7 @@ def build_open_policy(
         network: Whose policy it is.
         bare: UIDs of the instances of the network that name no firewall.
         unlabelled: UIDs of the instances of the network whose pods lack its label.
-        carrier: Kind of policy.
+        policy_target: Kind of policy.
         egress: What they may send, as rules of a policy.
     """
     return build_policy(
@@ -81,7 +81,7 @@ def build_open_policy(
         select_instances(bare),
         ingress=[_build_entrance(network, unlabelled)],
         egress=egress,
-        carrier=carrier,
+        policy_target=policy_target,
     )
 
 

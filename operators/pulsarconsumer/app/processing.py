@@ -10,11 +10,12 @@ from time import monotonic
 from typing import Any
 
 from libs.common.telemetry import Telemetry
+from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
 from operators.pulsarconsumer.app.core.faults import HandlerCrash, HandlerTimeout
 from operators.pulsarconsumer.app.core.faults import Mismatch as MismatchError
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
 from operators.pulsarconsumer.app.core.slot import Slot
-from operators.pulsarconsumer.app.held import Held
+from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.lanes import Blocked
 from operators.pulsarconsumer.app.meters import Meters
@@ -28,7 +29,6 @@ from operators.pulsarconsumer.app.received import (
 )
 from operators.pulsarconsumer.app.schemas import DecodeFailed, Payloads, SchemaUnavailable
 from operators.pulsarconsumer.app.settings import Mismatch, Settings
-from operators.pulsarconsumer.app.settle import Settler
 from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
 from slipway_handler import Output, PartialFailure, Pause
@@ -59,8 +59,8 @@ class Processor:
         handler: Callable[[Any], object],
         stream: MessageStream,
         payloads: Payloads,
-        settler: Settler,
-        held: Held,
+        acknowledger: MessageAcknowledger,
+        held: HeldMessages,
         journal: Journal,
         meters: Meters,
         telemetry: Telemetry,
@@ -80,7 +80,7 @@ class Processor:
         self._whole = settings.handler_batch
         self._stream = stream
         self._payloads, self._decodes = payloads, payloads.decodes
-        self._settler = settler
+        self._acknowledger = acknowledger
         self._held = held
         self._journal = journal
         self._meters, self._took = meters, meters.took
@@ -125,7 +125,7 @@ class Processor:
         else:
             error = self._attempt(message, slot)
             if error is None:
-                self._settler.succeed(message)
+                self._acknowledger.succeed(message)
                 return None
             waits = self._fail(message, error, {})
         return None if waits is None else Blocked(waits)
@@ -154,7 +154,7 @@ class Processor:
         """
         self._timed_out.add(message.identity)
         error = HandlerTimeout(f"not ended after {seconds:.0f} s")
-        return self._settler.fail(message, error, {})
+        return self._acknowledger.fail(message, error, {})
 
     def _sort_out(self, unit: Unit) -> tuple[Unit, Received | None]:
         """Return the messages of a list that the handler gets, and what the others wait for."""
@@ -174,7 +174,7 @@ class Processor:
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
         """Return whether a message was finished without its handler, and what waits instead."""
         self._held.take(message)
-        unsent = self._settler.take_unsent(message)
+        unsent = self._acknowledger.take_unsent(message)
         if unsent is not None:
             return True, unsent()
         crashes = self._journal.settle(message.identity) if self._journal.unsettled else 0
@@ -188,9 +188,9 @@ class Processor:
             object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
             object.__setattr__(message, "attempt", attempt)
             error = HandlerCrash("the process ended while it handled this message")
-            return True, self._settler.fail(message, error, {})
-        if self._settler.is_paused(monotonic()):
-            return True, self._settler.postpone(message)
+            return True, self._acknowledger.fail(message, error, {})
+        if self._acknowledger.is_paused(monotonic()):
+            return True, self._acknowledger.postpone(message)
         if self._journal.careful:
             self._journal.begin(threading.get_ident(), message.identity)
         return False, None
@@ -230,16 +230,16 @@ class Processor:
 
     def _settle_undecoded(self, message: Received) -> Received | None:
         if message.error is not None:
-            return self._settler.fail(message, message.error, {})
+            return self._acknowledger.fail(message, message.error, {})
         where, error = f"{message.topic} {message.message_id}", message.mismatch
         expected = self._settings.schema_type
         match self._settings.schema_on_mismatch:
             case Mismatch.SKIP:
-                self._settler.succeed(message, "skipped")
+                self._acknowledger.succeed(message, "skipped")
                 return None
             case Mismatch.DEAD_LETTER:
                 fault = MismatchError(f"is not {expected}: {error}")
-                return self._settler.fail(message, fault, {})
+                return self._acknowledger.fail(message, fault, {})
             case Mismatch.FAIL:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
@@ -249,9 +249,9 @@ class Processor:
         if self._timed_out and message.identity in self._timed_out:
             return None
         if error is None:
-            self._settler.succeed(message)
+            self._acknowledger.succeed(message)
             return None
-        return self._settler.fail(message, error, headers)
+        return self._acknowledger.fail(message, error, headers)
 
     def _fail(
         self, message: Received, error: BaseException, headers: dict[str, str]
@@ -259,13 +259,13 @@ class Processor:
         """Finish a message whose handler raised, unless that was done at its time-out."""
         if self._timed_out and message.identity in self._timed_out:
             return None
-        return self._settler.fail(message, error, headers)
+        return self._acknowledger.fail(message, error, headers)
 
     def _handle_several(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
         error, headers = self._call(unit, unit[0], slot)
         if error is None:
             for message in unit:
-                self._settler.succeed(message)
+                self._acknowledger.succeed(message)
             return None
         if isinstance(error, PartialFailure | Pause):
             named = unit if isinstance(error, Pause) else error.failed
@@ -273,8 +273,8 @@ class Processor:
             waiting = []
             for message in unit:
                 if id(message) not in failed:
-                    self._settler.succeed(message)
-                elif (waits := self._settler.fail(message, error, headers)) is not None:
+                    self._acknowledger.succeed(message)
+                elif (waits := self._acknowledger.fail(message, error, headers)) is not None:
                     waiting.append(waits)
             return Blocked([waiting[0]], [[each] for each in waiting[1:]]) if waiting else None
         # One of them may be the only one that fails, so each is handled by itself.

@@ -25,7 +25,7 @@ from operators.pulsarconsumer.testing.security import (
     CERTIFICATE_ROLE,
     PASSWORD,
     PASSWORD_ROLE,
-    PlayedIssuer,
+    FakeIssuer,
 )
 
 
@@ -56,7 +56,7 @@ def test_credentials_are_renewed_without_a_restart(
 
     token.write_text(strict_broker.token(seconds=life))
     build = partial(build_environment, strict_broker.service_url, operation_timeout_seconds=2)
-    with PlayedIssuer(lambda: strict_broker.token(seconds=life), seconds=life) as issuer:
+    with FakeIssuer(lambda: strict_broker.token(seconds=life), seconds=life) as issuer:
         key.write_text(issuer.key_file())
         file = build(topic, auth_type="Token", token_file=token)
         oauth = build(f"{topic}-o", auth_type="OAuth2", oauth2_credentials_file=key)
@@ -75,7 +75,7 @@ def test_credentials_are_renewed_without_a_restart(
         assert issuer.issued > 1
 
 
-def build_logins(certificates: Path, folder: Path, issuer: PlayedIssuer) -> dict[str, Any]:
+def build_logins(certificates: Path, folder: Path, issuer: FakeIssuer) -> dict[str, Any]:
     """Return settings by name, those that end with `wrong` to be refused."""
     for name, text in {
         "user": f"{PASSWORD_ROLE}\n",
@@ -116,7 +116,7 @@ def test_each_login_is_let_in_and_a_wrong_one_is_not(
     strict_broker: Broker, admin: Peer, certificates: Path, topic: str, tmp_path: Path
 ) -> None:
     admin.send(topic, [b"x"])
-    with PlayedIssuer(strict_broker.token, seconds=3600) as issuer, ExitStack() as stack:
+    with FakeIssuer(strict_broker.token, seconds=3600) as issuer, ExitStack() as stack:
         logins = build_logins(certificates, tmp_path, issuer)
         workers: dict[str, RunningWorker] = {}
         # All at once: each waits for the broker most of the time.

@@ -14,8 +14,8 @@ import structlog
 from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.connection import Connection, attempt
 from operators.pulsarconsumer.app.core.retry import Strategy
-from operators.pulsarconsumer.app.intake import Intake, build_batch_policy
 from operators.pulsarconsumer.app.received import RawMessage, Received
+from operators.pulsarconsumer.app.receiver import MessageReceiver, build_batch_policy
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import (
     DecryptFailure,
@@ -81,7 +81,7 @@ class Source:
         self.label = "retry" if self.is_retry else "topic"
         self._closed_because = "not subscribed yet"
         self._consumer: pulsar.Consumer | None = None
-        self._intake: Intake | None = None
+        self._receiver: MessageReceiver | None = None
         self._connected_at = self._checked_at = 0.0
         self._missing: list[str] = []
         self._probed_at = 0.0
@@ -133,7 +133,7 @@ class Source:
             consumer = found
         native = consumer._consumer  # noqa: SLF001  # The wrapper costs time for each message.
         self._consumer, self.acknowledge = consumer, native.acknowledge
-        self._intake = Intake(native, self._settings)
+        self._receiver = MessageReceiver(native, self._settings)
         self._connected_at = self._probed_at = time.monotonic()
         self._expired = False
 
@@ -162,8 +162,8 @@ class Source:
             pulsar.Timeout: Nothing came.
             pulsar.PulsarException: The connection is broken.
         """
-        assert self._intake is not None
-        return self._intake.receive()
+        assert self._receiver is not None
+        return self._receiver.receive()
 
     def close(self, problem: str = "closed") -> None:
         """Close; what is not acknowledged goes back to the broker."""

@@ -16,10 +16,11 @@ import pulsar
 import structlog
 
 from libs.common.telemetry import Telemetry
+from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.rate import RateLimit
 from operators.pulsarconsumer.app.core.retry import Strategy
-from operators.pulsarconsumer.app.held import Held
+from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.lanes import Lanes
 from operators.pulsarconsumer.app.meters import Meters
@@ -27,7 +28,6 @@ from operators.pulsarconsumer.app.processing import Fatal, Processor
 from operators.pulsarconsumer.app.received import RawMessage, Received
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import Settings
-from operators.pulsarconsumer.app.settle import Settler
 from operators.pulsarconsumer.app.source import (
     SUBSCRIBE_ERRORS,
     Source,
@@ -47,7 +47,7 @@ _CAREFUL_SECONDS: Final = 600.0
 REDELIVERY_SECONDS: Final = 60.0
 """How long brokers redeliver after a lost connection, and after each redelivery, at least.
 
-See `Held.watch_redeliveries`.
+See `HeldMessages.watch_redeliveries`.
 """
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
@@ -77,14 +77,14 @@ class Worker:
         self._settings = settings
         self._meters = meters
         self._connection = Connection(settings)
-        self._held = Held(settings.held_messages, settings.held_bytes)
+        self._held = HeldMessages(settings.held_messages, settings.held_bytes)
         self._journal = Journal(settings.journal_folder)
         payloads = Payloads(settings, lambda: self._connection.client()._client)  # noqa: SLF001
         for id_, attempts in self._journal.attempts.items():
             self._held.remember(id_, attempts)
         for id_ in self._journal.copied:
             self._held.copied(id_)
-        settler = Settler(
+        acknowledger = MessageAcknowledger(
             settings,
             meters,
             self._held,
@@ -97,14 +97,14 @@ class Worker:
             handler,
             stream,
             payloads,
-            settler,
+            acknowledger,
             self._held,
             self._journal,
             meters,
             telemetry,
             publish=self._connection.publish if settings.output_topic else None,
         )
-        self._settler = settler
+        self._acknowledger = acknowledger
         self._whole = settings.handler_batch
         self._lanes = Lanes[Any](
             self._processor.process_list if self._whole else self._processor.process,
@@ -115,7 +115,9 @@ class Worker:
             fail=self._fail,
         )
         meters.slots = self._lanes.slots
-        self.sources = build_sources(settings, self._connection, payloads, settler.count_attempts)
+        self.sources = build_sources(
+            settings, self._connection, payloads, acknowledger.count_attempts
+        )
         """The consumers, one a topic."""
         if self._journal.copied:
             # The process before was perhaps killed before the broker had its acknowledgments.
@@ -228,7 +230,7 @@ class Worker:
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
                 return
             full = not source.is_retry and self._held.is_full
-            if full or self._settler.is_paused(now):
+            if full or self._acknowledger.is_paused(now):
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             try:

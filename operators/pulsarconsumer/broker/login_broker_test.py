@@ -23,13 +23,13 @@ from operators.pulsarconsumer.testing.security import (
     CERTIFICATE_ROLE,
     PASSWORD,
     PASSWORD_ROLE,
-    PlayedIssuer,
+    FakeIssuer,
 )
 
 
 @pytest.fixture
-def issuer(strict_broker: Broker) -> Iterator[PlayedIssuer]:
-    with PlayedIssuer(strict_broker.token, seconds=3600) as played:
+def issuer(strict_broker: Broker) -> Iterator[FakeIssuer]:
+    with FakeIssuer(strict_broker.token, seconds=3600) as played:
         yield played
 
 
@@ -47,7 +47,7 @@ async def ask(address: str, login: Login) -> AdminError | None:
 
 
 async def test_each_login_is_let_in_and_a_wrong_one_is_not(
-    strict_broker: Broker, certificates: Path, issuer: PlayedIssuer
+    strict_broker: Broker, certificates: Path, issuer: FakeIssuer
 ) -> None:
     def read(name: str) -> str:
         return (certificates / name).read_text()

@@ -36,7 +36,7 @@ from operators.pulsarconsumer.broker.errors import (
 from operators.pulsarconsumer.broker.issuer import fetch_token, forget_token
 from operators.pulsarconsumer.broker.login import NOBODY, Login
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.report import Extent
+from operators.pulsarconsumer.report import StatisticsDetail
 
 type Json = Mapping[str, Any]
 
@@ -125,7 +125,7 @@ class PulsarAdmin:
         partitioned: bool = False,
         precise: bool = False,
         detailed: bool = False,
-        extent: Extent = Extent.FULL,
+        extent: StatisticsDetail = StatisticsDetail.FULL,
     ) -> Json:
         """Return the statistics of a topic, raw.
 
@@ -146,8 +146,8 @@ class PulsarAdmin:
         query |= dict.fromkeys(_DETAILS, _flag(detailed))
         path = f"{topic.path}/{'partitioned-stats' if partitioned else 'stats'}"
         if partitioned:
-            query["perPartition"] = _flag(extent is Extent.FULL)
-        if extent is Extent.TOTALS:
+            query["perPartition"] = _flag(extent is StatisticsDetail.FULL)
+        if extent is StatisticsDetail.TOTALS:
             # Brokers before 3.1 ignore it.
             query["excludeConsumers"] = "true"
         return await self._send("GET", path, query)

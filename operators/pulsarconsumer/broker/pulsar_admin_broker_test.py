@@ -14,7 +14,7 @@ import pytest
 from operators.pulsarconsumer.broker import pulsar_admin
 from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.survey import Question, take_survey
+from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.report import Report
 from operators.pulsarconsumer.testing.broker import Broker
@@ -55,7 +55,7 @@ async def test_missing_topic_and_subscription_are_told(admin: PulsarAdmin, topic
     with pytest.raises(AdminNotFound):
         await admin.count_partitions(Topic.parse(topic))
 
-    report = await take_survey(admin, Question((topic,), "s"))
+    report = await read_broker(admin, StatusQuery((topic,), "s"))
 
     assert (report.topics[0].exists, report.subscribed, report.entries) == (False, False, 0)
 
@@ -70,21 +70,21 @@ async def test_statistics_that_are_too_long_are_read_without_partitions_or_consu
     for _ in range(6):
         client.subscribe(topic, "s", consumer_type=kind, receiver_queue_size=1)
     await asyncio.to_thread(produce, pulsar_broker, topic, 20)
-    question = Question((topic,), "s")
+    status_query = StatusQuery((topic,), "s")
     stats, query = f"{path}/partitioned-stats", "excludePublishers=true&perPartition=false"
     joined, totals = (
         len(json.dumps(pulsar_broker.request("GET", f"{stats}?{query}{more}")))
         for more in ("", "&excludeConsumers=true")
     )
 
-    full = await take_survey(admin, question)
+    full = await read_broker(admin, status_query)
     monkeypatch.setattr(pulsar_admin, "_BODY_LIMIT", joined + 1000)
-    one = await take_survey(admin, question, full, 10.0)
+    one = await read_broker(admin, status_query, full, 10.0)
     monkeypatch.setattr(pulsar_admin, "_BODY_LIMIT", totals + 1000)
-    two = await take_survey(admin, question, one, 20.0)
+    two = await read_broker(admin, status_query, one, 20.0)
     monkeypatch.undo()
-    kept = await take_survey(admin, question, two, 600.0)
-    again = await take_survey(admin, question, kept, 611.0)
+    kept = await read_broker(admin, status_query, two, 600.0)
+    again = await read_broker(admin, status_query, kept, 611.0)
     client.close()
 
     def read(report: Report) -> tuple[int, bool, bool, int]:
@@ -99,14 +99,14 @@ async def test_statistics_that_are_too_long_are_read_without_partitions_or_consu
 async def test_subscription_is_made_once_and_backlog_waits_in_it(
     pulsar_broker: Broker, admin: PulsarAdmin, topic: str
 ) -> None:
-    question = Question((topic,), "s", create=True, dead_letters=f"{topic}-s-DLQ")
+    status_query = StatusQuery((topic,), "s", create=True, dead_letters=f"{topic}-s-DLQ")
 
-    first = await take_survey(admin, question)
-    again = await take_survey(admin, question)
+    first = await read_broker(admin, status_query)
+    again = await read_broker(admin, status_query)
     with pytest.raises(AdminConflict):
         await admin.create_subscription(Topic.parse(topic), "s")
     await asyncio.to_thread(produce, pulsar_broker, topic, 200)
-    told = (await take_survey(admin, question)).topics[0]
+    told = (await read_broker(admin, status_query)).topics[0]
 
     assert (first.created, first.subscribed) == (True, True)
     assert (again.created, again.dead_letters) == (False, 0)
@@ -119,8 +119,8 @@ async def test_subscription_is_made_once_and_backlog_waits_in_it(
 async def test_acknowledged_messages_behind_one_that_waits_are_no_backlog(
     pulsar_broker: Broker, admin: PulsarAdmin, topic: str, batching: bool
 ) -> None:
-    question = Question((topic,), "s", create=True)
-    await take_survey(admin, question)
+    status_query = StatusQuery((topic,), "s", create=True)
+    await read_broker(admin, status_query)
 
     client = pulsar.Client(pulsar_broker.service_url)
 
@@ -138,10 +138,10 @@ async def test_acknowledged_messages_behind_one_that_waits_are_no_backlog(
 
     await asyncio.to_thread(consume)
     async with asyncio.timeout(30):
-        while (seen := await take_survey(admin, question)).entries > 1:
+        while (seen := await read_broker(admin, status_query)).entries > 1:
             await asyncio.sleep(0.05)
     await asyncio.to_thread(client.close)
-    later = await take_survey(admin, question)
+    later = await read_broker(admin, status_query)
 
     assert (seen.topics[0].consumers, seen.topics[0].due_entries) == (1, 1)
     # A single entry, which may be taken for a batch of the usual size.
@@ -154,11 +154,11 @@ async def test_partitions_are_summed_up(
     pulsar_broker: Broker, admin: PulsarAdmin, topic: str
 ) -> None:
     pulsar_broker.request("PUT", f"persistent/public/default/{topic}/partitions", 3)
-    question = Question((topic,), "s", create=True)
-    await take_survey(admin, question)
+    status_query = StatusQuery((topic,), "s", create=True)
+    await read_broker(admin, status_query)
     await asyncio.to_thread(produce, pulsar_broker, topic, 30)
 
-    report = await take_survey(admin, question)
+    report = await read_broker(admin, status_query)
 
     assert (report.topics[0].partitions, report.lanes) == (3, 3)
     assert 25 <= report.topics[0].messages <= 35
@@ -171,20 +171,20 @@ async def test_partitions_are_summed_up(
 async def test_seek_moves_to_the_end_and_back(
     pulsar_broker: Broker, admin: PulsarAdmin, topic: str
 ) -> None:
-    question = Question((topic,), "s", create=True)
-    await take_survey(admin, question)
+    status_query = StatusQuery((topic,), "s", create=True)
+    await read_broker(admin, status_query)
     await asyncio.to_thread(produce, pulsar_broker, topic, 10)
 
     await admin.reset_cursor(Topic.parse(topic), "s", 4_000_000_000_000)
-    assert (await take_survey(admin, question)).entries == 0
+    assert (await read_broker(admin, status_query)).entries == 0
     await admin.reset_cursor(Topic.parse(topic), "s", 0)
 
-    assert (await take_survey(admin, question)).entries >= 1
+    assert (await read_broker(admin, status_query)).entries >= 1
 
 
 async def test_deleted_subscription_is_gone(admin: PulsarAdmin, topic: str) -> None:
     name = "odd%2e?#&+name"
-    report = await take_survey(admin, Question((topic,), name, create=True))
+    report = await read_broker(admin, StatusQuery((topic,), name, create=True))
     assert report.subscribed
 
     await admin.delete_subscription(Topic.parse(topic), name)

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.pulsarconsumer.api.v1 import Reason
-from operators.pulsarconsumer.ask import judge
+from operators.pulsarconsumer.ask import evaluate
 from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.addresses import are_neighbors, is_reachable
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.survey import Question, parse_statistics, take_survey
+from operators.pulsarconsumer.broker.statistics import StatusQuery, parse_statistics, read_broker
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 
@@ -58,9 +58,9 @@ async def test_refusals_are_told_apart_and_what_they_say_is_not_repeated(
         with pytest.raises(error) as caught:
             await admin.count_partitions(TOPIC)
 
-    trouble = judge(caught.value)
-    assert trouble.reason is reason
-    assert "secret" not in f"{caught.value} {trouble.message}"
+    problem = evaluate(caught.value)
+    assert problem.reason is reason
+    assert "secret" not in f"{caught.value} {problem.message}"
 
 
 async def test_silence_is_bounded(broker: RecordedBroker) -> None:
@@ -92,7 +92,7 @@ async def test_own_machine_and_metadata_services_are_never_asked(address: str) -
         with pytest.raises(errors.AdminAddressRefused) as caught:
             await admin.count_partitions(TOPIC)
 
-    assert judge(caught.value).reason is Reason.REFUSED_ADDRESS
+    assert evaluate(caught.value).reason is Reason.REFUSED_ADDRESS
 
 
 # Redirects.
@@ -227,7 +227,7 @@ async def test_survey_tells_the_first_error(broker: RecordedBroker) -> None:
     broker.status = 401
     async with connect(broker.address) as admin:
         with pytest.raises(errors.AdminUnauthorized):
-            await take_survey(admin, Question(("t", "u"), "s"))
+            await read_broker(admin, StatusQuery(("t", "u"), "s"))
 
 
 # Logins.

@@ -12,7 +12,7 @@ from operators.pulsarconsumer.naming import CONTAINER, selector_labels
 from operators.pulsarconsumer.resources.child import build_child
 from operators.pulsarconsumer.resources.environment import build_environment
 from operators.pulsarconsumer.resources.files import build_volumes
-from operators.pulsarconsumer.resources.overlay import lay_over
+from operators.pulsarconsumer.resources.overlay import merge_pod_spec
 
 HEALTH_PORT: Final = 8081
 """Port of the probes; the port of the metrics is in the spec."""
@@ -74,7 +74,7 @@ def _build_template(consumer: PulsarConsumer, image: str, user_ids: bool) -> Man
         metadata["annotations"] = dict(overlay.metadata.annotations)
     return {
         "metadata": metadata,
-        "spec": lay_over(_build_pod_spec(consumer, image, user_ids), overlay.spec),
+        "spec": merge_pod_spec(_build_pod_spec(consumer, image, user_ids), overlay.spec),
     }
 
 

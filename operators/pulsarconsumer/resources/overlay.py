@@ -16,7 +16,7 @@ from operators.pulsarconsumer.naming import CONTAINER
 _JOINED_MAPS: Final = frozenset({"securityContext", "resources", "nodeSelector"})
 
 
-def lay_over(base: Manifest, overlay: Mapping[str, Any]) -> Manifest:
+def merge_pod_spec(base: Manifest, overlay: Mapping[str, Any]) -> Manifest:
     """Lay a pod spec over another; what does not have the shape of one is passed on as it is."""
     result = dict(base)
     for name, value in overlay.items():

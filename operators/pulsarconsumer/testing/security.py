@@ -56,7 +56,7 @@ def build_security(
     }
 
 
-class PlayedIssuer:
+class FakeIssuer:
     """Play an OAuth2 issuer: one that knows a single client, and no more of the protocol.
 
     Idiomatic use:

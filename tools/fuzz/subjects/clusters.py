@@ -16,10 +16,10 @@ from libs.contracts.ip_claims import IpClaimView
 from operators.clusters.addons import AddonStep
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.conformance_test import TestClustersConformance, play
+from operators.clusters.fake_workloads import FakeWorkloads, join
 from operators.clusters.naming import endpoint_name, node_name
 from operators.clusters.nodes import ClusterStep
 from operators.clusters.observed import Observed, Workload
-from operators.clusters.pretend import PretendWorkloads, join
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.samples import (
     ADDRESS,
@@ -58,7 +58,7 @@ def render(manifest: Manifest) -> list[Manifest]:
     return sorted(made, key=lambda child: child["kind"] != SERVICE.kind)
 
 
-class PretendFleet:
+class FakeWorkloadFleet:
     """Fake APIs of several clusters, each with its own Instances.
 
     Args:
@@ -68,7 +68,7 @@ class PretendFleet:
     def __init__(self, api: FakeApi) -> None:
         """Begin without clusters."""
         self._api = api
-        self._played: dict[str, PretendWorkloads] = {}
+        self._played: dict[str, FakeWorkloads] = {}
 
     async def look(self, access: Access) -> Workload:
         """Report the nodes of a cluster."""
@@ -82,15 +82,15 @@ class PretendFleet:
         """Apply an addon to a cluster."""
         return await self._of(access).apply(access, step)
 
-    def _of(self, access: Access) -> PretendWorkloads:
+    def _of(self, access: Access) -> FakeWorkloads:
         # A cluster that is made again under its name is another: it has another authority.
-        return self._played.setdefault(access.ca, PretendWorkloads(self._api, {}, {}))
+        return self._played.setdefault(access.ca, FakeWorkloads(self._api, {}, {}))
 
 
 @contextmanager
-def play_clusters(api: FakeApi) -> Iterator[Mapping[str, Any]]:
+def fake_clusters(api: FakeApi) -> Iterator[Mapping[str, Any]]:
     """Let the clusters that are made have an API."""
-    play(PretendFleet(api))
+    play(FakeWorkloadFleet(api))
     yield {}
 
 
@@ -101,7 +101,7 @@ SUBJECTS: Final = (
         build_cluster()["spec"],
         render,
         live=replace(TestClustersConformance.subject, objects=tuple, horizon=_SOON),
-        run_external=play_clusters,
+        run_external=fake_clusters,
         name="edge",
     ),
 )

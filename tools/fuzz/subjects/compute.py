@@ -14,7 +14,7 @@ from operators.compute.instance.conformance_test import TestInstanceConformance
 from operators.compute.instance.reconcile import plan_instance
 from operators.compute.naming import root_disk_name
 from operators.compute.operation.resources import build_migration
-from operators.compute.samples import IMAGE, show_disk, show_world
+from operators.compute.samples import IMAGE, build_observation, show_disk
 from tools.fuzz.subject import FuzzSubject
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,9 +23,9 @@ NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 def render_instance(manifest: Manifest) -> list[Manifest]:
     """Make all that an Instance has before its disk is filled, and then its machine."""
     instance = Instance.parse(manifest)
-    filled = show_world(disks=(show_disk(root_disk_name(instance.metadata.name)),))
+    filled = build_observation(disks=(show_disk(root_disk_name(instance.metadata.name)),))
     made: dict[tuple[str, str], Manifest] = {}
-    for observed in (show_world(), filled):
+    for observed in (build_observation(), filled):
         for action in plan_instance(instance, observed, NOW):
             if isinstance(action.step, Apply | Create):
                 child = action.step.manifest

@@ -9,7 +9,7 @@ from operators.ipam.addresses import render_address
 from operators.ipam.api.v1alpha1.allocations import IPAllocation
 from operators.ipam.api.v1alpha1.claims import IPClaim
 from operators.ipam.api.v1alpha1.pools import IPPool
-from operators.ipam.claim.binding import Binding, Place
+from operators.ipam.claim.binding import Binding, RoutedEndpoint
 from operators.ipam.claim.resources import PortMap, Publication, build_children
 from operators.ipam.conformance_test import TestBoundClaimConformance
 from operators.ipam.naming import allocation_name
@@ -33,7 +33,7 @@ def render_claim(manifest: Manifest) -> list[Manifest]:
     ports = tuple(PortMap.of(port) for port in claim.spec.ports)
     if claim.spec.target is None or not ports:
         return []
-    binding = Binding(target=str(claim.spec.target), places=(Place("10.0.0.7"),), epoch=1)
+    binding = Binding(target=str(claim.spec.target), places=(RoutedEndpoint("10.0.0.7"),), epoch=1)
     return [child for _, child in build_children(claim, Publication((_ADDRESS,), binding, ports))]
 
 

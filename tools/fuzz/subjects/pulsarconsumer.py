@@ -57,7 +57,7 @@ def check_settings(deployment: Manifest) -> None:
     load_settings({each["name"]: str(each.get("value", "pod")) for each in env})
 
 
-def build_world() -> list[Manifest]:
+def build_initial_objects() -> list[Manifest]:
     """Build the Secrets that the valid object names."""
     return [_build_secret("login", "token", _PASS), _build_secret("ca", "ca.crt", "unused")]
 
@@ -103,7 +103,7 @@ SUBJECTS: Final = (
         live=replace(
             TestEndingConsumerConformance.subject,
             objects=tuple,
-            world=build_world,
+            initial_objects=build_initial_objects,
             drive=run_deployments,
             settings={
                 "allow_loopback_brokers": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.common.kinds import Kind, uid_of
 from libs.common.reading import text_at
-from libs.common.testing.fakeapi.rest import Reply, Rest
+from libs.common.testing.fakeapi.rest import Reply, RestClient
 from libs.contracts.kubevirt import RUNNING_MACHINE_ACTIONS
 from tools.kubevirt_sim.parity.case import case
 from tools.kubevirt_sim.parity.site import Site
@@ -18,7 +18,7 @@ async def act(site: Site, kind: Kind, action: str, accept: str) -> Reply:
     config = site.config
     authorization = await config.authorization()
     token = (authorization or "").removeprefix("Bearer ")
-    async with Rest(config.server, token=token, tls=config.ssl_context() or True) as rest:
+    async with RestClient(config.server, token=token, tls=config.ssl_context() or True) as rest:
         return await rest.send("PUT", kind.path(*site.web, action), {}, accept=accept)
 
 

@@ -20,7 +20,7 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.testing.fakeapi.rest import Reply, Rest
+from libs.common.testing.fakeapi.rest import Reply, RestClient
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -149,13 +149,13 @@ async def clone_needs_a_right_in_the_namespace_of_its_source(site: Site) -> None
         disk = build_object(DATA_VOLUME, "root", site.namespace, spec=spec)
         path = DATA_VOLUME.path(site.namespace)
 
-        async def told() -> str:
+        async def messages() -> str:
             # Rights take a moment to be known; before that the reply is 403 from the API server.
             reply = await send(site, path, disk, token=token)
             return "" if reply.status == 403 else f"{reply.status} {reply.body.get('message')}"
 
         text = f"has insufficient permissions in clone source namespace {source}"
-        refusal = await site.until(told, "the clone is refused by the webhook")
+        refusal = await site.until(messages, "the clone is refused by the webhook")
         assert text in refusal, refusal
 
         await allow(site, source, "datavolumes/source")
@@ -177,7 +177,7 @@ async def send(site: Site, path: str, body: Manifest, *, token: str = "") -> Rep
         config = replace(config, cert_file="", key_file="", find_files=None)
     own = (await config.authorization() or "").removeprefix("Bearer ")
     tls = config.ssl_context() or True
-    async with Rest(config.server, token=token or own, tls=tls) as rest:
+    async with RestClient(config.server, token=token or own, tls=tls) as rest:
         return await rest.send("POST", path, body)
 
 

@@ -92,15 +92,15 @@ async def importer_that_fails_starts_again(site: Site) -> None:
         disk = await site.disk()
         status, reason, message = read(disk, "Running")
         restarted = int(map_at(disk, "status").get("restartCount") or 0) >= 1
-        told = (status, reason) == ("False", "Error") and "got 404" in message
-        return restarted and told and text_at(disk, "status", "phase") == "ImportInProgress"
+        messages = (status, reason) == ("False", "Error") and "got 404" in message
+        return restarted and messages and text_at(disk, "status", "phase") == "ImportInProgress"
 
     await site.until(probe, "the importer fails")
 
-    async def told() -> bool:
+    async def messages() -> bool:
         return text_at(await site.machine(), "status", "printableStatus") == "DataVolumeError"
 
-    await site.until(told, "the machine says so")
+    await site.until(messages, "the machine says so")
 
 
 @case("refusals")
@@ -194,11 +194,11 @@ async def snapshot_without_a_snapshot_class_holds_nothing(site: Site) -> None:
         f"[{site.storage_class}] [root]"
     )
 
-    async def told() -> bool:
+    async def messages() -> bool:
         statuses = maps_at(await site.machine(), "status", "volumeSnapshotStatuses")
         return [(each["enabled"], each.get("reason")) for each in statuses] == [(False, reason)]
 
-    await site.until(told, "the machine says that its disk cannot be saved")
+    await site.until(messages, "the machine says that its disk cannot be saved")
     source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "web"}
     snapshot = build_object(MACHINE_SNAPSHOT, "before", site.namespace, spec={"source": source})
     await site.client.create(MACHINE_SNAPSHOT, snapshot)

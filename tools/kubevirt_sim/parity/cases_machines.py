@@ -201,8 +201,8 @@ async def memory_of_a_large_guest_waits_for_a_migration(site: Site) -> None:
 
     vmi = await site.until(probe, "a memory hot-plug is pending")
     assert map_at(vmi, "spec", "domain", "memory")["guest"] == "2Gi"
-    told = map_at(vmi, "status", "memory")
-    assert (told["guestAtBoot"], told["guestCurrent"]) == ("1Gi", "1Gi")
+    messages = map_at(vmi, "status", "memory")
+    assert (messages["guestAtBoot"], messages["guestCurrent"]) == ("1Gi", "1Gi")
     assert find_condition(await site.machine(), "RestartRequired") is None
 
 

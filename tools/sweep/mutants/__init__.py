@@ -50,7 +50,7 @@ _ALL: Final = (
         (Mode.A1,),
         f"{_GITHUB}/crossplane/crossplane-runtime/issues/279",
         "retries a lost create under a new name, without reading first",
-        runtime.forget_lost_answers,
+        runtime.forget_lost_responses,
     ),
     Mutant(
         "delete-by-name",
@@ -140,7 +140,7 @@ _ALL: Final = (
         (Mode.E409,),
         _FOUND_HERE,
         "treats a conflict of a deletion as success",
-        runtime.bury_on_conflict,
+        runtime.tombstone_on_conflict,
     ),
     Mutant(
         "unbounded-surge",
@@ -167,7 +167,7 @@ _ALL: Final = (
         (),
         f"{_GITHUB}/Orange-OpenSource/casskop/issues/370",
         "removes its finalizer before the clean-up",
-        operators.let_go_first,
+        operators.release_first,
     ),
     Mutant(
         "delete-kept-claims",

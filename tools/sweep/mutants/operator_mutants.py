@@ -9,7 +9,7 @@ from operators.podset import reconcile as podset
 from operators.volumes import controller
 from operators.volumes import reconcile as volumes
 from operators.volumes.api.v1alpha1 import ReclaimPolicy
-from operators.volumes.observed import Standing
+from operators.volumes.observed import ClaimOwnership
 from tools.sweep.mutants.mutant import swap
 
 
@@ -25,15 +25,15 @@ def surge_without_bound() -> None:
 def take_over_claims() -> None:
     """Treat whatever has the name of the claim as ours."""
 
-    def find_standing(volume: Any, observed: Any) -> Standing:
-        found: Standing = before(volume, observed)
-        return found if found is Standing.ABSENT else Standing.OURS
+    def find_ownership(volume: Any, observed: Any) -> ClaimOwnership:
+        found: ClaimOwnership = before(volume, observed)
+        return found if found is ClaimOwnership.ABSENT else ClaimOwnership.OURS
 
-    before = swap(volumes, "find_standing", find_standing)
+    before = swap(volumes, "find_ownership", find_ownership)
     swap(volumes, "is_ours", lambda volume, claim: True)
 
 
-def let_go_first() -> None:
+def release_first() -> None:
     """Take the finalizer off before the clean-up."""
 
     async def finalize(self: Any, ctx: Any) -> None:

@@ -51,7 +51,7 @@ def count_stale_cache() -> None:
     before = swap(Informer, "wrote", wrote)
 
 
-def forget_lost_answers() -> None:
+def forget_lost_responses() -> None:
     """Retry a write without a response as if it had failed, under the next name."""
     numbers = itertools.count(1)
 
@@ -157,7 +157,7 @@ def guard_nothing() -> None:
     swap(finalizers, "_guards", lambda manifest: [])
 
 
-def bury_on_conflict() -> None:
+def tombstone_on_conflict() -> None:
     """Take any conflict of a deletion for the end of the object."""
 
     async def is_alive(self: writer.Writer, step: Any) -> bool:

@@ -40,9 +40,7 @@ from operators.clusters.naming import (
 )
 from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
-from tools.sweep.outside import Outside
-from tools.sweep.played_cluster import READY, PlayedCluster, changes_cluster, pool_of
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.triggers import Trigger
 from tools.sweep.virtualization import show_status
 from tools.sweep.workload import (
@@ -159,12 +157,12 @@ def check_members(history: Sequence[Version]) -> list[str]:
     return found
 
 
-def _expect_machine(machine: Manifest, book: Book) -> Manifest:
+def _expect_machine(machine: Manifest, record: NamespaceRecord) -> Manifest:
     name = key_of(machine).name
     last = 1 + sum(name.encode()) % 250
     rebuilds = sorted(
         (each["metadata"]["creationTimestamp"], key_of(each).name)
-        for each in book.list(OPERATION)
+        for each in record.list(OPERATION)
         if text_at(each, "spec", "targetRef", "name") == name
         and text_at(each, "status", "phase") == "Succeeded"
     )
@@ -184,8 +182,8 @@ def _expect_machine(machine: Manifest, book: Book) -> Manifest:
     }
 
 
-def _expect_claim(claim: Manifest, book: Book) -> Manifest:
-    led = (book.get(ENDPOINT_SLICE, key_of(claim).name) or {}).get("endpoints")
+def _expect_claim(claim: Manifest, record: NamespaceRecord) -> Manifest:
+    led = (record.get(ENDPOINT_SLICE, key_of(claim).name) or {}).get("endpoints")
     bound = {**READY, "type": "Bound", "status": "True" if led else "False"}
     return {"address": "203.0.113.7", "conditions": [READY, bound]}
 
@@ -268,7 +266,7 @@ async def _recycle(user: User) -> None:
     await user.patch(KUBERNETES_CLUSTER, _NAME, {"spec": {"recycle": recycle}})
 
 
-async def _spoil(user: User) -> None:
+async def _damage(user: User) -> None:
     """Change what the operator keeps, and lose what it can make again."""
     spoiled = {"metadata": {"labels": {"app.kubernetes.io/instance": "spoiled"}}}
     for kind in _NAMED_ALIKE:
@@ -297,13 +295,13 @@ def has_nodes(count: int, *, planes: int = 1, rebuilt: bool = False) -> Any:
         rebuilt: Whether a node was rebuilt.
     """
 
-    def check(book: Book) -> bool:
-        workers = [each for each in book.list(INSTANCE) if pool_of(each) != CONTROL_PLANE]
-        cluster = book.get(KUBERNETES_CLUSTER, _NAME)
+    def check(record: NamespaceRecord) -> bool:
+        workers = [each for each in record.list(INSTANCE) if pool_of(each) != CONTROL_PLANE]
+        cluster = record.get(KUBERNETES_CLUSTER, _NAME)
         at_work = holds_at(cluster or {}, ConditionType.REMEDIATING)
-        begun = bool(book.list(OPERATION))
-        ready = is_observed(cluster) and not at_work and _is_whole(book)
-        complete = len(workers) == count and len(book.list(INSTANCE)) == count + planes
+        begun = bool(record.list(OPERATION))
+        ready = is_observed(cluster) and not at_work and _is_whole(record)
+        complete = len(workers) == count and len(record.list(INSTANCE)) == count + planes
         return ready and complete and begun is rebuilt
 
     return check
@@ -343,25 +341,25 @@ def applies(value: str) -> Any:
     return check
 
 
-def _is_whole(book: Book) -> bool:
+def _is_whole(record: NamespaceRecord) -> bool:
     """Return whether nothing is missing that a fault may have taken away."""
-    nodes = [key_of(each).name for each in book.list(INSTANCE)]
+    nodes = [key_of(each).name for each in record.list(INSTANCE)]
     secrets = [join_name(_NAME), kubeconfig_name(_NAME), *map(user_data_name, nodes)]
-    kept = [book.get(SECRET, name) for name in secrets]
-    kept += [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
-    return None not in kept and len(book.list(FIREWALL)) == 2
+    kept = [record.get(SECRET, name) for name in secrets]
+    kept += [record.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
+    return None not in kept and len(record.list(FIREWALL)) == 2
 
 
-def _is_mended(book: Book) -> bool:
-    kept = [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
-    kept += book.list(FIREWALL)
+def _is_repaired(record: NamespaceRecord) -> bool:
+    kept = [record.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
+    kept += record.list(FIREWALL)
     labels = [
         text_at(each or {}, "metadata", "labels", "app.kubernetes.io/instance") for each in kept
     ]
-    return set(labels) == {_NAME} and _is_whole(book)
+    return set(labels) == {_NAME} and _is_whole(record)
 
 
-def _spares(mode: Mode, moment: Trigger) -> bool:
+def _is_exempt(mode: Mode, moment: Trigger) -> bool:
     return mode is Mode.GONE and moment.name in _LOST
 
 
@@ -384,9 +382,9 @@ _TENDERS: Final = (
     show_status(IP_CLAIM, _expect_claim),
     show_status(FIREWALL, lambda _, __: {"conditions": [READY]}),
 )
-_API: Final = Outside(
+_API: Final = ExternalSystem(
     "api",
-    PlayedCluster,
+    FakeCluster,
     # The played API shares the machine with all other trials: a slow answer is no fault.
     lambda url: (f"--api-url={url}", "--api-poll-seconds=1", "--api-timeout-seconds=60"),
     is_write=changes_cluster,
@@ -404,15 +402,15 @@ WORKLOADS: Final = (
             Phase("create", _create, has_nodes(1), outside=serves(1)),
             Phase("grow", _grow, has_nodes(2), outside=serves(2)),
             Phase("recycle", _recycle, has_nodes(2, rebuilt=True), outside=serves(2)),
-            Phase("spoil", _spoil, _is_mended),
+            Phase("spoil", _damage, _is_repaired),
             Phase("shrink", _shrink, has_nodes(1, rebuilt=True), outside=serves(1)),
             Phase("probe", _grow, has_nodes(2, rebuilt=True), quiet=True, outside=serves(2)),
             Phase("delete", _delete, is_empty),
         ),
         invariants=(check_nodes, check_order, check_authorities, check_rebuilds),
-        tenders=_TENDERS,
+        components=_TENDERS,
         outside=(_API,),
-        spares=_spares,
+        spares=_is_exempt,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
         fold=_fold,
     ),
@@ -441,9 +439,9 @@ WORKLOADS: Final = (
             Phase("delete", _delete_three, is_empty),
         ),
         invariants=(check_nodes, check_order, check_authorities, check_rebuilds, check_members),
-        tenders=_TENDERS,
+        components=_TENDERS,
         outside=(_API,),
-        spares=_spares,
+        spares=_is_exempt,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
         fold=_fold,
     ),

@@ -33,7 +33,7 @@ from operators.compute.controller import OPERATOR
 from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
 from tools.sweep.modes import Mode
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.virtualization import GUESTS, STUCK, VIRTUALIZATION
 from tools.sweep.workload import (
     Phase,
@@ -205,47 +205,47 @@ async def _cancel(user: User) -> None:
     await user.patch(OPERATION, STUCK, {"spec": {"cancel": True}})
 
 
-def has_phase(phase: str, further: Callable[[Book], bool] = lambda _: True) -> Any:
+def has_phase(phase: str, further: Callable[[NamespaceRecord], bool] = lambda _: True) -> Any:
     """Return a condition: the Instance is in a phase, and the status is about its newest spec."""
 
-    def check(book: Book) -> bool:
-        instance = book.get(INSTANCE, "web")
+    def check(record: NamespaceRecord) -> bool:
+        instance = record.get(INSTANCE, "web")
         seen = is_observed(instance, ready=False)
-        return seen and text_at(instance or {}, "status", "phase") == phase and further(book)
+        return seen and text_at(instance or {}, "status", "phase") == phase and further(record)
 
     return check
 
 
-def _is_marked(book: Book) -> bool:
+def _is_marked(record: NamespaceRecord) -> bool:
     """Return whether disk and address will outlive the Instance, and the machine has its size."""
-    held = [*book.list(DATA_VOLUME), *book.list(IP_CLAIM)]
-    machines = book.list(VIRTUAL_MACHINE)
+    held = [*record.list(DATA_VOLUME), *record.list(IP_CLAIM)]
+    machines = record.list(VIRTUAL_MACHINE)
     large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]
     free = not any(each["metadata"].get("ownerReferences") for each in held)
-    stale = find_condition(book.get(INSTANCE, "web") or {}, "RestartRequired")
+    stale = find_condition(record.get(INSTANCE, "web") or {}, "RestartRequired")
     told = stale is not None and stale["status"] == "True"
     return len(held) == 2 and free and large == [True] and told
 
 
-def _is_filled(book: Book) -> bool:
-    disk = book.get(DATA_VOLUME, "web-root")
+def _is_filled(record: NamespaceRecord) -> bool:
+    disk = record.get(DATA_VOLUME, "web-root")
     owned = disk is not None and bool(disk["metadata"].get("ownerReferences"))
-    return owned and not book.list(IP_CLAIM) and _has_claim(book)
+    return owned and not record.list(IP_CLAIM) and _has_claim(record)
 
 
-def _has_claim(book: Book) -> bool:
-    return book.get(PVC, "web-root") is not None
+def _has_claim(record: NamespaceRecord) -> bool:
+    return record.get(PVC, "web-root") is not None
 
 
-def _is_collected(book: Book) -> bool:
-    return not book.list(DATA_VOLUME) and _has_claim(book)
+def _is_collected(record: NamespaceRecord) -> bool:
+    return not record.list(DATA_VOLUME) and _has_claim(record)
 
 
-def _is_left(book: Book) -> bool:
+def _is_left(record: NamespaceRecord) -> bool:
     """Return whether the disk has outlived its Instance, and is nobody's."""
-    claim = book.get(PVC, "web-root")
-    machines = [*book.list(VIRTUAL_MACHINE), *book.list(VIRTUAL_MACHINE_INSTANCE)]
-    if claim is None or machines or book.get(INSTANCE, "web") is not None:
+    claim = record.get(PVC, "web-root")
+    machines = [*record.list(VIRTUAL_MACHINE), *record.list(VIRTUAL_MACHINE_INSTANCE)]
+    if claim is None or machines or record.get(INSTANCE, "web") is not None:
         return False
     return not text_at(claim, "metadata", "labels", INSTANCE_UID_LABEL)
 
@@ -253,30 +253,30 @@ def _is_left(book: Book) -> bool:
 def has_ended(name: str, phase: str = "Succeeded") -> Any:
     """Return a condition: an Operation has ended so, keeps nothing, and the machine runs."""
 
-    def ended(book: Book) -> bool:
-        operation = book.get(OPERATION, name) or {}
+    def ended(record: NamespaceRecord) -> bool:
+        operation = record.get(OPERATION, name) or {}
         kept = map_at(operation, "metadata").get("finalizers")
         return text_at(operation, "status", "phase") == phase and not kept
 
     return has_phase("Running", ended)
 
 
-def _list_stuck(book: Book) -> list[str]:
-    asked = [*book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION), *book.list(MACHINE_SNAPSHOT)]
+def _list_stuck(record: NamespaceRecord) -> list[str]:
+    asked = [*record.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION), *record.list(MACHINE_SNAPSHOT)]
     return [name for name in (key_of(each).name for each in asked) if name.startswith(STUCK)]
 
 
-def _is_stuck(book: Book) -> bool:
-    at_work = text_at(book.get(OPERATION, STUCK) or {}, "status", "phase") == "Running"
-    return at_work and bool(_list_stuck(book))
+def _is_stuck(record: NamespaceRecord) -> bool:
+    at_work = text_at(record.get(OPERATION, STUCK) or {}, "status", "phase") == "Running"
+    return at_work and bool(_list_stuck(record))
 
 
-def _is_given_up(book: Book) -> bool:
-    return book.get(OPERATION, STUCK) is None and not _list_stuck(book)
+def _is_given_up(record: NamespaceRecord) -> bool:
+    return record.get(OPERATION, STUCK) is None and not _list_stuck(record)
 
 
-def _one_disk(book: Book) -> bool:
-    disks = book.list(DATA_VOLUME)
+def _one_disk(record: NamespaceRecord) -> bool:
+    disks = record.list(DATA_VOLUME)
     return len(disks) == 1 and key_of(disks[0]).name != "web-root"
 
 
@@ -286,7 +286,7 @@ def _blur(text: str) -> str:
     return text
 
 
-def _estrange(lock: Manifest) -> Manifest:
+def _hand_to_foreigner(lock: Manifest) -> Manifest:
     """Let somebody else hold what tells its owner by its content."""
     if lock.get("kind") != LEASE.kind:
         return lock
@@ -322,11 +322,11 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         ),
         phases=phases,
         invariants=(check_runs, check_disks),
-        tenders=VIRTUALIZATION,
+        components=VIRTUALIZATION,
         unwatched=(SECRET, MACHINE_SNAPSHOT_CONTENT),
         outside=(GUESTS,),
         rewrite=_blur,
-        estrange=_estrange,
+        estrange=_hand_to_foreigner,
         spares=lambda mode, moment: mode in _FINAL.get(moment.target, ()),
     )
 

@@ -30,8 +30,9 @@ from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
 from operators.ipam.naming import FINALIZER, LOAD_BALANCER_CLASS, POOL
 from operators.ipam.rbac import CLUSTER_API_RULES, LOAD_BALANCER_RULES, RULES
+from tools.sweep.components import Component
 from tools.sweep.faults import is_foreign
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import (
     Phase,
     State,
@@ -41,7 +42,6 @@ from tools.sweep.workload import (
     is_empty,
     is_observed,
 )
-from tools.sweep.world import Tender
 
 _RULES: Final = (*RULES, *LOAD_BALANCER_RULES, *CLUSTER_API_RULES)
 """All workloads share a service account, so each has what the settings of the others need."""
@@ -142,7 +142,7 @@ async def _create(user: User) -> None:
     await user.add(VIRTUAL_MACHINE_INSTANCE, {"metadata": {"name": "web", "labels": labels}})
     await _run_machine(user, 1)
     pool = {
-        "realm": user.nickname,
+        "realm": user.short_name,
         "family": "IPv4",
         "addresses": [_ADDRESS],
         "reuseGraceSeconds": 0,
@@ -185,65 +185,65 @@ async def _delete(user: User) -> None:
     await user.delete(VIRTUAL_MACHINE_INSTANCE, "web")
 
 
-def _counts(book: Book, *, waiting: int) -> bool:
-    pools = book.list(IP_POOL)
+def _counts(record: NamespaceRecord, *, waiting: int) -> bool:
+    pools = record.list(IP_POOL)
     capacity = (pools[0].get("status") or {}).get("capacity") or {} if pools else {}
     counted = capacity.get("allocated") == 1 and capacity.get("waiting", 0) == waiting
     return counted and is_observed(pools[0])
 
 
-def _has_address(book: Book, name: str) -> bool:
-    claim = book.get(IP_CLAIM, name)
+def _has_address(record: NamespaceRecord, name: str) -> bool:
+    claim = record.get(IP_CLAIM, name)
     if claim is None or not is_observed(claim):
         return False
     return bool(claim["status"].get("address") == _ADDRESS)
 
 
-def _is_given(book: Book) -> bool:
-    return _has_address(book, "web") and _counts(book, waiting=0)
+def _is_given(record: NamespaceRecord) -> bool:
+    return _has_address(record, "web") and _counts(record, waiting=0)
 
 
 def leads(name: str, number: int) -> Any:
     """Return a condition: the address of a claim is routed to the launcher pod with this number."""
 
-    def check(book: Book) -> bool:
-        held = book.get(ENDPOINT_SLICE, f"{name}-ip-v4")
+    def check(record: NamespaceRecord) -> bool:
+        held = record.get(ENDPOINT_SLICE, f"{name}-ip-v4")
         places = [each["addresses"] for each in (held or {}).get("endpoints") or ()]
-        bound = find_condition(book.get(IP_CLAIM, name) or {}, "Bound")
+        bound = find_condition(record.get(IP_CLAIM, name) or {}, "Bound")
         return (
-            _has_address(book, name)
+            _has_address(record, name)
             and places == [[f"10.0.0.{number}"]]
             and bound is not None
             and bound["status"] == "True"
-            and book.get(SERVICE, f"{name}-ip") is not None
+            and record.get(SERVICE, f"{name}-ip") is not None
         )
 
     return check
 
 
-def _is_moved(book: Book) -> bool:
-    served = (book.get(SERVICE, "web-ip") or {}).get("spec") or {}
-    kept = [find_condition(each, "Terminating") for each in book.list(IP_ALLOCATION)]
-    return leads("web", 2)(book) and len(served.get("ports") or ()) == 2 and all(kept)
+def _is_moved(record: NamespaceRecord) -> bool:
+    served = (record.get(SERVICE, "web-ip") or {}).get("spec") or {}
+    kept = [find_condition(each, "Terminating") for each in record.list(IP_ALLOCATION)]
+    return leads("web", 2)(record) and len(served.get("ports") or ()) == 2 and all(kept)
 
 
-def _is_queued(book: Book) -> bool:
-    claim = book.get(IP_CLAIM, "late")
+def _is_queued(record: NamespaceRecord) -> bool:
+    claim = record.get(IP_CLAIM, "late")
     position = ((claim or {}).get("status") or {}).get("queuePosition")
-    return position == 1 and is_observed(claim, ready=False) and _counts(book, waiting=1)
+    return position == 1 and is_observed(claim, ready=False) and _counts(record, waiting=1)
 
 
-def _is_passed_on(book: Book) -> bool:
-    gone = book.get(IP_CLAIM, "web") is None and not book.list(SERVICE)
-    return gone and _has_address(book, "late") and _counts(book, waiting=0)
+def _is_passed_on(record: NamespaceRecord) -> bool:
+    gone = record.get(IP_CLAIM, "web") is None and not record.list(SERVICE)
+    return gone and _has_address(record, "late") and _counts(record, waiting=0)
 
 
-def _needs_announcement(service: Manifest, _: Book) -> bool:
+def _needs_announcement(service: Manifest, _: NamespaceRecord) -> bool:
     shown = map_at(service, "status", "loadBalancer").get("ingress")
     return bool(_list_wanted(service)) and not shown and not is_deleting(service)
 
 
-async def _announce(client: Client, service: Manifest, _: Book) -> None:
+async def _announce(client: Client, service: Manifest, _: NamespaceRecord) -> None:
     ingress = [{"ip": address} for address in _list_wanted(service)]
     status = {"status": {"loadBalancer": {"ingress": ingress}}}
     await client.patch(SERVICE, key_of(service), status, subresource="status")
@@ -271,7 +271,7 @@ def check_given(history: Sequence[Version]) -> list[str]:
 
 async def _create_pool(user: User, **spec: Any) -> None:
     pool = {
-        "realm": user.nickname,
+        "realm": user.short_name,
         "family": "IPv4",
         "addresses": [_ADDRESS],
         "reuseGraceSeconds": 0,
@@ -319,22 +319,22 @@ def _says(claim: Manifest | None) -> tuple[str, str]:
 def _is_given_to(name: str) -> Any:
     """Return a condition: the claim of Cluster API has the address, and no other claim is left."""
 
-    def check(book: Book) -> bool:
-        claim, address = book.get(IP_ADDRESS_CLAIM, name), book.get(IP_ADDRESS, name)
+    def check(record: NamespaceRecord) -> bool:
+        claim, address = record.get(IP_ADDRESS_CLAIM, name), record.get(IP_ADDRESS, name)
         return (
             _says(claim) == ("True", "Ready")
             and address is not None
             and address["spec"]["address"] == _ADDRESS
-            and _counts(book, waiting=0)
-            and len(book.list(IP_ADDRESS)) == len(book.list(IP_ADDRESS_CLAIM)) == 1
+            and _counts(record, waiting=0)
+            and len(record.list(IP_ADDRESS)) == len(record.list(IP_ADDRESS_CLAIM)) == 1
         )
 
     return check
 
 
-def _is_request_queued(book: Book) -> bool:
-    queued = _says(book.get(IP_ADDRESS_CLAIM, "late")) == ("False", "PoolExhausted")
-    return queued and _counts(book, waiting=1)
+def _is_request_queued(record: NamespaceRecord) -> bool:
+    queued = _says(record.get(IP_ADDRESS_CLAIM, "late")) == ("False", "PoolExhausted")
+    return queued and _counts(record, waiting=1)
 
 
 _NODE_PORTS: Final = "allocateLoadBalancerNodePorts"
@@ -373,18 +373,18 @@ async def _delete_service(user: User) -> None:
     await user.delete(IP_POOL, user.scoped("pool"))
 
 
-def _is_service_served(book: Book) -> bool:
-    shown = map_at(book.get(SERVICE, "shop") or {}, "status", "loadBalancer").get("ingress") or ()
-    return [each["ip"] for each in shown] == [_ADDRESS] and _counts(book, waiting=0)
+def _is_service_served(record: NamespaceRecord) -> bool:
+    shown = map_at(record.get(SERVICE, "shop") or {}, "status", "loadBalancer").get("ingress") or ()
+    return [each["ip"] for each in shown] == [_ADDRESS] and _counts(record, waiting=0)
 
 
-def _is_service_unserved(book: Book) -> bool:
-    pools = book.list(IP_POOL)
+def _is_service_unserved(record: NamespaceRecord) -> bool:
+    pools = record.list(IP_POOL)
     capacity = (pools[0].get("status") or {}).get("capacity") or {} if pools else {}
-    return not book.list(IP_CLAIM) and capacity.get("allocated", 0) == 0 and is_observed(pools[0])
+    return not record.list(IP_CLAIM) and capacity.get("allocated", 0) == 0 and is_observed(pools[0])
 
 
-_LOAD_BALANCER: Final = Tender(SERVICE, _needs_announcement, _announce)
+_LOAD_BALANCER: Final = Component(SERVICE, _needs_announcement, _announce)
 """Announces what a Service asks for, as MetalLB does."""
 
 
@@ -394,7 +394,7 @@ def _blur(text: str) -> str:
     return text
 
 
-def _estrange(entry: Manifest) -> Manifest:
+def _hand_to_foreigner(entry: Manifest) -> Manifest:
     """Give an entry of the ledger to a claim of a namespace that another operator watches."""
     claim = {"namespace": "default", "name": "other", "uid": "11111111-1111-4111-8111-111111111111"}
     if entry.get("kind") != IP_ALLOCATION.kind:
@@ -435,9 +435,9 @@ WORKLOADS: Final = (
             Phase("delete", _delete, is_empty),
         ),
         invariants=(check_addresses, check_entries, check_places),
-        tenders=(_LOAD_BALANCER,),
+        components=(_LOAD_BALANCER,),
         rewrite=_blur,
-        estrange=_estrange,
+        estrange=_hand_to_foreigner,
         fold=_fold,
     ),
     Workload(
@@ -462,7 +462,7 @@ WORKLOADS: Final = (
         ),
         invariants=(check_addresses, check_entries, check_given),
         rewrite=_blur,
-        estrange=_estrange,
+        estrange=_hand_to_foreigner,
         fold=_fold,
     ),
     Workload(
@@ -481,7 +481,7 @@ WORKLOADS: Final = (
         ),
         invariants=(check_addresses, check_entries),
         rewrite=_blur,
-        estrange=_estrange,
+        estrange=_hand_to_foreigner,
         fold=_fold,
     ),
 )

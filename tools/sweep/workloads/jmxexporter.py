@@ -35,9 +35,9 @@ from operators.jmxexporter.samples import (
     build_pod_status,
     build_run_status,
 )
-from tools.sweep.recorder import Book, Version
+from tools.sweep.components import Component, delete_live
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
-from tools.sweep.world import Tender, delete_live
 
 _INJECTOR: Final = re.compile(rf"{PREFIX}[0-9a-f]+")
 _LIMIT: Final = re.compile(r'(not_after\\+": ?)\d+')
@@ -115,39 +115,39 @@ def serves(port: int, *names: str, known: bool = True) -> Any:
         known: Whether a Service and a ServiceMonitor select them.
     """
 
-    def check(book: Book) -> bool:
-        exporter, slices = book.get(PROMETHEUS_JMX_EXPORTER, "jmx"), book.list(ENDPOINT_SLICE)
+    def check(record: NamespaceRecord) -> bool:
+        exporter, slices = record.get(PROMETHEUS_JMX_EXPORTER, "jmx"), record.list(ENDPOINT_SLICE)
         addressed = sorted(
             endpoint["targetRef"]["name"] for each in slices for endpoint in each["endpoints"]
         )
-        annotations = [pod["metadata"].get("annotations") or {} for pod in book.list(POD)]
+        annotations = [pod["metadata"].get("annotations") or {} for pod in record.list(POD)]
         return (
             is_observed(exporter)
             and all(each.get(PORT) == str(port) for each in annotations)
             and addressed == sorted(names if known else ())
             and len(slices)
-            == len(book.list(SERVICE))
-            == len(book.list(SERVICE_MONITOR))
-            == len(book.list(POD_MONITOR))
+            == len(record.list(SERVICE))
+            == len(record.list(SERVICE_MONITOR))
+            == len(record.list(POD_MONITOR))
             == known
         )
 
     return check
 
 
-def _is_let_go(book: Book) -> bool:
-    pods = book.list(POD)
+def _is_released(record: NamespaceRecord) -> bool:
+    pods = record.list(POD)
     held = [pod for pod in pods if OWNER in (pod["metadata"].get("annotations") or {})]
-    return len(pods) == 2 and not held and not book.list(PROMETHEUS_JMX_EXPORTER)
+    return len(pods) == 2 and not held and not record.list(PROMETHEUS_JMX_EXPORTER)
 
 
-def _needs_kubelet(pod: Manifest, _: Book) -> bool:
+def _needs_kubelet(pod: Manifest, _: NamespaceRecord) -> bool:
     started = (pod.get("status") or {}).get("phase") == "Running"
     waiting = any(run.finished is None for run in Pod.parse(pod).runs)
     return is_deleting(pod) or not started or waiting
 
 
-async def _tend_pod(client: Client, pod: Manifest, _: Book) -> None:
+async def _tend_pod(client: Client, pod: Manifest, _: NamespaceRecord) -> None:
     if is_deleting(pod):
         await delete_live(client, POD, pod)
         return
@@ -181,11 +181,11 @@ WORKLOADS: Final = (
             Phase("join", _join, serves(9400, "shop-0", "shop-1")),
             Phase("change", _change, serves(9500, "shop-0", "shop-1")),
             Phase("probe", _probe, serves(9500, "shop-0", "shop-1", known=False), quiet=True),
-            Phase("delete", _delete, _is_let_go),
+            Phase("delete", _delete, _is_released),
             Phase("end", _end, is_empty),
         ),
         invariants=(check_pods,),
-        tenders=(Tender(POD, _needs_kubelet, _tend_pod),),
+        components=(Component(POD, _needs_kubelet, _tend_pod),),
         rewrite=_blur,
         scaled={"operators.jmxexporter.controller": {"_POLL_SECONDS": 0.3}},
     ),

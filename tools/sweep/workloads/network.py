@@ -24,7 +24,7 @@ from operators.network.controller import OPERATOR
 from operators.network.rbac import RULES
 from operators.network.resources import list_selected
 from tools.sweep.faults import is_foreign
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
 
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -137,15 +137,15 @@ async def _delete_two(user: User) -> None:
 def _is_closed_by(name: str, *, port: int = 22) -> Any:
     """Return a condition: the instance without Network is closed and opened by one firewall."""
 
-    def check(book: Book) -> bool:
-        instance = book.get(INSTANCE, "vm")
+    def check(record: NamespaceRecord) -> bool:
+        instance = record.get(INSTANCE, "vm")
         selecting = {
             policy["metadata"]["name"]
-            for policy in book.list(NETWORK_POLICY)
+            for policy in record.list(NETWORK_POLICY)
             if instance is not None and uid_of(instance) in list_selected(policy)
         }
-        firewalls = book.list(FIREWALL)
-        web = book.get(NETWORK_POLICY, "firewall-web")
+        firewalls = record.list(FIREWALL)
+        web = record.get(NETWORK_POLICY, "firewall-web")
         opened = [] if web is None else web["spec"].get("ingress") or []
         return (
             selecting == {f"firewall-{name}", f"closed-firewall-{name}"}
@@ -154,7 +154,7 @@ def _is_closed_by(name: str, *, port: int = 22) -> Any:
             and [each.get("ports") for each in opened] == [[{"protocol": "TCP", "port": port}]]
             and not any(
                 each["metadata"]["name"].startswith("closed-")
-                for each in book.list(NETWORK_POLICY)
+                for each in record.list(NETWORK_POLICY)
                 if not list_selected(each)
             )
         )
@@ -170,14 +170,14 @@ async def _delete_attached(user: User) -> None:
 def _has_port(port: int, *, joined: bool) -> Any:
     """Return a condition: the policy opens the port, for the instance or for nobody."""
 
-    def check(book: Book) -> bool:
-        policy, firewall = book.get(NETWORK_POLICY, "firewall-web"), book.get(FIREWALL, "web")
-        network, instance = book.get(NETWORK, "lan"), book.get(INSTANCE, "vm")
+    def check(record: NamespaceRecord) -> bool:
+        policy, firewall = record.get(NETWORK_POLICY, "firewall-web"), record.get(FIREWALL, "web")
+        network, instance = record.get(NETWORK, "lan"), record.get(INSTANCE, "vm")
         if policy is None or firewall is None or network is None:
             return False
         opened = [each.get("ports") for each in policy["spec"].get("ingress") or ()]
         members = [uid_of(instance)] if instance is not None and joined else []
-        bare = book.get(NETWORK_POLICY, "network-lan-open") is not None
+        bare = record.get(NETWORK_POLICY, "network-lan-open") is not None
         return (
             opened == [[{"protocol": "TCP", "port": port}]]
             and list_selected(policy) == members
@@ -214,10 +214,12 @@ async def _change_attached(user: User) -> None:
 def _is_attached(port: int, *, joined: bool, mtu: int = 0) -> Any:
     """Return a condition: interfaces that Multus attaches are open at the port, and configured."""
 
-    def check(book: Book) -> bool:
-        policy, firewall = book.get(MULTI_NETWORK_POLICY, "firewall-web"), book.get(FIREWALL, "web")
-        networks, attachments = book.list(NETWORK), book.list(NETWORK_ATTACHMENT_DEFINITION)
-        instance = book.get(INSTANCE, "vm")
+    def check(record: NamespaceRecord) -> bool:
+        policy, firewall = record.get(MULTI_NETWORK_POLICY, "firewall-web"), record.get(
+            FIREWALL, "web"
+        )
+        networks, attachments = record.list(NETWORK), record.list(NETWORK_ATTACHMENT_DEFINITION)
+        instance = record.get(INSTANCE, "vm")
         if policy is None or firewall is None or len(attachments) != 1:
             return False
         opened = [each.get("ports") for each in policy["spec"].get("ingress") or ()]

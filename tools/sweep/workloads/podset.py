@@ -12,7 +12,7 @@ from libs.common.ownership import controller_uid
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
 from tools.sweep.modes import Mode
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.triggers import Trigger
 from tools.sweep.workload import Phase, State, User, Workload, is_empty, is_observed
 
@@ -36,9 +36,9 @@ def build_spec(version: str, **spec: Any) -> Manifest:
 def has_pods(count: int, version: str) -> Any:
     """Return a condition: so many ready pods of a version, and the status says so."""
 
-    def check(book: Book) -> bool:
-        podset = book.get(PODSET, "web")
-        pods = book.list(POD)
+    def check(record: NamespaceRecord) -> bool:
+        podset = record.get(PODSET, "web")
+        pods = record.list(POD)
         return (
             is_observed(podset)
             and len(pods) == count
@@ -146,15 +146,15 @@ async def _hold(user: User) -> None:
     await user.patch(PODSET, "web", {"spec": {"template": template, "updateStrategy": strategy}})
 
 
-def _is_held(book: Book) -> bool:
-    pods = [pod for pod in book.list(POD) if not is_deleting(pod)]
+def _is_held(record: NamespaceRecord) -> bool:
+    pods = [pod for pod in record.list(POD) if not is_deleting(pod)]
     versions = sorted(pod["metadata"]["annotations"]["version"] for pod in pods)
-    podset = book.get(PODSET, "web")
+    podset = record.get(PODSET, "web")
     return (
         is_observed(podset)
         and versions == ["2", "3"]
         and (podset or {})["status"].get("readyReplicas", 0) == 2
-        and len(book.list(CONTROLLER_REVISION)) == 2
+        and len(record.list(CONTROLLER_REVISION)) == 2
     )
 
 
@@ -169,8 +169,8 @@ async def _roll_back(user: User) -> None:
     )
 
 
-def _is_rolled_back(book: Book) -> bool:
-    return has_pods(2, "2")(book) and len(book.list(CONTROLLER_REVISION)) == 1
+def _is_rolled_back(record: NamespaceRecord) -> bool:
+    return has_pods(2, "2")(record) and len(record.list(CONTROLLER_REVISION)) == 1
 
 
 async def _lose(user: User) -> None:
@@ -193,7 +193,7 @@ def fold_adopted(state: State) -> State:
     return folded
 
 
-def spares_adopting(mode: Mode, trigger: Trigger) -> bool:
+def exempt_adoption(mode: Mode, trigger: Trigger) -> bool:
     """Spare what has another right end.
 
     The deletion of the pod that is let go: then there is none to be left in peace. A watch that
@@ -210,8 +210,8 @@ def spares_adopting(mode: Mode, trigger: Trigger) -> bool:
 def has_owned(count: int, *, free: int = 0) -> Any:
     """Return a condition: the set has so many ready pods, and so many belong to nobody."""
 
-    def check(book: Book) -> bool:
-        podset, pods = book.get(PODSET, "web"), book.list(POD)
+    def check(record: NamespaceRecord) -> bool:
+        podset, pods = record.get(PODSET, "web"), record.list(POD)
         owned = [pod for pod in pods if controller_uid(pod)]
         return (
             podset is not None
@@ -250,13 +250,13 @@ async def _replace(user: User) -> None:
     await user.create(PODSET, "web", build_spec("2", replicas=2))
 
 
-def _has_orphans(book: Book) -> bool:
-    return len(book.list(POD)) == 2
+def _has_orphans(record: NamespaceRecord) -> bool:
+    return len(record.list(POD)) == 2
 
 
-def _only_free(book: Book) -> bool:
-    pods = book.list(POD)
-    return len(book.live) == len(pods) == 1 and not controller_uid(pods[0])
+def _only_free(record: NamespaceRecord) -> bool:
+    pods = record.list(POD)
+    return len(record.live) == len(pods) == 1 and not controller_uid(pods[0])
 
 
 _STRICT: Final = (
@@ -315,6 +315,6 @@ WORKLOADS: Final = (
     _build("strict", _STRICT),
     _build("history", _HISTORY, fold=fold_names, renames=True),
     _build("rolling", _ROLLING, fold=fold_names, renames=True),
-    _build("adopting", _ADOPTING, fold=fold_adopted, renames=True, spares=spares_adopting),
+    _build("adopting", _ADOPTING, fold=fold_adopted, renames=True, spares=exempt_adoption),
     _build("recreated", _RECREATED, fold=fold_names, renames=True),
 )

@@ -31,9 +31,10 @@ from operators.pulsarconsumer.resources import (
     TRIGGER_AUTHENTICATION,
 )
 from operators.pulsarconsumer.samples import build_rollout
+from tools.sweep.components import Component
+from tools.sweep.external_system import ExternalSystem, Reply, Request
 from tools.sweep.faults import is_foreign
-from tools.sweep.outside import Outside, Reply, Request
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import (
     Phase,
     User,
@@ -42,7 +43,6 @@ from tools.sweep.workload import (
     is_empty,
     is_observed,
 )
-from tools.sweep.world import Tender
 
 _PREFIX: Final = "/admin/v2/persistent/public/default/"
 _FOREGROUND: Final = "foregroundDeletion"
@@ -58,7 +58,7 @@ _SIDES: Final = (
 )
 
 
-class PlayedBroker:
+class FakeBroker:
     """Play the admin API of a broker with one topic.
 
     Args:
@@ -195,8 +195,10 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
         waiting: Entries that wait in the subscription, as the status tells.
     """
 
-    def check(book: Book) -> bool:
-        consumer, deployment = book.get(PULSAR_CONSUMER, "orders"), book.get(DEPLOYMENT, "orders")
+    def check(record: NamespaceRecord) -> bool:
+        consumer, deployment = record.get(PULSAR_CONSUMER, "orders"), record.get(
+            DEPLOYMENT, "orders"
+        )
         if deployment is None or is_deleting(deployment) or not is_observed(consumer):
             return False
         status = (consumer or {})["status"]
@@ -204,7 +206,7 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
         retries = "retry" in (consumer or {})["spec"]
         return (
             status.get("readyReplicas", 0) == deployment["spec"]["replicas"] == replicas
-            and {kind for kind in _SIDES if book.list(kind)} == set(sides)
+            and {kind for kind in _SIDES if record.list(kind)} == set(sides)
             and (status.get("backlog") or {}).get("entries", 0) == waiting
             and asked["outcome"] == "Done"
             and ("retry" in status) is retries
@@ -213,7 +215,7 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
     return check
 
 
-def _needs_controller(deployment: Manifest, _: Book) -> bool:
+def _needs_controller(deployment: Manifest, _: NamespaceRecord) -> bool:
     if is_deleting(deployment):
         return _FOREGROUND in (deployment["metadata"].get("finalizers") or ())
     return bool(
@@ -225,7 +227,7 @@ def _generation(deployment: Manifest) -> int:
     return int(deployment["metadata"]["generation"])
 
 
-async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
+async def _run_pods(client: Client, deployment: Manifest, _: NamespaceRecord) -> None:
     """Let the pods of a Deployment run, or end with it."""
     key = key_of(deployment)
     if is_deleting(deployment):
@@ -236,9 +238,9 @@ async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
     await client.patch(DEPLOYMENT, key, status, subresource="status")
 
 
-_BROKER: Final = Outside(
+_BROKER: Final = ExternalSystem(
     "pulsar",
-    PlayedBroker,
+    FakeBroker,
     # PulsarConsumers name the broker, which runs on the loopback address in a trial.
     arguments=lambda _: (
         "--allow-loopback-brokers=true",
@@ -263,11 +265,11 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         children=(DEPLOYMENT, *_SIDES),
         phases=phases,
         invariants=(check_deployments,),
-        tenders=(Tender(DEPLOYMENT, _needs_controller, _run_pods),),
+        components=(Component(DEPLOYMENT, _needs_controller, _run_pods),),
         outside=(_BROKER,),
         scaled={
             "operators.pulsarconsumer.controller": {"_EFFECT_RETRY": 0.3},
-            "operators.pulsarconsumer.broker.desk": {"_SILENCE": 0.3},
+            "operators.pulsarconsumer.broker.broker_cache": {"_SILENCE": 0.3},
         },
     )
 

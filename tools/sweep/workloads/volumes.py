@@ -13,7 +13,7 @@ from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
 from tools.sweep.faults import is_foreign
-from tools.sweep.recorder import Book, Version
+from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
 
 _FINAL: Final = re.compile(r"-final-[0-9a-f]{8}")
@@ -29,11 +29,11 @@ _CLASS: Final[Manifest] = build_object(
 def has_claim(size: str, *, name: str = "data") -> Any:
     """Return a condition: the claim has the size, and the status says that all is well."""
 
-    def check(book: Book) -> bool:
-        claim = book.get(PVC, name)
+    def check(record: NamespaceRecord) -> bool:
+        claim = record.get(PVC, name)
         held = ((claim or {}).get("status") or {}).get("capacity") or {}
         alive = claim is not None and not is_deleting(claim)
-        return alive and held.get("storage") == size and is_observed(book.get(DEMO_VOLUME, name))
+        return alive and held.get("storage") == size and is_observed(record.get(DEMO_VOLUME, name))
 
     return check
 
@@ -100,20 +100,20 @@ async def _delete(user: User) -> None:
     await user.delete(DEMO_VOLUME, "data")
 
 
-def _only_claim(book: Book) -> bool:
-    claims = book.list(PVC)
-    return len(book.live) == 1 and len(claims) == 1 and not is_deleting(claims[0])
+def _only_claim(record: NamespaceRecord) -> bool:
+    claims = record.list(PVC)
+    return len(record.live) == 1 and len(claims) == 1 and not is_deleting(claims[0])
 
 
-def _is_kept(book: Book) -> bool:
-    claim = book.get(PVC, "data")
+def _is_kept(record: NamespaceRecord) -> bool:
+    claim = record.get(PVC, "data")
     owned = bool(claim and claim["metadata"].get("ownerReferences"))
-    return has_claim("20Gi")(book) and not owned
+    return has_claim("20Gi")(record) and not owned
 
 
-def _is_owned(book: Book) -> bool:
-    claim = book.get(PVC, "data")
-    return has_claim("20Gi")(book) and bool(claim and claim["metadata"].get("ownerReferences"))
+def _is_owned(record: NamespaceRecord) -> bool:
+    claim = record.get(PVC, "data")
+    return has_claim("20Gi")(record) and bool(claim and claim["metadata"].get("ownerReferences"))
 
 
 def _blur_names(text: str) -> str:
@@ -142,13 +142,13 @@ async def _restore(user: User) -> None:
     await user.create(DEMO_VOLUME, "data", spec)
 
 
-def _only_snapshot(book: Book) -> bool:
-    snapshots = book.list(VOLUME_SNAPSHOT)
-    return len(book.live) == len(snapshots) == 1
+def _only_snapshot(record: NamespaceRecord) -> bool:
+    snapshots = record.list(VOLUME_SNAPSHOT)
+    return len(record.live) == len(snapshots) == 1
 
 
-def _in_conflict(book: Book) -> bool:
-    claim, volume = book.get(PVC, "data"), book.get(DEMO_VOLUME, "data")
+def _in_conflict(record: NamespaceRecord) -> bool:
+    claim, volume = record.get(PVC, "data"), record.get(DEMO_VOLUME, "data")
     free = bool(claim and not claim["metadata"].get("ownerReferences"))
     return (
         free
@@ -170,7 +170,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         children=(PVC, POD, VOLUME_SNAPSHOT),
         phases=phases,
         invariants=(check_sizes, check_kept),
-        world=((STORAGE_CLASS, _CLASS),),
+        initial_objects=((STORAGE_CLASS, _CLASS),),
         rewrite=_blur_names,
     )
 

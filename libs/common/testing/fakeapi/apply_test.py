@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.kinds import CONFIG_MAP, POD, Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Reply, Rest
+from libs.common.testing.fakeapi.rest import Reply, RestClient
 
 WIDGET = Kind("example.com", "v1", "Widget", "widgets")
 WIDGETS = WIDGET.path("default")
@@ -73,7 +73,7 @@ def managers_of(reply: Reply) -> dict[tuple[str, str, str], Manifest]:
     }
 
 
-async def test_apply_creates_then_changes_then_rests(rest: Rest) -> None:
+async def test_apply_creates_then_changes_then_rests(rest: RestClient) -> None:
     made = await rest.apply(MAP, build_map(a="1"), "alpha")
     changed = await rest.apply(MAP, build_map(a="2"), "alpha")
     rested = await rest.apply(MAP, build_map(a="2"), "alpha")
@@ -83,13 +83,13 @@ async def test_apply_creates_then_changes_then_rests(rest: Rest) -> None:
     assert rested.body == changed.body
 
 
-async def test_apply_reads_yaml(rest: Rest) -> None:
+async def test_apply_reads_yaml(rest: RestClient) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: '1'}\n"
 
     assert (await rest.apply(MAP, text, "alpha")).body["data"] == {"a": "1"}
 
 
-async def test_apply_removes_what_the_manager_no_longer_names(rest: Rest) -> None:
+async def test_apply_removes_what_the_manager_no_longer_names(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1", b="2"), "alpha")
     await rest.apply(MAP, build_map(c="3"), "beta")
 
@@ -98,7 +98,7 @@ async def test_apply_removes_what_the_manager_no_longer_names(rest: Rest) -> Non
     assert applied.body["data"] == {"a": "1", "c": "3"}
 
 
-async def test_apply_keeps_what_another_manager_also_names(rest: Rest) -> None:
+async def test_apply_keeps_what_another_manager_also_names(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1", b="2"), "alpha")
     await rest.apply(MAP, build_map(b="2"), "beta")
 
@@ -108,7 +108,7 @@ async def test_apply_keeps_what_another_manager_also_names(rest: Rest) -> None:
     assert managers_of(applied)["beta", "Apply", ""] == {"f:data": {"f:b": {}}}
 
 
-async def test_apply_conflicts_with_each_field_named(rest: Rest) -> None:
+async def test_apply_conflicts_with_each_field_named(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1", b="2"), "alpha")
 
     refused = await rest.apply(MAP, build_map(a="9", b="8"), "beta")
@@ -123,7 +123,7 @@ async def test_apply_conflicts_with_each_field_named(rest: Rest) -> None:
     )
 
 
-async def test_apply_with_force_takes_the_fields(rest: Rest) -> None:
+async def test_apply_with_force_takes_the_fields(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1", b="2"), "alpha")
 
     forced = await rest.apply(MAP, build_map(a="9"), "beta", force="true")
@@ -135,7 +135,7 @@ async def test_apply_with_force_takes_the_fields(rest: Rest) -> None:
     }
 
 
-async def test_apply_the_same_value_shares_the_field(rest: Rest) -> None:
+async def test_apply_the_same_value_shares_the_field(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1"), "alpha")
 
     shared = await rest.apply(MAP, build_map(a="1"), "beta")
@@ -144,7 +144,7 @@ async def test_apply_the_same_value_shares_the_field(rest: Rest) -> None:
     assert set(managers_of(shared)) == {("alpha", "Apply", ""), ("beta", "Apply", "")}
 
 
-async def test_update_takes_fields_from_appliers(rest: Rest) -> None:
+async def test_update_takes_fields_from_appliers(rest: RestClient) -> None:
     await rest.apply(MAP, build_map(a="1"), "alpha")
     await rest.patch(MAP, {"data": {"a": "2"}}, fieldManager="editor")
 
@@ -157,7 +157,7 @@ async def test_update_takes_fields_from_appliers(rest: Rest) -> None:
 
 
 async def test_apply_to_an_object_nobody_is_recorded_for_conflicts_with_its_past(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.load([build_map(a="1")])
 
@@ -166,7 +166,7 @@ async def test_apply_to_an_object_nobody_is_recorded_for_conflicts_with_its_past
     assert "before-first-apply" in refused.body["message"]
 
 
-async def test_apply_merges_containers_by_name_and_ports_by_key(rest: Rest) -> None:
+async def test_apply_merges_containers_by_name_and_ports_by_key(rest: RestClient) -> None:
     await rest.apply(POD_PATH, build_pod({"name": "a", "image": "i:1"}), "alpha")
 
     applied = await rest.apply(POD_PATH, build_pod({"name": "a", "image": "i:2"}), "alpha")
@@ -181,7 +181,7 @@ async def test_apply_merges_containers_by_name_and_ports_by_key(rest: Rest) -> N
 
 
 async def test_apply_owner_references_and_finalizers_of_two_managers(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.collector.pause()  # The owners do not exist.
 
@@ -201,7 +201,7 @@ async def test_apply_owner_references_and_finalizers_of_two_managers(
     assert left.metadata["finalizers"] == ["a/two"]
 
 
-async def test_apply_custom_lists_by_their_declared_type(rest: Rest, api: FakeApi) -> None:
+async def test_apply_custom_lists_by_their_declared_type(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, SCHEMA)
     path = f"{WIDGETS}/w"
     await rest.apply(path, build_widget(spec={"tags": ["a"], "args": ["x"]}), "alpha")
@@ -213,7 +213,7 @@ async def test_apply_custom_lists_by_their_declared_type(rest: Rest, api: FakeAp
     assert (atomic.status, atomic.causes) == (409, [(".spec.args", "FieldManagerConflict")])
 
 
-async def test_apply_status_conditions_of_two_managers(rest: Rest, api: FakeApi) -> None:
+async def test_apply_status_conditions_of_two_managers(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, SCHEMA)
     await rest.apply(f"{WIDGETS}/w", build_widget(spec={"size": 1}), "alpha")
 
@@ -229,7 +229,7 @@ async def test_apply_status_conditions_of_two_managers(rest: Rest, api: FakeApi)
 
 
 async def test_apply_through_the_main_path_does_not_own_the_status(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.register(WIDGET, SCHEMA)
 
@@ -241,7 +241,9 @@ async def test_apply_through_the_main_path_does_not_own_the_status(
     assert managers_of(made) == {("alpha", "Apply", ""): {"f:spec": {"f:size": {}}}}
 
 
-async def test_apply_status_of_an_absent_object_is_not_found(rest: Rest, api: FakeApi) -> None:
+async def test_apply_status_of_an_absent_object_is_not_found(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.register(WIDGET, SCHEMA)
 
     assert (await rest.apply(f"{WIDGETS}/w/status", build_widget(status={}), "a")).status == 404
@@ -262,7 +264,7 @@ async def test_apply_status_of_an_absent_object_is_not_found(rest: Rest, api: Fa
     ids=["no manager", "no kind", "other name", "managed fields"],
 )
 async def test_apply_nonsense_is_refused(
-    rest: Rest, config: Manifest, query: dict[str, str], status: int
+    rest: RestClient, config: Manifest, query: dict[str, str], status: int
 ) -> None:
     refused = await rest.patch(MAP, config, "application/apply-patch+yaml", **query)
 

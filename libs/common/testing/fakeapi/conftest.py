@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 
 
 @pytest_asyncio.fixture
@@ -18,7 +18,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest_asyncio.fixture
-async def rest(api: FakeApi) -> AsyncIterator[Rest]:
+async def rest(api: FakeApi) -> AsyncIterator[RestClient]:
     """Give a plain HTTP client of it."""
-    async with Rest(api.url) as client:
+    async with RestClient(api.url) as client:
         yield client

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.kinds import CONFIG_MAP, LEASE, POD, Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Rest
+from libs.common.testing.fakeapi.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, RestClient
 
 WIDGET = Kind("example.com", "v1", "Widget", "widgets")
 PODS = POD.path("default")
@@ -36,7 +36,7 @@ def build_widget(name: str = "w", **spec: object) -> Manifest:
     }
 
 
-async def test_create_fills_what_the_server_sets(rest: Rest) -> None:
+async def test_create_fills_what_the_server_sets(rest: RestClient) -> None:
     made = await rest.create(PODS, build_pod())
 
     assert made.status == 201
@@ -47,7 +47,7 @@ async def test_create_fills_what_the_server_sets(rest: Rest) -> None:
     assert made.body["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
 
-async def test_create_taken_name_answers_already_exists(rest: Rest) -> None:
+async def test_create_taken_name_answers_already_exists(rest: RestClient) -> None:
     await rest.create(PODS, build_pod())
 
     again = await rest.create(PODS, build_pod())
@@ -55,7 +55,7 @@ async def test_create_taken_name_answers_already_exists(rest: Rest) -> None:
     assert (again.status, again.reason) == (409, "AlreadyExists")
 
 
-async def test_create_with_generate_name_makes_a_name(rest: Rest) -> None:
+async def test_create_with_generate_name_makes_a_name(rest: RestClient) -> None:
     made = await rest.create(MAPS, {"metadata": {"generateName": "web-"}})
 
     assert made.metadata["name"].startswith("web-")
@@ -63,13 +63,13 @@ async def test_create_with_generate_name_makes_a_name(rest: Rest) -> None:
 
 
 async def test_create_in_a_missing_namespace_is_refused_when_required() -> None:
-    async with FakeApi(require_namespaces=True) as api, Rest(api.url) as rest:
+    async with FakeApi(require_namespaces=True) as api, RestClient(api.url) as rest:
         made = await rest.create(CONFIG_MAP.path("nowhere"), build_map())
 
     assert (made.status, made.reason) == (404, "NotFound")
 
 
-async def test_one_resource_version_counts_for_all_kinds(rest: Rest, api: FakeApi) -> None:
+async def test_one_resource_version_counts_for_all_kinds(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET)
     first = await rest.create(MAPS, build_map())
     second = await rest.create(WIDGETS, build_widget())
@@ -79,7 +79,7 @@ async def test_one_resource_version_counts_for_all_kinds(rest: Rest, api: FakeAp
     assert listed.metadata["resourceVersion"] == second.metadata["resourceVersion"]
 
 
-async def test_replace_stale_object_conflicts(rest: Rest) -> None:
+async def test_replace_stale_object_conflicts(rest: RestClient) -> None:
     made = await rest.create(MAPS, build_map(a="1"))
     await rest.replace(f"{MAPS}/web", {**made.body, "data": {"a": "2"}})
 
@@ -88,7 +88,7 @@ async def test_replace_stale_object_conflicts(rest: Rest) -> None:
     assert (stale.status, stale.reason) == (409, "Conflict")
 
 
-async def test_replace_with_the_same_content_keeps_the_version(rest: Rest) -> None:
+async def test_replace_with_the_same_content_keeps_the_version(rest: RestClient) -> None:
     made = await rest.create(MAPS, build_map(a="1"))
 
     same = await rest.replace(f"{MAPS}/web", made.body)
@@ -96,7 +96,9 @@ async def test_replace_with_the_same_content_keeps_the_version(rest: Rest) -> No
     assert same.metadata["resourceVersion"] == made.metadata["resourceVersion"]
 
 
-async def test_replace_custom_object_without_version_is_invalid(rest: Rest, api: FakeApi) -> None:
+async def test_replace_custom_object_without_version_is_invalid(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.register(WIDGET)
     await rest.create(WIDGETS, build_widget())
 
@@ -106,14 +108,14 @@ async def test_replace_custom_object_without_version_is_invalid(rest: Rest, api:
     assert blind.causes == [("metadata.resourceVersion", "FieldValueInvalid")]
 
 
-async def test_replace_absent_lease_creates_it(rest: Rest) -> None:
+async def test_replace_absent_lease_creates_it(rest: RestClient) -> None:
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
 
     assert (await rest.replace(f"{LEASE.path('default')}/l", lease)).status == 201
     assert (await rest.replace(f"{MAPS}/l", build_map("l"))).status == 404
 
 
-async def test_generation_moves_with_the_spec_only(rest: Rest, api: FakeApi) -> None:
+async def test_generation_moves_with_the_spec_only(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET)
     await rest.create(WIDGETS, build_widget(size=1))
 
@@ -127,7 +129,7 @@ async def test_generation_moves_with_the_spec_only(rest: Rest, api: FakeApi) -> 
 
 
 async def test_status_writes_do_not_touch_the_spec_nor_the_other_way(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.register(WIDGET)
     await rest.create(WIDGETS, build_widget(size=1))
@@ -143,7 +145,7 @@ async def test_status_writes_do_not_touch_the_spec_nor_the_other_way(
 
 
 async def test_create_drops_the_status_of_kinds_that_have_the_subresource(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.register(WIDGET)
 
@@ -152,7 +154,9 @@ async def test_create_drops_the_status_of_kinds_that_have_the_subresource(
     assert "status" not in made.body
 
 
-async def test_json_patch_with_failing_test_is_invalid_and_changes_nothing(rest: Rest) -> None:
+async def test_json_patch_with_failing_test_is_invalid_and_changes_nothing(
+    rest: RestClient,
+) -> None:
     made = await rest.create(MAPS, build_map(a="1"))
     patch = [
         {"op": "replace", "path": "/data/a", "value": "2"},
@@ -165,7 +169,7 @@ async def test_json_patch_with_failing_test_is_invalid_and_changes_nothing(rest:
     assert (await rest.get(f"{MAPS}/web")).body == made.body
 
 
-async def test_json_patch_changes_lists_and_escaped_keys(rest: Rest) -> None:
+async def test_json_patch_changes_lists_and_escaped_keys(rest: RestClient) -> None:
     await rest.create(MAPS, {**build_map(), "metadata": {"name": "web", "finalizers": ["a/b"]}})
     patch = [
         {"op": "add", "path": "/metadata/finalizers/-", "value": "c/d"},
@@ -180,7 +184,7 @@ async def test_json_patch_changes_lists_and_escaped_keys(rest: Rest) -> None:
     assert patched.metadata["annotations"] == {"x/y": "1"}
 
 
-async def test_merge_patch_removes_with_null_and_checks_the_version(rest: Rest) -> None:
+async def test_merge_patch_removes_with_null_and_checks_the_version(rest: RestClient) -> None:
     await rest.create(MAPS, build_map(a="1", b="2"))
 
     patched = await rest.patch(f"{MAPS}/web", {"data": {"a": None}}, MERGE_PATCH)
@@ -190,7 +194,7 @@ async def test_merge_patch_removes_with_null_and_checks_the_version(rest: Rest) 
     assert (stale.status, stale.reason) == (409, "Conflict")
 
 
-async def test_strategic_patch_merges_containers_by_name(rest: Rest) -> None:
+async def test_strategic_patch_merges_containers_by_name(rest: RestClient) -> None:
     await rest.create(PODS, build_pod())
     patch = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
 
@@ -200,14 +204,16 @@ async def test_strategic_patch_merges_containers_by_name(rest: Rest) -> None:
     assert patched.body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
 
 
-async def test_strategic_patch_of_a_custom_kind_is_unsupported(rest: Rest, api: FakeApi) -> None:
+async def test_strategic_patch_of_a_custom_kind_is_unsupported(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.register(WIDGET)
     await rest.create(WIDGETS, build_widget())
 
     assert (await rest.patch(f"{WIDGETS}/w", {}, STRATEGIC_PATCH)).status == 415
 
 
-async def test_pod_spec_is_immutable_but_for_images(rest: Rest) -> None:
+async def test_pod_spec_is_immutable_but_for_images(rest: RestClient) -> None:
     await rest.create(PODS, build_pod())
 
     refused = await rest.patch(f"{PODS}/web", {"spec": {"hostname": "x"}})
@@ -215,7 +221,7 @@ async def test_pod_spec_is_immutable_but_for_images(rest: Rest) -> None:
     assert (refused.status, refused.causes) == (422, [("spec", "FieldValueForbidden")])
 
 
-async def test_dry_run_stores_nothing(rest: Rest, api: FakeApi) -> None:
+async def test_dry_run_stores_nothing(rest: RestClient, api: FakeApi) -> None:
     made = await rest.create(MAPS, build_map(), dryRun="All")
 
     assert made.status == 201
@@ -233,11 +239,11 @@ async def test_dry_run_stores_nothing(rest: Rest, api: FakeApi) -> None:
     ],
     ids=["wrong kind", "wrong version", "wrong type", "bad name", "bad JSON"],
 )
-async def test_create_nonsense_is_refused(rest: Rest, body: object, status: int) -> None:
+async def test_create_nonsense_is_refused(rest: RestClient, body: object, status: int) -> None:
     assert (await rest.create(MAPS, body)).status == status
 
 
-async def test_unknown_paths_are_not_found(rest: Rest) -> None:
+async def test_unknown_paths_are_not_found(rest: RestClient) -> None:
     for path in ("/api/v1/things", f"{MAPS}/absent"):
         answer = await rest.get(path)
         assert (answer.status, answer.reason) == (404, "NotFound")

@@ -82,7 +82,7 @@ def decode(target: Target, body: Any, options: WriteOptions) -> Manifest:
     obj: Manifest = prune(content, schema, dropped=dropped)
     metadata = _decode_metadata(target, body.get("metadata") or {}, dropped, options)
     if dropped:
-        _tell_unknown(target, dropped, options)
+        _warn_unknown_fields(target, dropped, options)
     if target.resource.custom:
         return {**envelope, "metadata": metadata, **apply_defaults(obj, schema)}
     obj = drop_nulls(obj)
@@ -158,7 +158,7 @@ def _check_envelope(target: Target, body: Any) -> None:
         )
 
 
-def _tell_unknown(target: Target, dropped: list[str], options: WriteOptions) -> None:
+def _warn_unknown_fields(target: Target, dropped: list[str], options: WriteOptions) -> None:
     texts = [f'unknown field "{path}"' for path in dropped]
     if options.validation == "Strict":
         kind = target.resource.kind

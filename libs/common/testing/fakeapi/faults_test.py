@@ -12,7 +12,7 @@ from libs.common.client import Client
 from libs.common.config import load_config
 from libs.common.kinds import CONFIG_MAP, POD, Key, Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 
 MAPS = CONFIG_MAP.path("default")
 WIDGET = Kind("example.com", "v1", "Widget", "widgets")
@@ -27,7 +27,7 @@ def build_map(name: str = "m", **data: str) -> Manifest:
     }
 
 
-async def test_fail_happens_so_many_times(rest: Rest, api: FakeApi) -> None:
+async def test_fail_happens_so_many_times(rest: RestClient, api: FakeApi) -> None:
     fault = api.fail("GET", CONFIG_MAP, status=503, times=2)
 
     seen = [(await rest.get(MAPS)).status for _ in range(3)]
@@ -36,7 +36,7 @@ async def test_fail_happens_so_many_times(rest: Rest, api: FakeApi) -> None:
     assert fault.hits == 2
 
 
-async def test_fail_with_retry_after(rest: Rest, api: FakeApi) -> None:
+async def test_fail_with_retry_after(rest: RestClient, api: FakeApi) -> None:
     api.fail("list", status=429, retry_after=3)
 
     refused = await rest.get(MAPS)
@@ -46,7 +46,7 @@ async def test_fail_with_retry_after(rest: Rest, api: FakeApi) -> None:
     assert refused.body["details"]["retryAfterSeconds"] == 3
 
 
-async def test_fail_concerns_only_what_it_says(rest: Rest, api: FakeApi) -> None:
+async def test_fail_concerns_only_what_it_says(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("a"))
     api.create(build_map("b"))
     api.fail("PATCH", CONFIG_MAP, name="a", times=None)
@@ -59,7 +59,7 @@ async def test_fail_concerns_only_what_it_says(rest: Rest, api: FakeApi) -> None
     assert (await rest.get(f"{MAPS}/a")).status == 200
 
 
-async def test_fail_a_subresource_only(rest: Rest, api: FakeApi) -> None:
+async def test_fail_a_subresource_only(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET)
     path = WIDGET.path("default", "w")
     api.create({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
@@ -69,7 +69,7 @@ async def test_fail_a_subresource_only(rest: Rest, api: FakeApi) -> None:
     assert (await rest.patch(f"{path}/status", {})).status == 500
 
 
-async def test_lost_answer_commits_and_drops_the_connection(rest: Rest, api: FakeApi) -> None:
+async def test_lost_answer_commits_and_drops_the_connection(rest: RestClient, api: FakeApi) -> None:
     api.fail("POST", CONFIG_MAP, lost_answer=True)
 
     with pytest.raises(aiohttp.ClientError):
@@ -79,7 +79,7 @@ async def test_lost_answer_commits_and_drops_the_connection(rest: Rest, api: Fak
     assert (await rest.get(MAPS)).status == 200
 
 
-async def test_dropped_request_does_nothing(rest: Rest, api: FakeApi) -> None:
+async def test_dropped_request_does_nothing(rest: RestClient, api: FakeApi) -> None:
     api.fail("POST", CONFIG_MAP, dropped=True)
 
     with pytest.raises(aiohttp.ClientError):
@@ -88,7 +88,7 @@ async def test_dropped_request_does_nothing(rest: Rest, api: FakeApi) -> None:
     assert api.objects(CONFIG_MAP) == []
 
 
-async def test_hang_lasts_until_released(rest: Rest, api: FakeApi) -> None:
+async def test_hang_lasts_until_released(rest: RestClient, api: FakeApi) -> None:
     fault = api.hang("GET", CONFIG_MAP)
     waiting = asyncio.create_task(rest.get(MAPS))
     done, _ = await asyncio.wait([waiting], timeout=0.05)
@@ -100,7 +100,7 @@ async def test_hang_lasts_until_released(rest: Rest, api: FakeApi) -> None:
 
 
 async def test_committed_hang_answers_late_with_what_was_stored_then(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.create(build_map(a="1"))
     fault = api.hang("PATCH", CONFIG_MAP, committed=True)
@@ -115,7 +115,7 @@ async def test_committed_hang_answers_late_with_what_was_stored_then(
     assert (await waiting).body["data"] == {"a": "2"}
 
 
-async def test_delay_takes_time(rest: Rest, api: FakeApi) -> None:
+async def test_delay_takes_time(rest: RestClient, api: FakeApi) -> None:
     api.delay(0.05, "GET")
     loop = asyncio.get_running_loop()
     before = loop.time()
@@ -125,7 +125,7 @@ async def test_delay_takes_time(rest: Rest, api: FakeApi) -> None:
     assert loop.time() - before >= 0.05
 
 
-async def test_requests_are_remembered(rest: Rest, api: FakeApi) -> None:
+async def test_requests_are_remembered(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("a"))
     mark = api.mark()
     await rest.get(f"{MAPS}/a", resourceVersion="0")
@@ -146,7 +146,7 @@ async def test_requests_are_remembered(rest: Rest, api: FakeApi) -> None:
     assert str(writes[0]) == "patch configmaps default/a -> 200"
 
 
-async def test_allow_refuses_everything_else(rest: Rest, api: FakeApi) -> None:
+async def test_allow_refuses_everything_else(rest: RestClient, api: FakeApi) -> None:
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}
     api.allow([rule], namespace="default")
 
@@ -161,7 +161,7 @@ async def test_allow_refuses_everything_else(rest: Rest, api: FakeApi) -> None:
     )
 
 
-async def test_apply_needs_create_for_a_new_object(rest: Rest, api: FakeApi) -> None:
+async def test_apply_needs_create_for_a_new_object(rest: RestClient, api: FakeApi) -> None:
     api.allow([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}])
 
     refused = await rest.apply(f"{MAPS}/m", build_map(), "me")
@@ -171,7 +171,7 @@ async def test_apply_needs_create_for_a_new_object(rest: Rest, api: FakeApi) -> 
     assert (await rest.apply(f"{MAPS}/m", build_map(), "me")).status == 200
 
 
-async def test_allow_by_name_and_subresource(rest: Rest, api: FakeApi) -> None:
+async def test_allow_by_name_and_subresource(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("a"))
     api.allow(
         [
@@ -191,7 +191,7 @@ async def test_allow_by_name_and_subresource(rest: Rest, api: FakeApi) -> None:
     assert (await rest.patch(f"{POD.path('default')}/p", {})).status == 403
 
 
-async def test_access_review_answers_by_the_rules(rest: Rest, api: FakeApi) -> None:
+async def test_access_review_answers_by_the_rules(rest: RestClient, api: FakeApi) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     api.allow(
         [
@@ -211,9 +211,9 @@ async def test_access_review_answers_by_the_rules(rest: Rest, api: FakeApi) -> N
 
 async def test_token_is_asked_for() -> None:
     async with FakeApi(token="secret") as api:
-        async with Rest(api.url) as anonymous:
+        async with RestClient(api.url) as anonymous:
             assert (await anonymous.get(MAPS)).status == 401
-        async with Rest(api.url, token="secret") as known:
+        async with RestClient(api.url, token="secret") as known:
             assert (await known.get(MAPS)).status == 200
 
 

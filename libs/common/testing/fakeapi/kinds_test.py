@@ -21,7 +21,7 @@ from libs.common.kinds import (
 )
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 
 WIDGET = Kind("example.com", "v1", "Widget", "widgets")
 WIDGETS = WIDGET.path("default")
@@ -72,7 +72,9 @@ def names(body: Manifest) -> list[str]:
         ("!tier", ["a"]),
     ],
 )
-async def test_labels_select(rest: Rest, api: FakeApi, selector: str, expected: list[str]) -> None:
+async def test_labels_select(
+    rest: RestClient, api: FakeApi, selector: str, expected: list[str]
+) -> None:
     api.create(build_map("a", app="x"))
     api.create(build_map("b", app="x", tier="db"))
     api.create(build_map("c", app="y", tier="web"))
@@ -80,7 +82,7 @@ async def test_labels_select(rest: Rest, api: FakeApi, selector: str, expected: 
     assert names((await rest.get(MAPS, labelSelector=selector)).body) == expected
 
 
-async def test_fields_select_pods(rest: Rest, api: FakeApi) -> None:
+async def test_fields_select_pods(rest: RestClient, api: FakeApi) -> None:
     for name in ("a", "b"):
         api.create(
             {
@@ -104,7 +106,7 @@ async def test_fields_select_pods(rest: Rest, api: FakeApi) -> None:
     assert (await rest.get(path, fieldSelector="spec.x=1")).status == 400
 
 
-async def test_pages_show_one_moment_and_expire(rest: Rest, api: FakeApi) -> None:
+async def test_pages_show_one_moment_and_expire(rest: RestClient, api: FakeApi) -> None:
     for name in "abcd":
         api.create(build_map(name))
     first = (await rest.get(MAPS, limit="2")).body
@@ -123,13 +125,13 @@ async def test_pages_show_one_moment_and_expire(rest: Rest, api: FakeApi) -> Non
     assert names(resumed.body) == ["d"]
 
 
-async def test_list_from_the_future_times_out(rest: Rest) -> None:
+async def test_list_from_the_future_times_out(rest: RestClient) -> None:
     answer = await rest.get(MAPS, resourceVersion="999999")
 
     assert (answer.status, answer.reason) == (504, "Timeout")
 
 
-async def test_metadata_only_lists(rest: Rest, api: FakeApi) -> None:
+async def test_metadata_only_lists(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("a"))
 
     listed = (await rest.get(MAPS, accept=METADATA_LIST)).body
@@ -139,7 +141,7 @@ async def test_metadata_only_lists(rest: Rest, api: FakeApi) -> None:
 
 
 async def test_items_of_built_in_lists_have_no_kind_but_custom_ones_do(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.register(WIDGET)
     api.create(build_map("a"))
@@ -149,7 +151,7 @@ async def test_items_of_built_in_lists_have_no_kind_but_custom_ones_do(
     assert (await rest.get(WIDGETS)).body["items"][0]["kind"] == "Widget"
 
 
-async def test_discovery_names_groups_and_resources(rest: Rest, api: FakeApi) -> None:
+async def test_discovery_names_groups_and_resources(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET)
 
     core = (await rest.get("/api/v1")).body
@@ -162,7 +164,7 @@ async def test_discovery_names_groups_and_resources(rest: Rest, api: FakeApi) ->
 
 
 async def test_posted_crd_is_established_and_served_and_gone_again(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     crd = build_crd(WIDGET, SCHEMA, ["status"])
     await rest.create(CRD.path(), crd)
@@ -175,7 +177,7 @@ async def test_posted_crd_is_established_and_served_and_gone_again(
     assert (await rest.get(WIDGETS)).status == 404
 
 
-async def test_changed_crd_takes_effect(rest: Rest, api: FakeApi) -> None:
+async def test_changed_crd_takes_effect(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, SCHEMA)
     crd = api.get(CRD, ("", "widgets.example.com"))
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -185,7 +187,7 @@ async def test_changed_crd_takes_effect(rest: Rest, api: FakeApi) -> None:
     assert (await rest.create(WIDGETS, build_widget(size=4))).status == 422
 
 
-async def test_schema_defaults_and_prunes(rest: Rest, api: FakeApi) -> None:
+async def test_schema_defaults_and_prunes(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, SCHEMA)
 
     made = await rest.create(WIDGETS, build_widget(size=1, unknown=1, extra={"kept": 1}))
@@ -196,7 +198,7 @@ async def test_schema_defaults_and_prunes(rest: Rest, api: FakeApi) -> None:
     assert strict.status == 400
 
 
-async def test_schema_refuses_with_all_causes(rest: Rest, api: FakeApi) -> None:
+async def test_schema_refuses_with_all_causes(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, SCHEMA)
 
     refused = await rest.create(WIDGETS, build_widget(size=0, mode="C", name="A"))
@@ -209,7 +211,7 @@ async def test_schema_refuses_with_all_causes(rest: Rest, api: FakeApi) -> None:
     ]
 
 
-async def test_scale_of_a_custom_kind(rest: Rest, api: FakeApi) -> None:
+async def test_scale_of_a_custom_kind(rest: RestClient, api: FakeApi) -> None:
     api.register(WIDGET, subresources=["status", "scale"])
     await rest.create(WIDGETS, build_widget(replicas=1))
 
@@ -219,7 +221,7 @@ async def test_scale_of_a_custom_kind(rest: Rest, api: FakeApi) -> None:
     assert api.get(WIDGET, ("default", "w"))["metadata"]["generation"] == 2
 
 
-async def test_both_event_apis_show_the_same_events(rest: Rest, api: FakeApi) -> None:
+async def test_both_event_apis_show_the_same_events(rest: RestClient, api: FakeApi) -> None:
     event = {
         "metadata": {"name": "e"},
         "note": "made",
@@ -249,7 +251,7 @@ async def test_service_gets_an_address_that_follows_from_its_name(api: FakeApi) 
 
 
 async def test_ephemeral_containers_are_added_by_their_subresource_only(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     spec = {"containers": [{"name": "m", "image": "i"}]}
     api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})

@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.kinds import CONFIG_MAP, NAMESPACE, POD, PVC, Key, Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 
 MAPS = CONFIG_MAP.path("default")
 PODS = POD.path("default")
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_delete_with_a_wrong_uid_conflicts_and_keeps_the_object(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     api.create(build_map("a"))
 
@@ -64,7 +64,9 @@ async def test_delete_with_a_wrong_uid_conflicts_and_keeps_the_object(
     assert names(api) == ["a"]
 
 
-async def test_finalizers_hold_an_object_until_the_last_is_gone(rest: Rest, api: FakeApi) -> None:
+async def test_finalizers_hold_an_object_until_the_last_is_gone(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.create(build_map("a", finalizers=["x.io/a", "x.io/b"]))
 
     marked = await rest.delete(f"{MAPS}/a")
@@ -79,7 +81,7 @@ async def test_finalizers_hold_an_object_until_the_last_is_gone(rest: Rest, api:
     assert names(api) == []
 
 
-async def test_owned_objects_go_with_their_owner(rest: Rest, api: FakeApi) -> None:
+async def test_owned_objects_go_with_their_owner(rest: RestClient, api: FakeApi) -> None:
     owner = api.create(build_map("owner"))
     child = api.create(build_map("child", owner))
     api.create(build_map("grandchild", child))
@@ -90,7 +92,7 @@ async def test_owned_objects_go_with_their_owner(rest: Rest, api: FakeApi) -> No
     await until(lambda: names(api) == ["other"])
 
 
-async def test_object_with_a_second_living_owner_stays(rest: Rest, api: FakeApi) -> None:
+async def test_object_with_a_second_living_owner_stays(rest: RestClient, api: FakeApi) -> None:
     one, two = api.create(build_map("one")), api.create(build_map("two"))
     child = build_map("child", one)
     child["metadata"]["ownerReferences"].append({**reference_to(two), "controller": False})
@@ -114,7 +116,7 @@ async def test_object_of_an_owner_that_never_was_is_collected(api: FakeApi) -> N
     await until(lambda: names(api) == [])
 
 
-async def test_orphaned_objects_lose_their_reference(rest: Rest, api: FakeApi) -> None:
+async def test_orphaned_objects_lose_their_reference(rest: RestClient, api: FakeApi) -> None:
     owner = api.create(build_map("owner"))
     api.create(build_map("child", owner))
 
@@ -124,7 +126,9 @@ async def test_orphaned_objects_lose_their_reference(rest: Rest, api: FakeApi) -
     assert "ownerReferences" not in api.get(CONFIG_MAP, ("default", "child"))["metadata"]
 
 
-async def test_foreground_deletion_waits_for_blocking_children(rest: Rest, api: FakeApi) -> None:
+async def test_foreground_deletion_waits_for_blocking_children(
+    rest: RestClient, api: FakeApi
+) -> None:
     owner = api.create(build_map("owner"))
     api.create(build_map("child", owner, finalizers=["x.io/hold"]))
 
@@ -138,7 +142,9 @@ async def test_foreground_deletion_waits_for_blocking_children(rest: Rest, api: 
     await until(lambda: names(api) == [])
 
 
-async def test_paused_collector_leaves_children_until_it_is_run(rest: Rest, api: FakeApi) -> None:
+async def test_paused_collector_leaves_children_until_it_is_run(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.collector.pause()
     owner = api.create(build_map("owner"))
     api.create(build_map("child", owner))
@@ -151,7 +157,7 @@ async def test_paused_collector_leaves_children_until_it_is_run(rest: Rest, api:
     assert names(api) == []
 
 
-async def test_pod_without_a_node_is_deleted_at_once(rest: Rest, api: FakeApi) -> None:
+async def test_pod_without_a_node_is_deleted_at_once(rest: RestClient, api: FakeApi) -> None:
     api.create(build_pod())
 
     await rest.delete(f"{PODS}/p")
@@ -159,7 +165,9 @@ async def test_pod_without_a_node_is_deleted_at_once(rest: Rest, api: FakeApi) -
     assert names(api, POD) == []
 
 
-async def test_pod_on_a_node_terminates_until_the_kubelet_is_done(rest: Rest, api: FakeApi) -> None:
+async def test_pod_on_a_node_terminates_until_the_kubelet_is_done(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.create(build_pod())
     api.bind(("default", "p"))
 
@@ -182,7 +190,7 @@ async def test_termination_can_be_switched(termination: str, left: list[str]) ->
 
 
 async def test_deleted_namespace_is_emptied_and_refuses_new_objects(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     await rest.create(NAMESPACE.path(), {"metadata": {"name": "n"}})
     held = build_map("held", finalizers=["x.io/hold"])
@@ -204,7 +212,7 @@ async def test_deleted_namespace_is_emptied_and_refuses_new_objects(
 
 
 async def test_namespace_with_a_finalizer_of_its_own_is_emptied_and_waits(
-    rest: Rest, api: FakeApi
+    rest: RestClient, api: FakeApi
 ) -> None:
     metadata = {"name": "n", "finalizers": ["example.com/wait"]}
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -223,7 +231,7 @@ async def test_namespace_with_a_finalizer_of_its_own_is_emptied_and_waits(
     await until(lambda: api.find(NAMESPACE, ("", "n")) is None)
 
 
-async def test_claim_is_protected_while_a_pod_uses_it(rest: Rest, api: FakeApi) -> None:
+async def test_claim_is_protected_while_a_pod_uses_it(rest: RestClient, api: FakeApi) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {
         "apiVersion": "v1",
@@ -244,7 +252,7 @@ async def test_claim_is_protected_while_a_pod_uses_it(rest: Rest, api: FakeApi) 
     await until(lambda: names(api, PVC) == [])
 
 
-async def test_delete_collection_takes_the_selected(rest: Rest, api: FakeApi) -> None:
+async def test_delete_collection_takes_the_selected(rest: RestClient, api: FakeApi) -> None:
     for name in ("a", "b"):
         api.create(build_map(name, labels={"n": name}))
 

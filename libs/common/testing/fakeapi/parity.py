@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.rest import Frames, Reply, Rest
+from libs.common.testing.fakeapi.rest import Reply, RestClient, WatchEvents
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -33,7 +33,7 @@ class Recorder:
         lines: What was recorded, one JSON text a request.
     """
 
-    def __init__(self, rest: Rest, namespace: str) -> None:
+    def __init__(self, rest: RestClient, namespace: str) -> None:
         """Record what happens in a namespace."""
         self.rest = rest
         self.namespace = namespace
@@ -64,7 +64,7 @@ class Recorder:
             body: What is sent.
             blurred: Whether the words of a refusal may differ.
             unversioned: Whether it hangs on the time if the object gets a new version.
-            **options: What else `Rest.send` takes.
+            **options: What else `RestClient.send` takes.
         """
         reply = await self.rest.send(method, path, body, **options)
         if unversioned:
@@ -73,7 +73,9 @@ class Recorder:
         self.record(label, {"status": reply.status, "body": reply.body}, blurred=blurred)
         return reply
 
-    async def frames(self, label: str, frames: Frames, count: int) -> list[tuple[str, Manifest]]:
+    async def frames(
+        self, label: str, frames: WatchEvents, count: int
+    ) -> list[tuple[str, Manifest]]:
         """Read and record events of a watch."""
         events = [await frames.next() for _ in range(count)]
         for type_, obj in events:

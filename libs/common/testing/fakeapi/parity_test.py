@@ -19,7 +19,7 @@ from libs.common.testing.fakeapi.parity_appliers import APPLIERS
 from libs.common.testing.fakeapi.parity_custom import CUSTOM
 from libs.common.testing.fakeapi.parity_identity import IDENTITY
 from libs.common.testing.fakeapi.parity_scenarios import BUILTIN, Scenario
-from libs.common.testing.fakeapi.rest import Rest
+from libs.common.testing.fakeapi.rest import RestClient
 
 pytestmark = pytest.mark.apiserver
 SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM, **IDENTITY}
@@ -27,25 +27,25 @@ _numbers = itertools.count()
 
 
 @pytest_asyncio.fixture
-async def real(kube_apiserver: ControlPlane) -> AsyncIterator[Rest]:
+async def real(kube_apiserver: ControlPlane) -> AsyncIterator[RestClient]:
     config = kube_apiserver.config
     token = (await config.authorization()).removeprefix("Bearer ")
-    async with Rest(config.server, token=token, tls=config.ssl_context() or True) as rest:
+    async with RestClient(config.server, token=token, tls=config.ssl_context() or True) as rest:
         yield rest
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_fake_answers_as_the_real_server_does(name: str, real: Rest) -> None:
+async def test_the_fake_answers_as_the_real_server_does(name: str, real: RestClient) -> None:
     scenario = SCENARIOS[name]
     expected = await play(scenario, real)
-    async with FakeApi(require_namespaces=True) as api, Rest(api.url) as rest:
+    async with FakeApi(require_namespaces=True) as api, RestClient(api.url) as rest:
         api.collector.pause()  # A bare kube-apiserver has no controllers.
         actual = await play(scenario, rest)
 
     assert not (differences := render_differences(expected, actual)), differences
 
 
-async def test_the_built_in_kinds_are_those_of_the_real_server(real: Rest) -> None:
+async def test_the_built_in_kinds_are_those_of_the_real_server(real: RestClient) -> None:
     paths = [f"openapi/v3/{name}" for name in GROUP_VERSIONS] + [*GROUP_VERSIONS, "version"]
     documents = {path: (await real.get(f"/{path}")).body for path in paths}
 
@@ -55,7 +55,7 @@ async def test_the_built_in_kinds_are_those_of_the_real_server(real: Rest) -> No
     assert actual == expected, "run python -m libs.common.testing.fakeapi.extract"
 
 
-async def play(scenario: Scenario, rest: Rest) -> list[str]:
+async def play(scenario: Scenario, rest: RestClient) -> list[str]:
     """Return the recording of a scenario in a namespace of its own."""
     namespace = f"parity-{next(_numbers):04}"
     made = await rest.create("/api/v1/namespaces", {"metadata": {"name": namespace}})

@@ -47,7 +47,7 @@ class Reply:
         return [(c.get("field", ""), c.get("reason", "")) for c in found]
 
 
-class Frames:
+class WatchEvents:
     """Read the events of one watch."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -73,7 +73,7 @@ class Frames:
         return [f"{type_} {obj['metadata']['name']}" for type_, obj in events]
 
 
-class Rest:
+class RestClient:
     """Send requests as they are."""
 
     def __init__(self, url: str, *, token: str = "", tls: ssl.SSLContext | bool = True) -> None:
@@ -156,7 +156,7 @@ class Rest:
         return await self.send("DELETE", path, body, **query)
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: Any) -> AsyncIterator[Frames]:
+    async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchEvents]:
         """Watch a collection."""
         async with self.session.get(path, params={"watch": "true", **query}) as response:
-            yield Frames(response)
+            yield WatchEvents(response)

@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Frames, Rest
+from libs.common.testing.fakeapi.rest import RestClient, WatchEvents
 from libs.common.testing.fakeapi.store import Store
 
 MAPS = CONFIG_MAP.path("default")
@@ -26,7 +26,7 @@ def version_of(api: FakeApi) -> str:
     return str(api.store.version)
 
 
-async def test_watch_from_a_version_tells_what_came_after(rest: Rest, api: FakeApi) -> None:
+async def test_watch_from_a_version_tells_what_came_after(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("old"))
     since = version_of(api)
     api.create(build_map("a"))
@@ -39,7 +39,7 @@ async def test_watch_from_a_version_tells_what_came_after(rest: Rest, api: FakeA
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_watch_without_a_version_begins_with_what_is_there(
-    rest: Rest, api: FakeApi, version: str
+    rest: RestClient, api: FakeApi, version: str
 ) -> None:
     api.create(build_map("a"))
     async with rest.watch(MAPS, resourceVersion=version) as frames:
@@ -48,7 +48,9 @@ async def test_watch_without_a_version_begins_with_what_is_there(
         assert await frames.names(2) == ["ADDED a", "ADDED b"]
 
 
-async def test_deleted_event_carries_the_version_of_the_deletion(rest: Rest, api: FakeApi) -> None:
+async def test_deleted_event_carries_the_version_of_the_deletion(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.create(build_map("a"))
     async with rest.watch(MAPS, resourceVersion=version_of(api)) as frames:
         api.delete(CONFIG_MAP, ("default", "a"))
@@ -57,7 +59,9 @@ async def test_deleted_event_carries_the_version_of_the_deletion(rest: Rest, api
     assert gone["metadata"]["resourceVersion"] == version_of(api)
 
 
-async def test_watch_with_labels_sees_objects_enter_and_leave(rest: Rest, api: FakeApi) -> None:
+async def test_watch_with_labels_sees_objects_enter_and_leave(
+    rest: RestClient, api: FakeApi
+) -> None:
     api.create(build_map("a", app="x"))
     query = {"labelSelector": "app=x", "resourceVersion": version_of(api)}
     async with rest.watch(MAPS, **query) as frames:
@@ -71,7 +75,7 @@ async def test_watch_with_labels_sees_objects_enter_and_leave(rest: Rest, api: F
     assert int(gone["metadata"]["resourceVersion"]) < int(back["metadata"]["resourceVersion"])
 
 
-async def test_watch_of_one_name_sees_only_that(rest: Rest, api: FakeApi) -> None:
+async def test_watch_of_one_name_sees_only_that(rest: RestClient, api: FakeApi) -> None:
     query = {"fieldSelector": "metadata.name=b", "resourceVersion": version_of(api)}
     async with rest.watch(MAPS, **query) as frames:
         api.create(build_map("a"))
@@ -80,7 +84,7 @@ async def test_watch_of_one_name_sees_only_that(rest: Rest, api: FakeApi) -> Non
         assert await frames.names(1) == ["ADDED b"]
 
 
-async def test_watch_across_namespaces(rest: Rest, api: FakeApi) -> None:
+async def test_watch_across_namespaces(rest: RestClient, api: FakeApi) -> None:
     async with rest.watch(CONFIG_MAP.path(), resourceVersion=version_of(api)) as frames:
         api.create(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x"}}
@@ -90,7 +94,7 @@ async def test_watch_across_namespaces(rest: Rest, api: FakeApi) -> None:
     assert obj["metadata"]["namespace"] == "x"
 
 
-async def test_initial_events_end_with_a_bookmark(rest: Rest, api: FakeApi) -> None:
+async def test_initial_events_end_with_a_bookmark(rest: RestClient, api: FakeApi) -> None:
     api.create(build_map("a"))
     query = {
         "sendInitialEvents": "true",
@@ -106,13 +110,13 @@ async def test_initial_events_end_with_a_bookmark(rest: Rest, api: FakeApi) -> N
     assert obj["metadata"]["resourceVersion"] == version_of(api)
 
 
-async def test_initial_events_without_a_match_are_refused(rest: Rest) -> None:
+async def test_initial_events_without_a_match_are_refused(rest: RestClient) -> None:
     answer = await rest.get(MAPS, watch="true", sendInitialEvents="true")
 
     assert answer.status == 422
 
 
-async def test_bookmarks_move_idle_watches_on(rest: Rest, api: FakeApi) -> None:
+async def test_bookmarks_move_idle_watches_on(rest: RestClient, api: FakeApi) -> None:
     async with rest.watch(
         MAPS, resourceVersion=version_of(api), allowWatchBookmarks="true"
     ) as frames:
@@ -124,7 +128,7 @@ async def test_bookmarks_move_idle_watches_on(rest: Rest, api: FakeApi) -> None:
     assert (type_, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", version_of(api))
 
 
-async def test_timeout_seconds_ends_the_watch(rest: Rest, api: FakeApi) -> None:
+async def test_timeout_seconds_ends_the_watch(rest: RestClient, api: FakeApi) -> None:
     async with rest.watch(MAPS, resourceVersion=version_of(api), timeoutSeconds="1") as frames:
         with pytest.raises(EOFError):
             await frames.next()
@@ -132,7 +136,7 @@ async def test_timeout_seconds_ends_the_watch(rest: Rest, api: FakeApi) -> None:
 
 @pytest.mark.parametrize("form", ["stream", "http"])
 async def test_watch_from_before_a_compaction_is_expired(
-    rest: Rest, api: FakeApi, form: str
+    rest: RestClient, api: FakeApi, form: str
 ) -> None:
     since = version_of(api)
     api.create(build_map("a"))
@@ -148,7 +152,7 @@ async def test_watch_from_before_a_compaction_is_expired(
         assert (status, type_, obj["code"], obj["reason"]) == (200, "ERROR", 410, "Expired")
 
 
-async def test_history_is_bounded(rest: Rest) -> None:
+async def test_history_is_bounded(rest: RestClient) -> None:
     store = Store(history=10)
     for number in range(40):
         store.put(
@@ -161,21 +165,23 @@ async def test_history_is_bounded(rest: Rest) -> None:
     assert len(store.changes_since(store.oldest, ("", "configmaps"))) >= 10
 
 
-async def test_cut_ends_open_watches(rest: Rest, api: FakeApi) -> None:
+async def test_cut_ends_open_watches(rest: RestClient, api: FakeApi) -> None:
     async with opened(rest, api) as frames:
         assert api.watches.cut(CONFIG_MAP) == 1
         with pytest.raises(EOFError):
             await frames.next()
 
 
-async def test_cut_in_the_middle_of_a_line_breaks_the_connection(rest: Rest, api: FakeApi) -> None:
+async def test_cut_in_the_middle_of_a_line_breaks_the_connection(
+    rest: RestClient, api: FakeApi
+) -> None:
     async with opened(rest, api) as frames:
         api.watches.cut(CONFIG_MAP, mid_line=True)
         with pytest.raises(aiohttp.ClientPayloadError):
             await frames.response.content.readline()
 
 
-async def test_paused_watch_delivers_later_and_in_order(rest: Rest, api: FakeApi) -> None:
+async def test_paused_watch_delivers_later_and_in_order(rest: RestClient, api: FakeApi) -> None:
     async with opened(rest, api) as frames:
         api.watches.pause(CONFIG_MAP)
         api.create(build_map("a"))
@@ -188,7 +194,9 @@ async def test_paused_watch_delivers_later_and_in_order(rest: Rest, api: FakeApi
         assert await waiting == ["ADDED a", "ADDED b"]
 
 
-async def test_silent_watch_never_speaks_again_but_a_new_one_does(rest: Rest, api: FakeApi) -> None:
+async def test_silent_watch_never_speaks_again_but_a_new_one_does(
+    rest: RestClient, api: FakeApi
+) -> None:
     since = version_of(api)
     async with opened(rest, api) as frames:
         api.watches.silence(CONFIG_MAP)
@@ -202,7 +210,7 @@ async def test_silent_watch_never_speaks_again_but_a_new_one_does(rest: Rest, ap
             assert await again.names(1) == ["ADDED a"]
 
 
-async def test_dropped_and_duplicated_events(rest: Rest, api: FakeApi) -> None:
+async def test_dropped_and_duplicated_events(rest: RestClient, api: FakeApi) -> None:
     async with opened(rest, api) as frames:
         api.watches.drop_next(CONFIG_MAP, 1)
         api.create(build_map("lost"))
@@ -215,7 +223,7 @@ async def test_dropped_and_duplicated_events(rest: Rest, api: FakeApi) -> None:
 
 @pytest.mark.parametrize("status", [410, 500])
 async def test_error_in_the_stream_is_an_event_and_ends_it(
-    rest: Rest, api: FakeApi, status: int
+    rest: RestClient, api: FakeApi, status: int
 ) -> None:
     async with opened(rest, api) as frames:
         if status == 410:
@@ -229,7 +237,7 @@ async def test_error_in_the_stream_is_an_event_and_ends_it(
     assert (type_, obj["code"]) == ("ERROR", status)
 
 
-async def test_expire_by_http_refuses_the_next_watch_once(rest: Rest, api: FakeApi) -> None:
+async def test_expire_by_http_refuses_the_next_watch_once(rest: RestClient, api: FakeApi) -> None:
     async with opened(rest, api) as frames:
         api.watches.expire(CONFIG_MAP, form="http")
         with pytest.raises(EOFError):
@@ -240,7 +248,7 @@ async def test_expire_by_http_refuses_the_next_watch_once(rest: Rest, api: FakeA
         assert again.response.status == 200
 
 
-async def test_controls_concern_one_kind_only(rest: Rest, api: FakeApi) -> None:
+async def test_controls_concern_one_kind_only(rest: RestClient, api: FakeApi) -> None:
     async with opened(rest, api) as frames:
         api.watches.pause(POD)
         api.watches.cut(POD)
@@ -250,7 +258,7 @@ async def test_controls_concern_one_kind_only(rest: Rest, api: FakeApi) -> None:
 
 
 @asynccontextmanager
-async def opened(rest: Rest, api: FakeApi) -> AsyncIterator[Frames]:
+async def opened(rest: RestClient, api: FakeApi) -> AsyncIterator[WatchEvents]:
     """Open a watch and wait until the server feeds it."""
     async with rest.watch(MAPS, resourceVersion=version_of(api)) as frames:
         await until(lambda: api.watches.count(CONFIG_MAP) > 0)

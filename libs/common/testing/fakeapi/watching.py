@@ -105,7 +105,7 @@ def _at_version(record: Record, version: int) -> Record:
 
 
 @dataclass(slots=True)
-class _Disorder:
+class _WatchFaults:
     """What is wrong, on purpose, with the watches of one resource."""
 
     paused: bool = False
@@ -126,7 +126,7 @@ class Watches:
         self._store = store
         self._registry = registry
         self._streams: defaultdict[Table, list[Stream]] = defaultdict(list)
-        self._disorder: defaultdict[Table, _Disorder] = defaultdict(_Disorder)
+        self._disorder: defaultdict[Table, _WatchFaults] = defaultdict(_WatchFaults)
         store.listeners.append(self._publish)
 
     # -- controls -----------------------------------------------------------------------------

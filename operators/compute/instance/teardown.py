@@ -1,0 +1,81 @@
+"""What has to happen before an Instance may go; pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.actions import Action, Teardown
+from libs.common.kinds import Kind, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.plan import Delete
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from operators.compute.api.instance import DeletionMode, Instance
+from operators.compute.api.reasons import Reason
+from operators.compute.instance.observed import Observed
+from operators.compute.instance.reconcile import release
+from operators.compute.marks import is_ours
+
+_ORPHAN: Final = "orphan"
+"""Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
+
+
+def plan_teardown(instance: Instance, observed: Observed) -> Teardown:
+    """Decide what has to happen before an Instance may go.
+
+    The address is released first and the disk is deleted last: no traffic is routed to a machine
+    that is being deleted, and no running machine loses its disk. The current deletion policy
+    applies.
+    """
+    if _ORPHAN in instance.metadata.finalizers:
+        # Anyone who deletes with --cascade=orphan wants everything to stay as it is.
+        return Teardown(done=True)
+    address = _end_address(instance, observed)
+    machine = observed.machine
+    if machine is not None:
+        key = machine.view.key
+        message = f"Waiting for {describe(VIRTUAL_MACHINE, key)} to be deleted"
+        actions = list(address)
+        if not machine.view.deleting:
+            step = Delete(VIRTUAL_MACHINE, key, machine.view.uid)
+            note = f"Deleting {describe(VIRTUAL_MACHINE, key)}"
+            actions.append(Action(step, Reason.DELETING_MACHINE, note))
+        return Teardown(tuple(actions), reason=Reason.DELETING_MACHINE, message=message)
+    if observed.run is not None:
+        message = "Waiting for the machine to shut down"
+        return Teardown(address, reason=Reason.DELETING_MACHINE, message=message)
+    return _end_disks(instance, observed, address)
+
+
+def _end_address(instance: Instance, observed: Observed) -> tuple[Action, ...]:
+    claim = observed.claim_manifest
+    if claim is None or not is_ours(claim, instance.metadata.uid):
+        return ()
+    kept = instance.spec.deletion_policy.public_ip is DeletionMode.RETAIN
+    action = _end(IP_CLAIM, claim, Reason.WITHDRAWING_ADDRESS, instance, kept=kept)
+    return () if action is None else (action,)
+
+
+def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...]) -> Teardown:
+    kept = instance.spec.deletion_policy.root_disk is DeletionMode.RETAIN
+    actions = list(before)
+    for _, disk in sorted(observed.disks.items()):
+        action = _end(disk.kind, disk.manifest, Reason.DELETING_DISK, instance, kept=kept)
+        if action is not None:
+            actions.append(action)
+    waits = [disk for _, disk in sorted(observed.disks.items())]
+    if not waits:
+        return Teardown(tuple(actions), done=not actions, reason=Reason.WITHDRAWING_ADDRESS)
+    message = f"Waiting for {describe(DATA_VOLUME, key_of(waits[0].manifest))} to be deleted"
+    return Teardown(tuple(actions), reason=Reason.DELETING_DISK, message=message)
+
+
+def _end(
+    kind: Kind, held: Manifest, reason: Reason, instance: Instance, *, kept: bool
+) -> Action | None:
+    if kept:
+        return release(kind, held, instance.metadata.uid)
+    if is_deleting(held):
+        return None
+    note = f"Deleting {describe(kind, key_of(held))}"
+    return Action(Delete(kind, key_of(held), uid_of(held)), reason, note)

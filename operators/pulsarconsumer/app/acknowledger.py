@@ -1,0 +1,219 @@
+"""What becomes of a message after its handling: acknowledged, copied elsewhere, or kept.
+
+A message is acknowledged only after its handler returned, or after the broker stored the copy that
+takes its place. Until then it is kept in memory and handled again, and the broker keeps it as well,
+for the case that this process ends.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import pulsar
+import structlog
+
+from libs.common.redaction import redact_text
+from operators.pulsarconsumer.app.connection import Connection
+from operators.pulsarconsumer.app.core.headers import (
+    COPY_OF,
+    build_dead_letter_properties,
+    build_retry_properties,
+)
+from operators.pulsarconsumer.app.core.retry import DeadLetter, Retry, Strategy, plan_retry
+from operators.pulsarconsumer.app.held_messages import HeldMessages
+from operators.pulsarconsumer.app.journal import Journal
+from operators.pulsarconsumer.app.meters import Meters
+from operators.pulsarconsumer.app.received import Received, next_attempt
+from operators.pulsarconsumer.app.settings import Settings
+from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
+from slipway_handler import Pause
+
+_COPY_SECONDS: Final = 1.0
+"""Time before a copy is sent again that could not be stored."""
+_LONGEST_PAUSE: Final = 3600.0
+
+log = structlog.get_logger("settle")
+
+
+class MessageAcknowledger:
+    """Acknowledge messages, keep them for a retry, or send them elsewhere; threads may share it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        meters: Meters,
+        held: HeldMessages,
+        journal: Journal,
+        connection: Connection,
+        *,
+        pending: Callable[[], Iterable[Received]] = tuple,
+        monotonic: Callable[[], float] = time.monotonic,
+        roll: Callable[[], float] = random.random,
+    ) -> None:
+        """Take the policy.
+
+        Args:
+            settings: How often, how soon, where to.
+            meters: Where results are counted.
+            held: Where messages wait for their next attempt.
+            journal: Where failed attempts are written down.
+            connection: Sends copies.
+            pending: Returns the messages that are handled, or wait for it.
+            monotonic: Gives seconds.
+            roll: Gives random numbers from 0 to 1, which spread the delays.
+        """
+        self._settings = settings
+        self._policy = settings.retry_policy
+        self._meters, self._settled = meters, meters.settle
+        self._held, self._journal = held, journal
+        self._connection = connection
+        self._pending = pending
+        self._monotonic = monotonic
+        self._roll = roll
+        self._unsent: dict[str, Callable[[], Received | None]] = {}
+        self.paused_until = 0.0
+        """Time of the monotonic clock before which no message is handled."""
+        meters.waiting.set_function(lambda: len(held))
+
+    def count_attempts(self, message: Received) -> int:
+        """Return which attempt a message of the topic itself is, from 1."""
+        # The broker counts 0 for Exclusive and Failover.
+        redeliveries: int = message.raw.redelivery_count()
+        known = self._held.attempts(message.identity) if self._held.attempts_made else 0
+        return max(redeliveries, known) + 1
+
+    def succeed(self, message: Received, result: str = "acknowledged") -> None:
+        """Acknowledge a message, whose handling ended with a result of the metric."""
+        try:
+            message.source.acknowledge(message.raw)
+        except pulsar.PulsarException as err:
+            self._meters.fail("acknowledge")
+            # It comes again, and is acknowledged then: its id is remembered.
+            log.warning("Cannot acknowledge", message_id=message.message_id, error=str(err))
+        else:
+            self._settled(result)
+        held = self._held
+        if held.is_watching or held.attempts_made:
+            held.acknowledged(message)
+
+    def fail(
+        self, message: Received, error: BaseException, headers: Mapping[str, str]
+    ) -> Received | None:
+        """Retry a message, or move it to the dead-letter topic.
+
+        Args:
+            message: What failed.
+            error: What its handler raised.
+            headers: Properties by which copies join the trace.
+
+        Returns:
+            The message that waits in memory now, or None if it is finished.
+        """
+        if isinstance(error, Pause):
+            self._pause(error)
+            return self.postpone(next_attempt(message, 0))
+        attempt = message.attempt
+        decision = plan_retry(self._policy, attempt, error, self._roll())
+        shown = redact_text(f"{type(error).__name__}: {error}")
+        fields = {
+            "topic": message.topic,
+            "message_id": message.message_id,
+            "attempt": attempt,
+            "error": shown,
+        }
+        match decision:
+            case DeadLetter(reason):
+                log.error("Moving message to the dead-letter topic", reason=reason, **fields)
+                return self._send_to_dead_letters(message, reason, shown, headers)
+            case Retry(delay):
+                log.warning("Retrying message", delay_seconds=round(delay, 3), **fields)
+                if self._settings.retry_strategy is Strategy.RETRY_TOPIC:
+                    return self._send_back(message, delay, headers)
+                self._settled("retried")
+                if not message.source.is_retry:
+                    self._journal.remember(message.identity, attempt)
+                return self._keep(next_attempt(message), delay)
+
+    def is_paused(self, now: float) -> bool:
+        """Return whether a pause that a handler requested is in effect at a monotonic time."""
+        return now < self.paused_until
+
+    def postpone(self, message: Received) -> Received:
+        """Keep a message until the end of the pause; that does not count as an attempt."""
+        self._held.keep(message, self.paused_until)
+        self._held.note_siblings(message, self._pending())
+        return message
+
+    def _pause(self, error: Pause) -> None:
+        now = self._monotonic()
+        if not self.is_paused(now):
+            log.warning(
+                "Pausing consumption", seconds=error.seconds, reason=redact_text(str(error))
+            )
+        until = now + min(max(0.0, error.seconds), _LONGEST_PAUSE)
+        self.paused_until = max(self.paused_until, until)
+
+    def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
+        """Return what sends the copy of a message that could not be stored before."""
+        return self._unsent.pop(message.identity, None) if self._unsent else None
+
+    def _keep(self, message: Received, delay: float) -> Received:
+        self._held.keep(message, self._monotonic() + delay)
+        # Should the whole batch come again, the messages before this one were handled already.
+        self._held.note_siblings(message, self._pending())
+        return message
+
+    def _send_back(
+        self, message: Received, delay: float, headers: Mapping[str, str]
+    ) -> Received | None:
+        properties = build_retry_properties(
+            message.raw.properties(), message.origin, self._settings.subscription_name, delay
+        )
+        properties[COPY_OF] = message.identity
+        topic = self._settings.retry_topic_name
+        return self._replace("retry", message, topic, {**properties, **headers}, "retried", delay)
+
+    def _send_to_dead_letters(
+        self, message: Received, reason: str, error: str, headers: Mapping[str, str]
+    ) -> Received | None:
+        properties = build_dead_letter_properties(
+            message.raw.properties(),
+            message.origin,
+            self._settings.subscription_name,
+            reason,
+            error,
+        )
+        topic, properties = self._settings.dead_letter_topic_name, {**properties, **headers}
+        return self._replace("dead_letter", message, topic, properties, "dead_lettered")
+
+    def _replace(
+        self,
+        operation: str,
+        message: Received,
+        topic: str,
+        properties: Mapping[str, str],
+        result: str,
+        delay: float = 0,
+    ) -> Received | None:
+        """Store a copy, then acknowledge; if it is not certain that it is stored, do neither."""
+        try:
+            self._connection.send_copy(topic, message.raw, properties, delay)
+        except SUBSCRIBE_ERRORS as err:
+            self._meters.fail(operation)
+            log.error(
+                "Message kept unacknowledged: no copy could be stored", topic=topic, error=str(err)
+            )
+            # The handler is not called again for it.
+            self._unsent[message.identity] = partial(
+                self._replace, operation, message, topic, properties, result, delay
+            )
+            return self._keep(message, _COPY_SECONDS)
+        # Before the acknowledgment: the broker does not have it if the process is killed now.
+        self._journal.remember_copied(message.identity)
+        self.succeed(message, result)
+        self._held.copied(message.identity)
+        return None

@@ -1,0 +1,264 @@
+"""Messages that this process keeps: they wait for their next attempt, or behind one that does.
+
+A message that failed is handled again from memory. It is not handed back to the broker, because
+brokers redeliver more than that: the whole batch, or everything that is not acknowledged. Messages
+that come again because of a lost connection are recognized by their ids and not handled twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from operators.pulsarconsumer.app.core.headers import COPY_OF
+from operators.pulsarconsumer.app.received import RawMessage, Received, render_identity
+
+_REMEMBERED = 20_000
+"""Ids of messages that were acknowledged lately, and attempts that are remembered."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The time after a lost connection in which messages may come again.
+
+    Attributes:
+        until: Time of the monotonic clock before which it does not end.
+        left: Messages that the source may receive after that time; the watch ends with them.
+    """
+
+    until: float
+    left: int = _REMEMBERED
+
+
+class HeldMessages:
+    """Messages in memory that are neither handled now nor acknowledged; threads may share it."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """Begin empty.
+
+        Args:
+            most: Number of messages at which no more should be received.
+            most_bytes: Size of payloads at which no more should be received.
+        """
+        self._most, self._most_bytes = most, most_bytes
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._due: list[tuple[float, int, Received]] = []
+        # Entries of the heap that still count, by message: one that is parked has none.
+        self._scheduled: dict[str, int] = {}
+        self._kept: dict[str, Received] = {}
+        self._bytes = 0
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._copied: OrderedDict[str, None] = OrderedDict()
+        self._copies: OrderedDict[str, str] = OrderedDict()
+        self.attempts_made: OrderedDict[str, int] = OrderedDict()
+        """Attempts that failed at messages which will be redelivered, by identity."""
+        self.is_watching = False
+        """Whether messages may come a second time."""
+        self._watches: dict[object, _Watch] = {}
+
+    def __len__(self) -> int:
+        """Return how many messages are kept."""
+        return len(self._kept)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages should be received now."""
+        return len(self._kept) >= self._most or self._bytes >= self._most_bytes
+
+    def keep(self, message: Received, due: float | None = None) -> None:
+        """Keep a message until a time, or until it is taken out.
+
+        Args:
+            message: What is kept.
+            due: When it is handled again; None if it waits behind another one, which decides that.
+        """
+        with self._lock:
+            held = self._kept.get(message.identity)
+            self._kept[message.identity] = message
+            self._done.pop(message.identity, None)
+            if held is None:
+                self._bytes += len(message.data)
+            self.is_watching = True
+            self._scheduled.pop(message.identity, None)
+            if due is not None:
+                number = self._scheduled[message.identity] = next(self._numbers)
+                heapq.heappush(self._due, (due, number, message))
+
+    def take(self, message: Received) -> None:
+        """Take a message out, to handle it."""
+        with self._lock:
+            self._drop(message)
+
+    def pop_due(self, now: float) -> list[Received]:
+        """Return messages whose time has come, in that order; they stay kept until `take`."""
+        if not self._due:
+            return []
+        found: list[Received] = []
+        with self._lock:
+            while self._due and self._due[0][0] <= now:
+                _, number, message = heapq.heappop(self._due)
+                if self._scheduled.get(message.identity) == number:
+                    del self._scheduled[message.identity]
+                    found.append(message)
+        return found
+
+    def forget(self, source: object) -> list[Received]:
+        """Drop the messages of a source whose consumer was closed: the broker has them back."""
+        with self._lock:
+            dropped = [each for each in self._kept.values() if each.source is source]
+            for message in dropped:
+                self._drop(message)
+                self._remember(message.identity, message.attempt - 1)
+        return dropped
+
+    # Attempts and acknowledgments by identity.
+
+    def remember(self, identity: str, attempts: int) -> None:
+        """Remember how many attempts at a message were made, for its redelivery."""
+        with self._lock:
+            self._remember(identity, attempts)
+
+    def attempts(self, identity: str) -> int:
+        """Return how many attempts at a message are known to have been made."""
+        return self.attempts_made.get(identity, 0) if self.attempts_made else 0
+
+    def watch_redeliveries(self, source: object, until: float) -> None:
+        """Remember acknowledged messages: a source lost its connection, or has it again.
+
+        The broker redelivers messages whose acknowledgment it has not stored into the queue of the
+        source, where they may wait for as long as handlers are busy. So the watch ends when a time
+        has passed and the source has found its queue empty afterwards. As many as the queue holds
+        come at a time, so each redelivery extends the watch.
+
+        Args:
+            source: Whose messages may come again.
+            until: Time of the monotonic clock before which the watch does not end.
+        """
+        with self._lock:
+            self._watches[source] = _Watch(until)
+            self.is_watching = True
+
+    def extend_watch(self, source: object, until: float) -> None:
+        """Watch a source until a time if its connection was lost before."""
+        if source in self._watches:
+            self.watch_redeliveries(source, until)
+
+    def note_empty(self, source: object, now: float) -> None:
+        """End the watch of a source that found its queue empty, if its time is over."""
+        watch = self._watches.get(source)
+        if watch is not None and now >= watch.until:
+            self._end_watch(source, watch)
+
+    def note_received(self, source: object, count: int, now: float) -> None:
+        """End the watch of a source whose queue is never empty, after as many as are remembered."""
+        watch = self._watches.get(source)
+        if watch is not None and now >= watch.until:
+            watch.left -= count
+            if watch.left <= 0:
+                self._end_watch(source, watch)
+
+    def _end_watch(self, source: object, watch: _Watch) -> None:
+        with self._lock:
+            if self._watches.get(source) is not watch:
+                return  # The connection was lost again.
+            del self._watches[source]
+            self.is_watching = bool(self._watches) or bool(self._kept)
+            if not self.is_watching:
+                self._done.clear()
+
+    def acknowledged(self, message: Received) -> None:
+        """Take note of a message that was acknowledged."""
+        if self.attempts_made:
+            self.attempts_made.pop(message.identity, None)
+        if self.is_watching:
+            with self._lock:
+                self._note_done(message.identity)
+
+    def copied(self, identity: str) -> None:
+        """Take note of a message whose place a stored copy took.
+
+        A broker that crashes forgets acknowledgments of the last seconds. Each copy would then be
+        made, and tried, a second time.
+        """
+        with self._lock:
+            self._copied[identity] = None
+            while len(self._copied) > _REMEMBERED:
+                self._copied.popitem(last=False)
+
+    def note_siblings(self, message: Received, pending: Iterable[Received]) -> None:
+        """Take note of the messages before one that failed in its batch: they were handled.
+
+        Args:
+            message: The failed message.
+            pending: Messages that are still handled, or wait for it.
+        """
+        prefix, _, index = message.identity.rpartition(":")
+        if not index.isdigit():
+            return
+        left = {each.identity for each in pending if each.identity.startswith(prefix)}
+        with self._lock:
+            for number in range(int(index)):
+                sibling = f"{prefix}:{number}"
+                if sibling not in self._kept and sibling not in left:
+                    self._note_done(sibling)
+
+    def sort_out(
+        self, batch: Iterable[RawMessage], pending: Iterable[Received], *, copies: bool = False
+    ) -> tuple[list[RawMessage], list[RawMessage]]:
+        """Return messages that are new, and those that were acknowledged lately.
+
+        Args:
+            batch: What came.
+            pending: Messages that are handled, or wait for it.
+            copies: Whether they come from the retry topic.
+        """
+        in_hand = {each.identity for each in pending}
+        new: list[RawMessage] = []
+        done: list[RawMessage] = []
+        for raw in batch:
+            identity = render_identity(raw)
+            if identity in self._done or identity in self._copied:
+                done.append(raw)
+            elif identity in self._kept or identity in in_hand:
+                continue
+            elif copies and self._is_second_copy(raw, identity):
+                done.append(raw)
+            else:
+                new.append(raw)
+        return new, done
+
+    def _is_second_copy(self, raw: RawMessage, identity: str) -> bool:
+        """Return whether a copy was stored twice.
+
+        Producers resend messages that may not be stored.
+        """
+        copy_of = raw.properties().get(COPY_OF)
+        if not copy_of:
+            return False
+        with self._lock:
+            first = self._copies.setdefault(copy_of, identity)
+            while len(self._copies) > _REMEMBERED:
+                self._copies.popitem(last=False)
+        return first != identity
+
+    def _drop(self, message: Received) -> None:
+        self._scheduled.pop(message.identity, None)
+        if self._kept.pop(message.identity, None) is not None:
+            self._bytes -= len(message.data)
+            self.is_watching = bool(self._kept) or bool(self._watches)
+
+    def _note_done(self, identity: str) -> None:
+        self._done[identity] = None
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+
+    def _remember(self, identity: str, attempts: int) -> None:
+        if attempts > 0:
+            self.attempts_made[identity] = attempts
+            while len(self.attempts_made) > _REMEMBERED:
+                self.attempts_made.popitem(last=False)

@@ -1,0 +1,132 @@
+"""What is known of messages that come a second time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from operators.pulsarconsumer.app.core.headers import COPY_OF
+from operators.pulsarconsumer.app.held_messages import HeldMessages
+
+
+def raw(number: int, published: int = 1000) -> Any:
+    return SimpleNamespace(
+        message_id=lambda: f"({number},0,-1,-1)", publish_timestamp=lambda: published
+    )
+
+
+def received(number: int) -> Any:
+    return SimpleNamespace(identity=f"1000:{number}:0:-1:-1", data=b"x")
+
+
+def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again() -> None:
+    held = HeldMessages(10, 1000)
+    held.copied("1000:1:0:-1:-1")
+    # Another loss of the connection is over.
+    held.watch_redeliveries("a", 10.0)
+    held.note_empty("a", 11.0)
+    held.watch_redeliveries("a", 100.0)
+
+    first, second = raw(1), raw(2)
+    assert held.sort_out([first, second], []) == ([second], [first])
+
+
+def test_message_of_another_cluster_with_the_same_id_is_new() -> None:
+    """Ids of an emptied cluster begin anew, while the service URL stays the same."""
+    held = watching("a")
+    held.copied("1000:2:0:-1:-1")
+
+    others = [raw(1, 2000), raw(2, 2000)]
+    assert held.sort_out(others, []) == (others, [])
+
+
+def test_copies_are_remembered_up_to_a_number() -> None:
+    held = HeldMessages(10, 1000)
+    for number in range(20_001):
+        held.copied(f"1000:{number}:0:-1:-1")
+
+    forgotten, known = raw(0), raw(1)
+    assert held.sort_out([forgotten, known], []) == ([forgotten], [known])
+
+
+def test_message_that_waits_behind_another_does_not_become_due_by_itself() -> None:
+    held, first, second = HeldMessages(10, 1000), received(1), received(2)
+    held.keep(first, 5.0)
+    held.keep(second, 5.0)
+    held.keep(second)
+
+    assert held.pop_due(6.0) == [first]
+    held.keep(second, 7.0)
+    assert held.pop_due(8.0) == [second]
+    assert held.pop_due(9.0) == []
+
+
+def watching(*sources: str) -> HeldMessages:
+    """Remember an acknowledged message, and watch the redeliveries of sources until 10.0."""
+    held = HeldMessages(10, 1000)
+    for source in sources:
+        held.watch_redeliveries(source, 10.0)
+    held.acknowledged(received(1))
+    return held
+
+
+def is_recognized(held: HeldMessages) -> bool:
+    """Tell whether the acknowledged message is recognized when it comes again."""
+    message = raw(1)
+    return held.is_watching and held.sort_out([message], []) == ([], [message])
+
+
+def test_redeliveries_are_recognized_until_the_queue_is_empty_after_their_time() -> None:
+    held = watching("a")
+
+    held.note_received("a", 100, 11.0)
+    held.note_empty("a", 9.0)  # The broker may not have sent all of it.
+    held.note_empty("b", 11.0)
+    assert is_recognized(held)
+    held.note_empty("a", 11.0)
+    assert not is_recognized(held)
+
+
+def test_redeliveries_are_recognized_for_each_source() -> None:
+    held = watching("a", "b")
+
+    held.note_empty("a", 11.0)
+    assert is_recognized(held)
+    held.note_empty("b", 11.0)
+    assert not is_recognized(held)
+
+
+def test_redeliveries_are_recognized_for_their_time_after_the_watch_was_extended() -> None:
+    held = watching("a")
+
+    held.extend_watch("a", 50.0)
+    held.extend_watch("b", 50.0)  # It never was lost.
+    held.note_empty("a", 49.0)
+    assert is_recognized(held)
+    held.note_empty("a", 50.0)
+    assert not is_recognized(held)
+
+
+def test_queue_that_is_never_empty_is_watched_for_a_number_of_messages() -> None:
+    held = watching("a")
+
+    held.note_received("a", 30_000, 9.0)
+    held.note_received("a", 19_999, 11.0)
+    assert is_recognized(held)
+    held.note_received("a", 1, 11.0)
+    assert not is_recognized(held)
+
+
+def copy(number: int, copy_of: str) -> Any:
+    properties = {COPY_OF: copy_of} if copy_of else {}
+    return SimpleNamespace(**vars(raw(number)), properties=lambda: properties)
+
+
+def test_copy_that_was_stored_twice_is_recognized() -> None:
+    held = HeldMessages(10, 1000)
+    first, again, second = copy(5, "1:0"), copy(5, "1:0"), copy(6, "1:0")
+    others = [copy(7, "1:1"), copy(8, ""), copy(9, "")]
+
+    assert held.sort_out([first], [], copies=True) == ([first], [])
+    # The same one comes again after a lost connection.
+    assert held.sort_out([again, second, *others], [], copies=True) == ([again, *others], [second])

@@ -1,0 +1,109 @@
+"""How messages are taken from the client: one at a time, or many while many wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pulsar
+
+from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.settings import Settings
+
+POLL_MILLISECONDS: Final = 200
+"""How long a receipt waits for the first message."""
+_RUN: Final = 100
+"""Messages after which the rate is looked at."""
+_RUN_SECONDS: Final = 0.1
+"""A run that took less is one of a consumer that many messages wait for."""
+_BURST: Final = 100
+_BURST_MILLISECONDS: Final = 1
+_FEW: Final = 1
+"""A burst of no more messages is one of a consumer that no messages wait for."""
+
+
+def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
+    """Build how the client makes batches: as the settings ask, or for bursts."""
+    # The client asks the broker for more only when half of its queue was taken, so that a batch
+    # which waits for its last messages may wait in vain. `MessageReceiver` keeps the time to wait.
+    return pulsar.ConsumerBatchReceivePolicy(
+        settings.batch_max_messages or _burst_of(settings),
+        settings.batch_max_bytes,
+        _BURST_MILLISECONDS,
+    )
+
+
+class MessageReceiver:
+    """Take messages from one consumer.
+
+    To take them in bursts costs less for each, and is only done while more than a thousand a second
+    come and are handled: then none waits long for those before it.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        settings: Settings,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the native consumer, subscribed with the policy of `build_batch_policy`."""
+        self._consumer = consumer
+        self._most = settings.batch_max_messages
+        self._most_bytes = settings.batch_max_bytes
+        self._batch_seconds = settings.batch_timeout_milliseconds / 1000
+        self._left: list[RawMessage] = []
+        # A message of a burst waits for the others, and the time of an acknowledgment runs.
+        self._bursts = not settings.ack_timeout_seconds
+        self._monotonic = monotonic
+        self._many = False
+        self._run = 0
+        self._since = monotonic()
+
+    def receive(self) -> Sequence[RawMessage]:
+        """Return what came: at least one message, or a burst or batch, which may be empty.
+
+        Raises:
+            pulsar.Timeout: Nothing came.
+            pulsar.PulsarException: The connection is broken.
+        """
+        if self._most:
+            return self._receive_batch()
+        if self._many:
+            burst: Sequence[RawMessage] = self._consumer.batch_receive()
+            self._many = len(burst) > _FEW
+            return burst
+        message = self._consumer.receive(POLL_MILLISECONDS)
+        self._run += 1
+        if self._run == _RUN:
+            now = self._monotonic()
+            self._many = self._bursts and now - self._since < _RUN_SECONDS
+            self._run, self._since = 0, now
+        return (message,)
+
+    def _receive_batch(self) -> Sequence[RawMessage]:
+        """Return as many messages as were asked for, or what came in the time to wait for them."""
+        come = self._left or list(self._consumer.batch_receive())
+        if not self._left and len(come) == self._most:
+            return come
+        if not come:
+            come = [self._consumer.receive(POLL_MILLISECONDS)]
+        batch: list[RawMessage] = []
+        size, until = 0, self._monotonic() + self._batch_seconds
+        while True:
+            for number, message in enumerate(come):
+                size += message.length()
+                if batch and (len(batch) == self._most or size > self._most_bytes):
+                    self._left = come[number:]
+                    return batch
+                batch.append(message)
+            self._left = []
+            if len(batch) == self._most or self._monotonic() >= until:
+                return batch
+            come = list(self._consumer.batch_receive())
+
+
+def _burst_of(settings: Settings) -> int:
+    # The client asks the broker for more when half of its queue is empty.
+    return max(1, min(_BURST, settings.receiver_queue_size // 2))

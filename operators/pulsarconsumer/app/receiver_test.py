@@ -1,0 +1,107 @@
+"""Messages come one at a time, and many at a time while many wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from operators.pulsarconsumer.app.harness import build_environment
+from operators.pulsarconsumer.app.receiver import MessageReceiver
+from operators.pulsarconsumer.app.settings import load_settings
+
+
+class FakeConsumer:
+    """Has messages without end; each takes some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self.seconds = seconds
+        self.batch: Sequence[str] = ["m"] * 50
+        self.asked: list[str] = []
+
+    def receive(self, _timeout: int) -> str:
+        self.now += self.seconds
+        self.asked.append("one")
+        return "m"
+
+    def batch_receive(self) -> Sequence[str]:
+        self.asked.append("many")
+        return self.batch
+
+
+def take(consumer: FakeConsumer, times: int, **settings: object) -> list[str]:
+    environ = build_environment("pulsar://p:6650", "t", receiver_queue_size=100, **settings)
+    message_receiver = MessageReceiver(
+        consumer, load_settings(environ), monotonic=lambda: consumer.now
+    )
+    for _ in range(times):
+        assert message_receiver.receive()
+    return consumer.asked
+
+
+def test_many_are_taken_at_once_while_many_wait_and_no_longer() -> None:
+    consumer = FakeConsumer(0.0005)
+    assert take(consumer, 102) == ["one"] * 100 + ["many"] * 2
+
+    consumer = FakeConsumer(0.0005)
+    consumer.batch = ["m"]
+    assert take(consumer, 102) == ["one"] * 100 + ["many", "one"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "settings"), [(0.002, {}), (0.0005, {"ack_timeout_seconds": 10})]
+)
+def test_none_waits_for_others_where_handling_is_slow_or_the_time_is_bounded(
+    seconds: float, settings: dict[str, object]
+) -> None:
+    assert set(take(FakeConsumer(seconds), 300, **settings)) == {"one"}
+
+
+class BatchConsumer:
+    """Has messages of some bytes, a few at a time, and a clock that moves while it waits."""
+
+    def __init__(self, come: Sequence[int], size: int = 1) -> None:
+        self.now = 0.0
+        self.come = list(come)
+        self.size = size
+        self.number = 0
+
+    def next(self) -> SimpleNamespace:
+        self.number += 1
+        return SimpleNamespace(number=self.number, length=lambda: self.size)
+
+    def receive(self, _timeout: int) -> SimpleNamespace:
+        return self.next()
+
+    def batch_receive(self) -> Sequence[SimpleNamespace]:
+        self.now += 0.001
+        return [self.next() for _ in range(self.come.pop(0) if self.come else 0)]
+
+
+def take_batches(consumer: BatchConsumer, times: int, **settings: object) -> list[list[int]]:
+    environ = build_environment("pulsar://p:6650", "t", **settings)
+    message_receiver = MessageReceiver(
+        consumer, load_settings(environ), monotonic=lambda: consumer.now
+    )
+    return [[message.number for message in message_receiver.receive()] for _ in range(times)]
+
+
+def test_batch_waits_for_its_messages_and_keeps_what_is_too_many() -> None:
+    consumer = BatchConsumer([10, 4, 0, 3, 6])
+    assert take_batches(consumer, 3, batch_max_messages=10) == [
+        list(range(1, 11)),
+        list(range(11, 21)),
+        list(range(21, 24)),
+    ]
+    # It waited no longer than it may, which is 100 ms by default.
+    assert consumer.now == pytest.approx(0.105)
+
+
+def test_batch_of_large_messages_ends_at_its_bytes() -> None:
+    consumer = BatchConsumer([2, 3, 1], size=40)
+    assert take_batches(consumer, 2, batch_max_messages=10, batch_max_bytes=100) == [
+        [1, 2],
+        [3, 4],
+    ]

@@ -1,0 +1,236 @@
+"""Polls brokers in the background, each when it is due, and caches the results.
+
+A reconcile reads the cached result and continues. If an address does not respond at all, all
+PulsarConsumers that name it get this result, and it is not queried for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from libs.common.background import MAX_CONCURRENT, PATIENCE, BackgroundQueries
+from libs.common.clock import Clock, SystemClock
+from libs.common.kinds import Key
+from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.report import NOT_QUERIED, BrokerProblem, BrokerState, Report
+
+type Ask = Callable[[], Awaitable[Report]]
+"""Ask the broker; raise what `evaluate` understands."""
+type Act = Callable[[], Awaitable[None]]
+"""Change something at the broker; safe to repeat."""
+type Classify = Callable[[Exception], BrokerProblem]
+"""Return what an error means to people."""
+type OnResult = Callable[[BrokerProblem | None, float], None]
+"""Take note of a look that ended, and of the seconds that it took."""
+
+_SILENCE: Final = 10.0
+"""Seconds for which an address that gave no response is left alone, at most."""
+_LATE: Final = 1.0
+"""Seconds after which a reconcile comes back for a response, should nobody wake it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedState:
+    """What is known, and when to look again.
+
+    Attributes:
+        broker_state: What is known.
+        serial: Number of the look that it comes from; the next one has a higher one.
+        again: Seconds until the next look is due.
+    """
+
+    broker_state: BrokerState
+    serial: int
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What became of a change at the broker.
+
+    Attributes:
+        done: Whether it was made.
+        problem: Why it failed; None while it is under way.
+    """
+
+    done: bool = False
+    problem: BrokerProblem | None = None
+
+
+@dataclass(slots=True)
+class _Entry:
+    fingerprint: str
+    broker_state: BrokerState = NOT_QUERIED
+    serial: int = 0
+    due: float = 0.0
+    effects: dict[str, Effect] = field(default_factory=dict)
+
+
+class BrokerCache:
+    """Keep what brokers told, one entry a PulsarConsumer.
+
+    Args:
+        evaluate: Classifies an error.
+        patience: Seconds that a reconcile waits for a response.
+        timeout: Seconds that all requests of a look may take together.
+        limit: Looks at a time.
+        on_result: Takes note of each look.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        evaluate: Classify,
+        *,
+        patience: float = PATIENCE,
+        timeout: float = 15.0,
+        limit: int = MAX_CONCURRENT,
+        on_result: OnResult = lambda _trouble, _seconds: None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Begin knowing nothing."""
+        self._evaluate = evaluate
+        self._timeout = timeout
+        self._on_result = on_result
+        self._clock = clock or SystemClock()
+        self._looks = BackgroundQueries[Key, Report | BrokerProblem](
+            _is_unreachable, patience=patience, limit=limit, clock=self._clock
+        )
+        self._acts = BackgroundQueries[tuple[Key, str], Effect](lambda _: False, patience=patience)
+        self._entries: dict[Key, _Entry] = {}
+
+    async def look(
+        self,
+        key: Key,
+        fingerprint: str,
+        address: str,
+        ask: Ask,
+        *,
+        period: float,
+        wake: Callable[[], None],
+    ) -> CachedState:
+        """Return what is known, and have it asked again when it is due.
+
+        Args:
+            key: Key of the PulsarConsumer.
+            fingerprint: Changes with the query; results of an earlier query are dropped.
+            address: Address that is queried.
+            ask: Asks.
+            period: Seconds between two looks.
+            wake: Called when a response comes for which nobody waits any more.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry.fingerprint != fingerprint:
+            self.forget(key)
+            entry = self._entries[key] = _Entry(fingerprint)
+        if not self._looks.is_pending(key):
+            now = self._clock.monotonic()
+            if now < entry.due:
+                return CachedState(entry.broker_state, entry.serial, max(0.01, entry.due - now))
+            entry.due = now + period
+        answer = await self._looks.ask(
+            key,
+            lambda: self._take(ask),
+            address=address,
+            pause=min(_SILENCE, period / 2),
+            wake=wake,
+        )
+        if answer is None:
+            return CachedState(entry.broker_state, entry.serial, _LATE)
+        if isinstance(answer, BrokerProblem) and answer.ours:
+            entry.due = self._clock.monotonic() + _LATE
+        else:
+            _note(entry, answer)
+        again = max(0.01, entry.due - self._clock.monotonic())
+        return CachedState(entry.broker_state, entry.serial, again)
+
+    async def act(self, key: Key, name: str, act: Act, wake: Callable[[], None]) -> Effect:
+        """Have something changed at the broker, once; a failure is tried again at the next call.
+
+        Args:
+            key: Key of the PulsarConsumer.
+            name: What is done; the same name is not done twice at a time.
+            act: Does it.
+            wake: Called when it ends while nobody waits.
+        """
+        entry = self._entries.setdefault(key, _Entry(""))
+        held = entry.effects.setdefault(name, Effect())
+        if held.done:
+            return held
+        effect = await self._acts.ask((key, name), lambda: self._attempt(act), wake=wake)
+        if effect is None:
+            return held
+        entry.effects[name] = effect
+        if effect.done:
+            # What is known is old news now.
+            entry.due = 0.0
+        return effect
+
+    def is_done(self, key: Key, name: str) -> bool:
+        """Return whether a change was made."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.effects.get(name, Effect()).done
+
+    def drop(self, key: Key, name: str) -> None:
+        """Forget that a change was made, since it is asked for again."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.effects.pop(name, None)
+
+    def forget(self, key: Key) -> None:
+        """Forget a PulsarConsumer, and what is under way for it."""
+        self._looks.forget(key)
+        entry = self._entries.pop(key, None)
+        for name in entry.effects if entry is not None else ():
+            self._acts.forget((key, name))
+
+    def last_report(self, key: Key) -> Report | None:
+        """Return the last report of a broker; None if there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.broker_state.report
+
+    def keys(self) -> list[Key]:
+        """Return whom something is known of."""
+        return list(self._entries)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._looks.close()
+        await self._acts.close()
+
+    async def _take(self, ask: Ask) -> Report | BrokerProblem:
+        began = self._clock.monotonic()
+        answer: Report | BrokerProblem
+        problem: BrokerProblem | None = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await ask()
+        except Exception as err:  # noqa: BLE001 nobody else is there to see it
+            answer = problem = self._evaluate(err)
+        self._on_result(problem, self._clock.monotonic() - began)
+        return answer
+
+    async def _attempt(self, act: Act) -> Effect:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await act()
+        except Exception as err:  # noqa: BLE001 nobody else is there to see it
+            return Effect(problem=self._evaluate(err))
+        return Effect(done=True)
+
+
+def _is_unreachable(answer: Report | BrokerProblem) -> bool:
+    return isinstance(answer, BrokerProblem) and answer.reason is Reason.UNREACHABLE
+
+
+def _note(entry: _Entry, answer: Report | BrokerProblem) -> None:
+    entry.serial += 1
+    if isinstance(answer, Report):
+        entry.broker_state = BrokerState(answer)
+    else:
+        entry.broker_state = BrokerState(
+            entry.broker_state.report, answer, entry.broker_state.failures + 1
+        )

@@ -1,0 +1,167 @@
+"""The desk: who waits for a broker, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from libs.common.errors import ServerError
+from libs.common.kinds import Key
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.waiting import turns, until
+from operators.pulsarconsumer.ask import evaluate
+from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
+from operators.pulsarconsumer.report import Report
+
+KEY = Key("default", "orders")
+REPORT = Report(())
+
+
+@dataclass
+class World:
+    """A desk, and a broker whose answers are given by hand."""
+
+    patience: float = 0.0
+    clock: FakeClock = field(default_factory=FakeClock)
+    asked: int = 0
+    woken: int = 0
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.cache = BrokerCache(evaluate, patience=self.patience, clock=self.clock)
+
+    async def ask(self) -> Report:
+        self.asked += 1
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return REPORT
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def look(self, key: Key = KEY, status_query: str = "q") -> CachedState:
+        return await self.cache.look(
+            key, status_query, "http://broker", self.ask, period=15.0, wake=self.wake
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_quick_answer_is_there_in_the_same_pass() -> None:
+    world = World(patience=5.0)
+
+    look = await world.look()
+
+    assert (look.broker_state.report, look.serial, look.again) == (REPORT, 1, 15.0)
+    assert world.woken == 0
+
+
+async def test_slow_broker_tells_nothing_until_the_pass_that_it_wakes(world: World) -> None:
+    world.gate.clear()
+
+    first = await world.look()
+    assert (first.broker_state.asked, first.again) == (False, 1.0)
+    world.gate.set()
+    await until(lambda: world.woken == 1)
+
+    assert (await world.look()).broker_state.report == REPORT
+    assert world.asked == 1
+
+
+async def test_broker_is_asked_when_it_is_due(world: World) -> None:
+    await world.look()
+    await turns()
+    world.clock.advance(14.0)
+    await world.look()
+    assert world.asked == 1
+
+    world.clock.advance(1.0)
+    await world.look()
+    await turns()
+
+    assert world.asked == 2
+
+
+async def test_failures_are_counted_and_the_last_answer_is_kept(world: World) -> None:
+    await world.look()
+    await turns()
+    world.error = TimeoutError("gone")
+    for failures in (1, 2, 3):
+        world.clock.advance(15.0)
+        await world.look()
+        await turns()
+        broker_state = (await world.look()).broker_state
+        assert broker_state.failures == failures
+        assert (broker_state.report, broker_state.fresh) == (REPORT, None)
+
+    world.error = None
+    world.clock.advance(15.0)
+    await world.look()
+    await turns()
+
+    assert (await world.look()).broker_state.failures == 0
+
+
+async def test_address_that_is_silent_is_left_alone_for_all(world: World) -> None:
+    world.error = TimeoutError("gone")
+    await world.look()
+    await turns()
+    asked = world.asked
+
+    for number in range(50):
+        look = await world.look(Key("default", str(number)))
+        assert look.broker_state.problem is not None
+
+    assert world.asked == asked
+
+
+async def test_look_that_could_not_be_made_is_made_soon_and_tells_nothing(world: World) -> None:
+    await world.look()
+    await turns()
+    told = await world.look()
+    world.clock.advance(15.0)
+    world.error = ServerError(503)
+    await world.look()
+    await turns()
+
+    look = await world.look()
+    assert (look.broker_state, look.serial, look.again) == (told.broker_state, told.serial, 1.0)
+    world.clock.advance(1.0)
+    await world.look()
+    await turns()
+    assert world.asked == 3
+
+
+async def test_new_question_forgets_the_old_answer(world: World) -> None:
+    await world.look()
+    await turns()
+    world.gate.clear()
+
+    assert not (await world.look(status_query="other")).broker_state.asked
+    world.gate.set()
+
+
+async def test_change_is_made_once_and_a_failed_one_again(world: World) -> None:
+    done: list[int] = []
+
+    async def act() -> None:
+        done.append(1)
+        if len(done) == 1:
+            raise TimeoutError("gone")
+
+    effects = []
+    for _ in range(4):
+        effects.append(await world.cache.act(KEY, "seek 1", act, world.wake))
+        await turns()
+
+    assert len(done) == 2
+    assert [effect.done for effect in effects][-1]
+    assert any(effect.problem for effect in effects)

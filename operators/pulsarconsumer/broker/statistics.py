@@ -1,0 +1,393 @@
+"""Poll a broker for a PulsarConsumer: its topics, its retry topic, its dead-letter topic.
+
+Subscriptions that the operator should create are created on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from libs.common.reading import is_set_at, map_at, maps_at
+from operators.pulsarconsumer.broker.errors import (
+    AdminConflict,
+    AdminError,
+    AdminNotFound,
+    AdminTooLong,
+)
+from operators.pulsarconsumer.broker.pulsar_admin import Json, PulsarAdmin
+from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.report import (
+    AbandonedReport,
+    PartReport,
+    Report,
+    StatisticsDetail,
+    SubscriptionRef,
+    TopicReport,
+)
+
+_MILLISECONDS = 1000
+_MAX_BATCH = 1000
+"""Most messages in an entry that are believed; producers batch no more by default."""
+DETAILS_SECONDS = 120.0
+"""Time between two polls that include expensive statistics, unless the spec needs them."""
+EXTENT_SECONDS = 600.0
+"""Time before statistics that were too long are read in full again."""
+_ACK_RATE = "messageAckRate"
+_PARTITION = re.compile("[0-9]{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusQuery:
+    """What a poll asks for.
+
+    Attributes:
+        topics: Topics, as the spec names them.
+        subscription: Name of the subscription.
+        create: Whether to create the subscription if it is missing.
+        earliest: Whether a new one begins with the first message of the topic.
+        replicated: Whether a new one keeps its position in all clusters.
+        precise: Whether the broker counts entries in its ledgers.
+        aged: Whether each poll needs the age of the backlog.
+        retries: Retry topic; empty for none.
+        dead_letters: Dead-letter topic; empty for none.
+        dead_letter_subscription: Subscription that keeps the dead letters.
+    """
+
+    topics: tuple[str, ...]
+    subscription: str
+    create: bool = False
+    earliest: bool = False
+    replicated: bool = False
+    precise: bool = False
+    aged: bool = False
+    retries: str = ""
+    dead_letters: str = ""
+    dead_letter_subscription: str = ""
+
+
+async def read_broker(
+    admin: PulsarAdmin,
+    query: StatusQuery,
+    previous: Report | None = None,
+    now: float = 0.0,
+    abandoned: Iterable[SubscriptionRef] = (),
+) -> Report:
+    """Ask the broker about each topic.
+
+    Args:
+        admin: Client of the admin API.
+        query: What to ask for.
+        previous: The last report, whose expensive statistics are used again for a while.
+        now: Time in seconds.
+        abandoned: Subscriptions that an earlier spec named.
+
+    Raises:
+        AdminError: The statistics of a topic of the spec cannot be read.
+    """
+    detailed = previous is None or _needs_details(query, previous, now)
+    extents: dict[str, StatisticsDetail] = {}
+    full_at = now + EXTENT_SECONDS
+    if previous is not None and previous.extents and now < previous.full_at:
+        extents, full_at = dict(previous.extents), previous.full_at
+    poll = _Poll(admin, query, detailed, extents)
+    reports, (retry, hidden), dead, earlier = await _together(
+        _together(*(poll.ask_topic(name) for name in query.topics)),
+        poll.ask_retries(),
+        poll.ask_dead_letters(),
+        _together(*(poll.ask_abandoned(each) for each in abandoned)),
+    )
+    topics = tuple(report for report, _ in reports)
+    if previous is not None and not detailed:
+        known = {topic.topic: topic for topic in previous.topics}
+        topics = tuple(_keep_details(topic, known.get(topic.topic)) for topic in topics)
+    return Report(
+        topics=topics,
+        created=any(created for _, created in reports),
+        retry=retry,
+        retry_hidden=hidden,
+        dead_letters=dead,
+        detailed_at=now if previous is None or detailed else previous.detailed_at,
+        missing=tuple(sorted(poll.missing)),
+        abandoned=tuple(each for each in earlier if each is not None),
+        extents=poll.extents,
+        full_at=full_at,
+    )
+
+
+def _needs_details(query: StatusQuery, previous: Report, now: float) -> bool:
+    # Without consumers the number of messages is estimated by the size of the backlog.
+    due = not 0 <= now - previous.detailed_at < DETAILS_SECONDS
+    return query.aged or due or (query.create and not previous.consumers)
+
+
+def _keep_details(topic: TopicReport, before: TopicReport | None) -> TopicReport:
+    if before is None or not topic.entries or not before.entries:
+        return topic
+    return replace(topic, size=before.size, oldest=before.oldest)
+
+
+async def _together(*asked: Awaitable[Any]) -> list[Any]:
+    """Wait for all; the first error is raised, and the other requests are left to end."""
+    return list(await asyncio.gather(*asked))
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    admin: PulsarAdmin
+    query: StatusQuery
+    detailed: bool
+    extents: dict[str, StatisticsDetail]
+    missing: set[str] = field(default_factory=set)
+
+    async def ask_topic(self, name: str) -> tuple[TopicReport, bool]:
+        """Return a report, and whether the subscription was created for it."""
+        report = await self._read(name)
+        query = self.query
+        # A subscription of a topic that is not persistent lives as long as its consumers.
+        volatile = Topic.parse(name).domain != "persistent"
+        if report.subscribed or not query.create or volatile:
+            return report, False
+        try:
+            created = await self._create(name, query.subscription, earliest=query.earliest)
+        except AdminNotFound:
+            # A topic of the spec is its producers' to create, with the partitions that they want.
+            self.missing.add(name)
+            return report, False
+        return await self._read(name), created
+
+    async def ask_retries(self) -> tuple[TopicReport | None, bool]:
+        """Return a report of the retry topic, and whether it is hidden from the operator."""
+        query = self.query
+        if not query.retries:
+            return None, False
+        try:
+            report = await self._read(query.retries)
+        except AdminError:
+            return None, True
+        if not report.exists or (not report.subscribed and query.create):
+            # Copies that were sent before the subscription exists would be lost.
+            await self._provide(query.retries, query.subscription)
+        return report, False
+
+    async def ask_dead_letters(self) -> int | None:
+        """Return the entries in the dead-letter topic, in the subscription that has most."""
+        name = self.query.dead_letters
+        if not name:
+            return None
+        try:
+            raw, _ = await self._read_statistics(Topic.parse(name))
+        except AdminNotFound:
+            await self._provide(name, self.query.dead_letter_subscription)
+            return 0
+        except AdminError:
+            # A role that may consume the topic need not be allowed to see its dead letters.
+            return None
+        held = map_at(raw, "subscriptions")
+        if not held:
+            # The operator ended between the topic and its subscription: dead letters would be lost.
+            # A topic with another subscription is left alone: somebody reads it already.
+            await self._provide(name, self.query.dead_letter_subscription)
+        entries = (
+            _number(each, "msgBacklog") for each in held.values() if isinstance(each, Mapping)
+        )
+        return round(max(entries, default=0))
+
+    async def _read(self, name: str) -> TopicReport:
+        topic, query = Topic.parse(name), self.query
+        try:
+            raw, partitions = await self._read_statistics(
+                topic, precise=query.precise, detailed=self.detailed
+            )
+        except AdminNotFound:
+            return TopicReport(name, exists=False, subscribed=False)
+        report = parse_statistics(name, raw, query.subscription, partitions)
+        return replace(report, counted=self.extents.get(str(topic)) is not StatisticsDetail.TOTALS)
+
+    async def _read_statistics(
+        self, topic: Topic, *, precise: bool = False, detailed: bool = False
+    ) -> tuple[Json, int]:
+        """Return statistics and the number of partitions; statistics that are too long, in part."""
+        partitions = await self.admin.count_partitions(topic)
+        known = self.extents.get(str(topic), StatisticsDetail.FULL)
+        for extent in StatisticsDetail:
+            if extent < known or (extent is StatisticsDetail.JOINED and not partitions):
+                continue
+            try:
+                raw = await self.admin.read_statistics(
+                    topic,
+                    partitioned=partitions > 0,
+                    precise=precise,
+                    detailed=detailed,
+                    extent=extent,
+                )
+            except AdminTooLong:
+                if extent is StatisticsDetail.TOTALS:
+                    raise
+                continue
+            if extent is not StatisticsDetail.FULL:
+                self.extents[str(topic)] = extent
+            return raw, partitions
+        raise AssertionError("the last extent returns or raises")
+
+    async def ask_abandoned(self, subscription: SubscriptionRef) -> AbandonedReport | None:
+        """Return a report of a subscription of an earlier spec; None if it cannot be read."""
+        topic = Topic.parse(subscription.topic)
+        try:
+            raw, _ = await self._read_statistics(topic)
+        except AdminNotFound:
+            return AbandonedReport(subscription, exists=False)
+        except AdminError:
+            return None
+        found = map_at(raw, "subscriptions", subscription.name)
+        parts = [raw, *map_at(raw, "partitions").values()]
+        return AbandonedReport(
+            subscription,
+            exists=bool(found),
+            entries=round(_number(found, "msgBacklog")),
+            consumers=_count_consumers(parts, subscription.name),
+        )
+
+    async def _provide(self, name: str, subscription: str) -> None:
+        """Create a topic of the consumers' own with the subscription that keeps its messages.
+
+        Best effort: consumers create both unless the broker does not create topics, and the role of
+        the operator need not have the right to.
+        """
+        try:
+            await self._create(name, subscription, earliest=True)
+        except AdminNotFound:
+            try:
+                with contextlib.suppress(AdminConflict):
+                    await self.admin.create_topic(Topic.parse(name))
+                await self._create(name, subscription, earliest=True)
+            except AdminError:
+                self.missing.add(name)
+        except AdminError:
+            # Consumers may have the right.
+            return
+
+    async def _create(self, name: str, subscription: str, *, earliest: bool) -> bool:
+        try:
+            await self.admin.create_subscription(
+                Topic.parse(name),
+                subscription,
+                earliest=earliest,
+                replicated=self.query.replicated,
+            )
+        except AdminConflict:
+            return False
+        return True
+
+
+def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -> TopicReport:
+    """Read the statistics of a topic; what does not fit counts as nothing.
+
+    `msgBacklog` counts the entries that are not acknowledged, and a batch of a thousand messages is
+    one entry. `backlogSize` also counts acknowledged entries behind the first that is not, so it
+    says nothing about the number of messages that wait.
+    """
+    report = TopicReport(
+        name,
+        subscribed=False,
+        partitions=partitions,
+        rate_in=_number(raw, "msgRateIn"),
+    )
+    held = map_at(raw, "subscriptions", subscription)
+    if not held:
+        return report
+    parts = [raw, *map_at(raw, "partitions").values()]
+    entries, delayed = round(_number(held, "msgBacklog")), round(_number(held, "msgDelayed"))
+    delayed = min(delayed, entries)
+    return replace(
+        report,
+        subscribed=True,
+        entries=entries,
+        messages=delayed + round((entries - delayed) * _estimate_batch(raw, subscription, parts)),
+        delayed=delayed,
+        size=round(_number(held, "backlogSize")),
+        unacknowledged=round(_number(held, "unackedMessages")),
+        rate_out=_number(held, "msgRateOut"),
+        # Brokers before 2.11 do not report acknowledgments.
+        rate_acknowledged=_number(held, _ACK_RATE if _ACK_RATE in held else "msgRateOut"),
+        rate_redelivered=_number(held, "msgRateRedeliver"),
+        consumers=_count_consumers(parts, subscription),
+        oldest=_find_oldest(parts, subscription) if entries else None,
+        blocked=any(
+            is_set_at(part, "subscriptions", subscription, "blockedSubscriptionOnUnackedMsgs")
+            for part in parts
+        ),
+        parts=_list_parts(name, raw, subscription),
+    )
+
+
+def _list_parts(name: str, raw: Json, subscription: str) -> tuple[PartReport, ...]:
+    topic = str(Topic.parse(name))
+    prefix = f"{topic}-partition-"
+    # The names are shown, so a broker that makes some up is not believed.
+    named = {
+        part: each
+        for part, each in map_at(raw, "partitions").items()
+        if part.startswith(prefix) and _PARTITION.fullmatch(part, len(prefix))
+    }
+    held = named or {topic: raw}
+    return tuple(
+        PartReport(
+            part,
+            round(_number(map_at(each, "subscriptions", subscription), "msgBacklog")),
+            len(maps_at(each, "subscriptions", subscription, "consumers")),
+        )
+        for part, each in held.items()
+    )
+
+
+def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float:
+    """Return how many messages an entry holds, by what consumers were given lately."""
+    held = map_at(raw, "subscriptions", subscription)
+    consumers = [
+        consumer
+        for part in parts
+        for consumer in maps_at(part, "subscriptions", subscription, "consumers")
+    ]
+    entries = _number(held, "msgBacklog")
+    seen = [
+        _number(consumer, "avgMessagesPerEntry")
+        for consumer in consumers
+        if _number(consumer, "msgOutCounter")
+    ]
+    if seen:
+        size = sum(seen) / len(seen)
+    elif entries and not _number(held, "nonContiguousDeletedMessagesRanges"):
+        # Nothing after the first entry is acknowledged, so this is the size of the backlog.
+        mean = _number(raw, "bytesInCounter") / max(1.0, _number(raw, "msgInCounter"))
+        size = _number(held, "backlogSize") / mean / entries if mean else 1.0
+    else:
+        size = 1.0
+    return min(max(1.0, size), _MAX_BATCH)
+
+
+def _count_consumers(parts: Iterable[Any], subscription: str) -> int:
+    """Return the maximum number of consumers of a partition: each consumer connects to all."""
+    return max(
+        (len(maps_at(part, "subscriptions", subscription, "consumers")) for part in parts),
+        default=0,
+    )
+
+
+def _find_oldest(parts: Iterable[Any], subscription: str) -> float | None:
+    times = (
+        _number(map_at(part, "subscriptions", subscription), "earliestMsgPublishTimeInBacklog")
+        for part in parts
+    )
+    found = min((time for time in times if time > 0), default=0.0)
+    return found / _MILLISECONDS if found else None
+
+
+def _number(raw: Json, name: str) -> float:
+    value = raw.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return max(0.0, float(value)) if is_number else 0.0  # type: ignore[arg-type]  # checked above

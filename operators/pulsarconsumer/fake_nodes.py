@@ -1,0 +1,154 @@
+"""A stand-in for the nodes of a cluster: it runs the pods of a Deployment as processes.
+
+Each process is the real app, with the environment that the operator rendered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, Key, Manifest
+from libs.common.testing.fakeapi import FakeApi
+from operators.pulsarconsumer.app.harness import AppProcess
+
+ORDERS = Key("default", "orders")
+"""The Deployment whose pods run."""
+
+
+class Nodes:
+    """Run the pods of the Deployment as processes."""
+
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        """Begin without processes."""
+        self._api = api
+        self._folder = folder
+        self.running: list[AppProcess] = []
+        self.ended: list[AppProcess] = []
+        self.service_account_token = ""
+        """Content of the service account tokens in volumes; may be changed, as a kubelet renews
+        it."""
+        self._environs: dict[AppProcess, dict[str, str]] = {}
+        self._roots: dict[AppProcess, Path] = {}
+
+    async def run(self) -> None:
+        """Keep as many processes as the Deployment should have pods."""
+        while True:
+            deployment = self._api.find(DEPLOYMENT, ORDERS)
+            if deployment is not None:
+                await self._keep(deployment)
+            await asyncio.sleep(0.1)
+
+    async def _keep(self, deployment: Manifest) -> None:
+        wanted = deployment["spec"]["replicas"]
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        environ = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+        for process in [each for each in self.running if self._environs[each] != environ]:
+            await self._end(process)
+        while len(self.running) < wanted:
+            root = self._folder / f"pod-{len(self.running) + len(self.ended)}"
+            self._mount(pod, root)
+            paths = [each["mountPath"] for each in container["volumeMounts"]]
+            own = {name: _move(value, paths, root) for name, value in environ.items()}
+            process = AppProcess(own, self._folder)
+            self._environs[process], self._roots[process] = environ, root
+            self.running.append(process)
+        while len(self.running) > wanted:
+            await self._end(self.running[-1])
+        for process in self.running:
+            self._mount(pod, self._roots[process])
+        ready = [await asyncio.to_thread(process.get, "/readyz") for process in self.running]
+        shown = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": len(self.running),
+            "updatedReplicas": len(self.running),
+            "readyReplicas": sum(code == 200 for code, _ in ready),
+        }
+        if deployment.get("status") != shown:
+            self._api.patch_status(DEPLOYMENT, ORDERS, shown)
+
+    def _mount(self, pod: Manifest, root: Path) -> None:
+        """Write the files of a pod's volumes, as far as they changed."""
+        (container,) = pod["containers"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for mount in container["volumeMounts"]:
+            folder = root / mount["mountPath"].lstrip("/")
+            folder.mkdir(parents=True, exist_ok=True)
+            files = dict(self._read_files(volumes[mount["name"]]))
+            if files:
+                _replace_files(folder, files)
+
+    def _read_files(self, volume: Manifest) -> Iterator[tuple[str, str]]:
+        if "secret" in volume:
+            held = self._api.find(SECRET, Key(ORDERS.namespace, volume["secret"]["secretName"]))
+            data = held["data"] if held else {}
+            for item in volume["secret"]["items"]:
+                if item["key"] in data:
+                    yield item["path"], base64.b64decode(data[item["key"]]).decode()
+        if "configMap" in volume:
+            mounted = self._api.find(CONFIG_MAP, Key(ORDERS.namespace, volume["configMap"]["name"]))
+            yield from (mounted or {}).get("data", {}).items()
+        for source in volume.get("projected", {}).get("sources", ()):
+            if "serviceAccountToken" in source:
+                yield source["serviceAccountToken"]["path"], self.service_account_token
+
+    async def _end(self, process: AppProcess) -> None:
+        self.running.remove(process)
+        self.ended.append(process)
+        # One that is ended before it has begun to consume has nothing to drain.
+        status = await asyncio.to_thread(process.terminate)
+        assert status in (0, -signal.SIGTERM), f"exit status {status}: {process.errors}"
+
+    @property
+    def payloads(self) -> list[str]:
+        """Payloads of all messages that were logged."""
+        return [each for process in (*self.running, *self.ended) for each in process.payloads]
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in (*self.running, *self.ended):
+            if process.process.poll() is None:
+                process.kill()
+
+
+def _move(value: str, paths: list[str], root: Path) -> str:
+    """Return where a path in a volume is on this machine; any other value as it is."""
+    if any(f"{value}/".startswith(f"{path}/") for path in paths):
+        return f"{root}{value}"
+    return value
+
+
+def _replace_files(folder: Path, files: dict[str, str]) -> None:
+    """Replace all files of a volume with one rename, as a kubelet does."""
+    current = folder / "..data"
+    held = {path.name: path.read_text() for path in current.iterdir()} if current.exists() else {}
+    if held == files:
+        return
+    fresh = Path(tempfile.mkdtemp(dir=folder, prefix="..version-"))
+    for name, text in files.items():
+        (fresh / name).write_text(text)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(Path(current.name) / name)
+    link = folder / "..data_tmp"
+    link.symlink_to(fresh.name)
+    link.replace(current)
+
+
+@asynccontextmanager
+async def run_fake_nodes(api: FakeApi, folder: Path) -> AsyncIterator[Nodes]:
+    """Play the kubelet for the length of a block."""
+    nodes = Nodes(api, folder)
+    task = asyncio.create_task(nodes.run())
+    try:
+        yield nodes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        nodes.end()

@@ -1,0 +1,134 @@
+"""Time as processes experience it that do not always get a CPU.
+
+What a trial takes for late or for rest is said in seconds. On a busy machine those pass while the
+operator, the API server or the proxy wait for a CPU, and that says nothing of any of them. So the
+time that they waited does not count: a trial ends alike whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+_LEAST: Final = 0.1
+"""Share of the real time that counts at least, so that each deadline comes."""
+_MOST: Final = 2.0
+"""Seconds that count between two looks at most: who looks later than that was stopped itself."""
+_SAMPLE: Final = 0.02
+"""Seconds between two looks at the waits of processes."""
+_PROC: Final = Path("/proc")
+
+type Waits = Mapping[int, int]
+"""Nanoseconds that each thread of a process has waited for a CPU so far."""
+
+
+def read_waits(pid: int, proc: Path = _PROC) -> Waits:
+    """Read how long the threads of a process have waited; nothing where the kernel does not say."""
+    found: dict[int, int] = {}
+    folder = f"{proc}/{pid}/task"
+    try:
+        threads = os.listdir(folder)
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            file = os.open(f"{folder}/{thread}/schedstat", os.O_RDONLY)
+        except OSError:
+            continue  # It has ended.
+        try:
+            fields = os.read(file, 128).split()
+        except OSError:
+            continue
+        finally:
+            os.close(file)
+        if len(fields) == 3:
+            found[int(thread)] = int(fields[1])
+    return found
+
+
+class Meter:
+    """Read the waits of processes for many trials, which share most of theirs.
+
+    Args:
+        clock: Real time, in seconds.
+        read: Reads how long the threads of a process have waited.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        read: Callable[[int], Waits] = read_waits,
+    ) -> None:
+        """Start with nothing read."""
+        self._clock = clock
+        self._read = read
+        self._held: dict[int, tuple[float, Waits]] = {}
+
+    def read(self, pid: int) -> Waits:
+        """Return the waits of a process as they were a moment ago at most."""
+        at = self._clock()
+        held = self._held.get(pid)
+        if held is None or at - held[0] >= _SAMPLE:
+            held = self._held[pid] = at, self._read(pid)
+        return held[1]
+
+    def forget(self, pid: int) -> None:
+        """Keep nothing of a process that is gone."""
+        self._held.pop(pid, None)
+
+
+class ProgressClock:
+    """Count the seconds in which some processes could continue.
+
+    Args:
+        list_pids: Lists the processes as they are now.
+        clock: Real time, in seconds.
+        read: Reads how long the threads of a process have waited.
+    """
+
+    def __init__(
+        self,
+        list_pids: Callable[[], Collection[int]],
+        clock: Callable[[], float] = time.monotonic,
+        read: Callable[[int], Waits] = read_waits,
+    ) -> None:
+        """Start at 0."""
+        self._list_pids = list_pids
+        self._clock = clock
+        self._read = read
+        self._looked = clock()
+        self._waits: dict[int, Waits] = {pid: read(pid) for pid in list_pids()}
+        self._passed = 0.0
+        self._paused = 0
+
+    def now(self) -> float:
+        """Return the seconds that have counted so far."""
+        at = self._clock()
+        passed = at - self._looked
+        if passed >= _SAMPLE:
+            self._looked = at
+            waited = sum(map(self._measure, self._list_pids()))
+            if not self._paused:
+                self._passed += min(max(passed - waited, passed * _LEAST), _MOST)
+        return self._passed
+
+    def pause(self) -> None:
+        """Stop the clock, for example while a fault blocks all processes."""
+        self.now()
+        self._paused += 1
+
+    def resume(self) -> None:
+        """Let the time continue."""
+        self.now()
+        self._paused -= 1
+
+    def _measure(self, pid: int) -> float:
+        """Return the seconds that the slowest thread of a process waited since the last look."""
+        before, after = self._waits.get(pid), self._read(pid)
+        self._waits[pid] = after
+        if before is None:
+            return 0.0  # New, and how long it waited before is not known.
+        return max((after[each] - before.get(each, after[each]) for each in after), default=0) / 1e9
