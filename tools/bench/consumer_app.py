@@ -38,7 +38,7 @@ _QUEUE: Final = 1000
 _BURST: Final = 100
 _WAIT_SECONDS: Final = 0.005
 _SLOW_MESSAGES: Final = 2_000
-"""Messages for contenders that take milliseconds for each."""
+"""Messages for candidates that take milliseconds for each."""
 _RETRY_MESSAGES: Final = 5_000
 _JAVA_WARM: Final = 3
 """Times that the Java consumer reads all messages before it is measured."""
@@ -111,7 +111,7 @@ CONTENDERS: Final[Mapping[str, Candidate]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppCost:
-    """Hold what a contender cost, as medians of its rounds.
+    """Hold what a candidate cost, as medians of its rounds.
 
     Attributes:
         name: Which one.
@@ -131,7 +131,7 @@ class AppCost:
 
 
 def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[AppCost]:
-    """Have all contenders consume the same messages, in turns."""
+    """Have all candidates consume the same messages, in turns."""
     topic = new_topic()
     runs = [(name, f"s{turn}-{name}") for turn in range(rounds) for name in CONTENDERS]
     _produce(broker, topic, [subscription for _, subscription in runs], messages, size)

@@ -104,7 +104,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Say what claims of a contender are like.
+    """Say what claims of a candidate are like.
 
     Attributes:
         kind: Their kind.

@@ -42,11 +42,11 @@ def render_page(report: Report) -> str:
             "",
             f"Measured by `./dev bench podset --write` on {describe_machine()}.",
             "The machine is shared.",
-            "Compare the ratios of contenders that took turns in one run, not the seconds.",
+            "Compare the ratios of candidates that took turns in one run, not the seconds.",
             "",
             "## PodSet compared with the ReplicaSet controller",
             "",
-            "Each contender runs alone on the same kube-apiserver 1.36.3 (etcd without fsync),",
+            "Each candidate runs alone on the same kube-apiserver 1.36.3 (etcd without fsync),",
             "with pods that no node runs. kube-controller-manager runs only the ReplicaSet",
             "controller:",
             "once with its default client limits (20 requests per second), and once with",
@@ -144,7 +144,7 @@ def _median(values: Sequence[float]) -> float:
 
 def _scale_table(report: Report) -> list[str]:
     lines = [
-        "| scenario | contender | seconds | ratio to qps 2000 | CPU s, its own | CPU s, others |",
+        "| scenario | candidate | seconds | ratio to qps 2000 | CPU s, its own | CPU s, others |",
         "|---|---|---|---|---|---|",
     ]
     for row in report.rows:
@@ -159,7 +159,7 @@ def _scale_table(report: Report) -> list[str]:
 
 
 def _replacement_table(report: Report) -> list[str]:
-    lines = ["| contender | deletions | p50 ms | p99 ms |", "|---|---|---|---|"]
+    lines = ["| candidate | deletions | p50 ms | p99 ms |", "|---|---|---|---|"]
     for name, waits in report.replacements.items():
         p50, p99 = (percentile(waits, share) * 1000 for share in (0.5, 0.99))
         lines.append(f"| {name} | {len(waits)} | {p50:.1f} | {p99:.1f} |")
@@ -174,7 +174,7 @@ def _rest_section(report: Report) -> list[str]:
         "",
         "Ten converged sets of 1,000 pods each. Writes are changes of a set or pod in 10 s.",
         "",
-        "| contender | resident MiB | writes in 10 s |",
+        "| candidate | resident MiB | writes in 10 s |",
         "|---|---|---|",
     ]
     for name, memory in report.memory_mib.items():

@@ -43,7 +43,7 @@ def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
 
 
 def build_pod_spec() -> Manifest:
-    """Build the spec of the default pod of a PodSet: each contender makes the same pods."""
+    """Build the spec of the default pod of a PodSet: each candidate makes the same pods."""
     return build_default_spec(DEFAULT_IMAGE)
 
 

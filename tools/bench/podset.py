@@ -52,7 +52,7 @@ _START_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BenchContext:
-    """Hold what the contenders share.
+    """Hold what the candidates share.
 
     Attributes:
         client: The user.
@@ -168,7 +168,7 @@ async def _versions(client: Client, candidate: Candidate, namespace: str) -> dic
 
 
 async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) -> Report:
-    """Run every measurement, the contenders taking turns."""
+    """Run every measurement, the candidates taking turns."""
     others = (plane.pid("kube-apiserver"), plane.pid("etcd"), os.getpid())
     async with Client(plane.config, user_agent="bench") as client, aiohttp.ClientSession() as http:
         context = BenchContext(client, PodCounter(plane.etcd_url, http), others, Report())
@@ -176,7 +176,7 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
         for number in range(options.rounds):
             await _run_round(context, plane, folder, options, number)
         if not options.quick:
-            for candidate, start in _contenders(plane, folder):
+            for candidate, start in _candidates(plane, folder):
                 if candidate.name == DEFAULT:
                     continue
                 with start:
@@ -196,7 +196,7 @@ async def _run_round(
     def tell(name: str, what: str) -> None:
         print(f"round {number + 1}: {name}: {what}", flush=True)
 
-    for candidate, start in _contenders(plane, folder):
+    for candidate, start in _candidates(plane, folder):
         if candidate.name == DEFAULT and number:
             continue  # Its limit is a constant, and one round of it takes minutes.
         with start:
@@ -207,7 +207,7 @@ async def _run_round(
             if candidate.name == DEFAULT:
                 tell(candidate.name, "replacements")
                 await bench_replacements(context, [candidate], options.replacement)
-    rivals = [pair for pair in _contenders(plane, folder) if pair[0].name != DEFAULT]
+    rivals = [pair for pair in _candidates(plane, folder) if pair[0].name != DEFAULT]
     with ExitStack() as started:
         for _, start in rivals:
             started.enter_context(start)
@@ -225,7 +225,7 @@ async def _run_round(
 type Start = AbstractContextManager[object]
 
 
-def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Candidate, Start]]:
+def _candidates(plane: ControlPlane, folder: Path) -> list[tuple[Candidate, Start]]:
     """Return who is measured, each started by entering its context and alone while it runs."""
     kubeconfig = plane.write_kubeconfig(folder / "podset.kubeconfig")
     ours = OperatorProcess("podset", kubeconfig, {"WATCH_NAMESPACES": "*"}, folder / "podset.log")

@@ -26,11 +26,11 @@ class Report:
 
     Attributes:
         load: Processes that wanted a core in the minute before.
-        messages: Messages that each contender consumed.
+        messages: Messages that each candidate consumed.
         size: Bytes of each.
         rounds: How often each did.
         count: PulsarConsumers of the operator.
-        app: Contenders.
+        app: Candidates.
         operator: Scenarios.
     """
 
@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def render_app(costs: Sequence[AppCost]) -> list[str]:
-    """Render the table of the contenders."""
+    """Render the table of the candidates."""
     return [
-        "| contender | messages/s | of its loop | microseconds of CPU per message | resident MiB |",
+        "| candidate | messages/s | of its loop | microseconds of CPU per message | resident MiB |",
         "|---|---|---|---|---|",
         *(
             f"| {cost.name} | {cost.rate:,.0f} | {cost.ratio:.2f} | {cost.cpu_us:.1f} "
@@ -118,7 +118,7 @@ def render_page(report: Report) -> list[str]:
         "## The consumer app compared with a bare client",
         "",
         f"Up to {report.messages:,} messages of {report.size} bytes, medians of {report.rounds}",
-        "rounds in turns. Each contender reads them from one real broker, in a process and by a",
+        "rounds in turns. Each candidate reads them from one real broker, in a process and by a",
         "subscription of its own, with a receiver queue of 1,000. A loop does the same work as the",
         "settings of the app that are compared with it: both receive up to 100 messages at a time,",
         "read the payload and acknowledge each message. The Java client reads the topic three",

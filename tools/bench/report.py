@@ -16,7 +16,7 @@ BARE: Final = "Bare client in JSON"
 
 @dataclass(slots=True)
 class Row:
-    """Hold the rounds of one measurement of one contender.
+    """Hold the rounds of one measurement of one candidate.
 
     Attributes:
         scenario: What was done.

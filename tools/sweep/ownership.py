@@ -3,7 +3,8 @@
 Trials run concurrently on one API server. An object in a namespace belongs to the trial with that
 name. A cluster-scoped object belongs to the trial whose name is in its own name, or in the name of
 an object to which it refers. A workload names such objects by `User.scoped`, or by
-`User.short_name` if the names are too long. The proxy shows an operator only the objects of its trial.
+`User.short_name` if the names are too long. The proxy shows an operator only the objects of its
+trial.
 """
 
 from __future__ import annotations

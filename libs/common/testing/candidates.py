@@ -118,7 +118,7 @@ class CandidateGroup:
         return candidate
 
     async def lead(self, name: str = "a") -> Candidate:
-        """Let a contender take part and wait until it leads."""
+        """Let a candidate take part and wait until it leads."""
         candidate = self.enter(name)
         await until(candidate.elector.is_leader, "it leads")
         return candidate
