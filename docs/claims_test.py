@@ -82,7 +82,7 @@ def spans_of(page: Path, form: re.Pattern[str]) -> Iterator[re.Match[str]]:
 
 
 def has_field(schema: Mapping[str, Any], path: list[str]) -> bool:
-    """Tell whether a schema has a field; what it keeps as it is has any."""
+    """Return whether a schema has a field; what it keeps as it is has any."""
     if not path or schema.get("x-kubernetes-preserve-unknown-fields"):
         return True
     name = path[0].removesuffix("[]")
@@ -95,7 +95,7 @@ def has_field(schema: Mapping[str, Any], path: list[str]) -> bool:
 
 
 def has_value(values: object, path: list[str]) -> bool:
-    """Tell whether a chart has a value; what is empty or a map of the user's own has any."""
+    """Return whether a chart has a value; what is empty or a map of the user's own has any."""
     if not path:
         return True
     if not isinstance(values, Mapping) or not values:

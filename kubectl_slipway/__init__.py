@@ -1,10 +1,10 @@
 """`kubectl slipway`: the kubectl plugin for all Slipway operators.
 
-The package uses the standard library and PyYAML only, and imports nothing of the operators. It
-talks to the API server alone, so one version works with operators of other versions. What it knows
-about kinds is data (`kinds.json`, generated); a kind without data is diagnosed by its conditions.
+The package uses only the standard library and PyYAML, and imports no code of the operators. It
+talks only to the API server, so one version works with operators of other versions. Its knowledge
+of kinds is data (`kinds.json`, generated); a kind without data is diagnosed by its conditions.
 
-Layers, from the edge to the core: `commands` (what a user types), `gather` (reads the cluster),
+Layers, from the edge to the core: `commands` (what a user types), `cluster` (reads the cluster),
 `api`, `kubeconfig` and `discovery` (HTTP), `operators`, `diagnosis` and `model` (pure functions).
 """
 

@@ -26,15 +26,15 @@ JSON_PATCH = "application/json-patch+json"
 
 
 class Api:
-    """Send requests to one API server.
+    """A client that sends requests to one API server.
 
     Args:
-        connection: How to reach it.
+        connection: Address and credentials of the API server.
         timeout: Seconds after which a request fails.
     """
 
     def __init__(self, connection: Connection, timeout: float = _TIMEOUT) -> None:
-        """Connect at the first request."""
+        """Keep the options; the first request opens a connection."""
         self.connection = connection
         self._timeout = timeout
         self._url = urlsplit(connection.server)
@@ -147,7 +147,7 @@ class Api:
             return json.loads(content)
         except ValueError as err:
             raise PluginError(
-                f"{self.connection.server} does not answer as a Kubernetes API server.",
+                f"{self.connection.server} does not respond like a Kubernetes API server.",
                 "Check the server of the context.",
                 Exit.UNREACHABLE,
             ) from err
@@ -226,7 +226,7 @@ class Api:
 
 
 class _TlsConnection(http.client.HTTPSConnection):
-    """HTTPS with a server name of our choice, which http.client takes from the host."""
+    """HTTPS with a given server name; http.client alone uses the host."""
 
     def __init__(self, host: str, port: int, name: str, tls: Any, timeout: float | None) -> None:
         super().__init__(host, port, context=tls, timeout=timeout)

@@ -103,7 +103,7 @@ def _add_reports(commands: Subparsers) -> None:
     each = _add(commands, "why", "explain why an object is not ready, and what to do")
     _add_target(each)
     _add_output(each)
-    each = _add(commands, "tree", "show an object, what it owns and what it refers to")
+    each = _add(commands, "tree", "show an object, its children and the objects to which it refers")
     _add_target(each)
     _add_output(each)
 
@@ -115,23 +115,23 @@ def _add_objects(commands: Subparsers) -> None:
     ):
         each = _add(commands, name, text, module="pause", pause=name == "pause")
         _add_target(each)
-    each = _add(
-        commands, "force-finalize", "give up the clean-up of an object that is being deleted"
-    )
+    each = _add(commands, "force-finalize", "skip the clean-up of an object that is being deleted")
     _add_target(each)
-    each.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    each.add_argument("-y", "--yes", action="store_true", help="skip the confirmation")
 
 
 def _add_domains(commands: Subparsers) -> None:
     _add_machines(commands)
     addresses = _add_group(commands, "ip", "show public addresses")
-    each = _add(addresses, "pools", "show how full the pools are", module="ip", action="pools")
+    each = _add(addresses, "pools", "show the use of the pools", module="ip", action="pools")
     _add_output(each)
-    each = _add(addresses, "who", "show who has an address", module="ip", action="who")
+    each = _add(addresses, "who", "show which claim has an address", module="ip", action="who")
     each.add_argument("address", metavar="ADDRESS", help="IPv4 or IPv6 address")
     _add_output(each)
     consumers = _add_group(commands, "pulsar", "operate PulsarConsumers")
-    each = _add(consumers, "backlog", "show what waits", module="pulsar", action="backlog")
+    each = _add(
+        consumers, "backlog", "show the backlog of the topics", module="pulsar", action="backlog"
+    )
     each.add_argument("name", metavar="NAME", nargs="?", default="", help="default: all")
     _add_output(each)
     for name, text in (("pause", "stop all consumers"), ("resume", "start the consumers again")):
@@ -144,7 +144,9 @@ def _add_domains(commands: Subparsers) -> None:
     )
     each = _add(consumers, "redrive", "send dead letters back", module="pulsar", action="redrive")
     each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
-    each.add_argument("--limit", type=int, metavar="NUMBER", help="at most; default: all")
+    each.add_argument(
+        "--limit", type=int, metavar="NUMBER", help="most messages to send; default: all"
+    )
     exporters = _add_group(commands, "jmx", "show metrics of JVMs")
     each = _add(exporters, "scan", "show the JVMs that an exporter has found", module="jmx")
     each.add_argument("name", metavar="NAME", help="name of the PrometheusJmxExporter")
@@ -158,11 +160,11 @@ def _add_machines(commands: Subparsers) -> None:
         ("stop", "shut a machine down"),
         ("reboot", "end the run of a machine and start it again"),
         ("soft-reboot", "ask the guest to reboot"),
-        ("rebuild", "replace the root disk by a new one from the image"),
+        ("rebuild", "replace the root disk with a new disk from the image"),
         ("resize", "change the InstanceSize of a machine"),
         ("migrate", "move a running machine to another node"),
         ("snapshot", "take a snapshot of a machine"),
-        ("restore", "replace the root disk by one from a snapshot"),
+        ("restore", "replace the root disk with a disk from a snapshot"),
         ("rescue", "boot a machine from a rescue image"),
     ):
         each = _add(machines, name, text, module="vm", type=name)
@@ -190,11 +192,17 @@ def _add_machines(commands: Subparsers) -> None:
                 help="label that the new node must have; can be repeated",
             )
         if name == "snapshot":
-            each.add_argument("--snapshot-name", metavar="NAME", help="its name")
+            each.add_argument("--snapshot-name", metavar="NAME", help="name of the snapshot")
         if name == "restore":
             each.add_argument("--snapshot", required=True, help="name of a VirtualMachineSnapshot")
-        each.add_argument("--fail-if-busy", action="store_true", help="do not queue")
-        each.add_argument("--wait", action="store_true", help="follow the steps to the end")
+        each.add_argument(
+            "--fail-if-busy",
+            action="store_true",
+            help="fail instead of queueing behind another Operation",
+        )
+        each.add_argument(
+            "--wait", action="store_true", help="show the steps until the Operation ends"
+        )
         each.add_argument(
             "--timeout",
             type=int,
@@ -216,7 +224,7 @@ def _add_tools(commands: Subparsers) -> None:
     each = commands.add_parser(
         "completion",
         help="print a completion script",
-        description="Print a completion script; kubectl needs the one named kubectl.",
+        description="Print a completion script. `kubectl slipway` needs the script for kubectl.",
     )
     each.add_argument("shell", choices=("kubectl", "bash", "zsh", "fish"), help="shell")
     each.set_defaults(module="completion")
@@ -225,7 +233,9 @@ def _add_tools(commands: Subparsers) -> None:
 def _add(commands: Subparsers, name: str, text: str, **defaults: Any) -> argparse.ArgumentParser:
     sentence = text[0].upper() + text[1:] + "."
     added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=sentence)
-    added.add_argument("-n", "--namespace", default="", help="namespace; default: of the context")
+    added.add_argument(
+        "-n", "--namespace", default="", help="namespace; default: the namespace of the context"
+    )
     added.add_argument("--context", default="", help="context of the kubeconfig")
     added.add_argument("--kubeconfig", default="", metavar="FILE", help="path of the kubeconfig")
     added.set_defaults(**{"module": name.replace("-", "_"), **defaults})

@@ -41,9 +41,9 @@ _REFERENCES: dict[str, tuple[tuple[str, str], ...]] = {
     "IPClaim": (("spec.secondary.poolRef.name", "IPPool"),),
     "Operation": (("spec.targetRef.name", "Instance"),),
 }
-"""References whose field does not tell the kind; `<kind>Ref` is found without them."""
+"""Reference fields whose name does not contain the kind; `<kind>Ref` needs no entry."""
 _VERBS = {"": ["list", "watch"]}
-"""What every operator must be allowed to do with its kinds."""
+"""Permissions that every operator needs on its kinds."""
 _DEPTH = 4
 
 
@@ -51,7 +51,7 @@ class Cluster:
     """One cluster, read on demand."""
 
     def __init__(self, api: Api, namespace: str = "") -> None:
-        """Read nothing yet; an empty namespace means the one of the context."""
+        """Keep the connection; an empty namespace means the namespace of the context."""
         self.api = api
         self.namespace = namespace or api.connection.namespace
         self.now = datetime.now(UTC)
@@ -59,11 +59,11 @@ class Cluster:
 
     @classmethod
     def connect(cls, kubeconfig_path: str, context: str, namespace: str) -> Cluster:
-        """Connect by a kubeconfig."""
+        """Connect with a kubeconfig."""
         return cls(Api(kubeconfig.load(kubeconfig_path, context)), namespace)
 
     def __enter__(self) -> Self:
-        """Return the cluster."""
+        """Enter the context."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,7 +93,7 @@ class Cluster:
 
     @cached_property
     def kind_operators(self) -> dict[str, str]:
-        """The operator of each kind, by qualified plural, as the CRDs say."""
+        """The operator of each kind, by qualified plural, from the labels of the CRDs."""
         listed = self.try_list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
         by_label = {
             each["metadata"]["name"]: (each["metadata"].get("labels") or {}).get(NAME, "")
@@ -135,7 +135,7 @@ class Cluster:
             at = f" in namespace {where}" if where else ""
             raise PluginError(
                 f"{resource.kind} {name} does not exist{at}.",
-                f"kubectl get {resource.qualified}{' -A' if where else ''} shows what there is.",
+                f"kubectl get {resource.qualified}{' -A' if where else ''} lists what exists.",
                 Exit.NOT_FOUND,
             )
         return found
@@ -144,7 +144,7 @@ class Cluster:
         """Parse `KIND/NAME` or `KIND NAME`.
 
         Raises:
-            PluginError: It is neither.
+            PluginError: The words have another form.
         """
         kind, slash, name = text.partition("/")
         if second and not slash:
@@ -188,7 +188,7 @@ class Cluster:
         return self.kind_operators.get(resource.qualified, "")
 
     def gather(self, resource: Resource, manifest: Json) -> Facts:
-        """Read all facts about an object, its children and what it refers to."""
+        """Read all facts about an object, its children and the objects to which it refers."""
         return Gatherer(self, manifest["metadata"].get("namespace") or "").gather(
             resource, manifest, 0
         )
@@ -198,7 +198,7 @@ class Gatherer:
     """Reads facts about the objects of one namespace; each collection is read once."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        """Read nothing yet."""
+        """Start without any data."""
         self._cluster = cluster
         self._namespace = namespace
         self._denied: dict[str, tuple[str, ...]] = {}

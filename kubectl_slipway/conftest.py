@@ -42,7 +42,7 @@ SYSTEM = "slipway-system"
 
 @dataclass
 class Answer:
-    """What a command did."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -62,7 +62,7 @@ class Lab:
     capsys: pytest.CaptureFixture[str]
 
     async def run(self, *argv: str) -> Answer:
-        """Run the plugin as a user does, in a thread: it knows nothing of asyncio."""
+        """Run the plugin as a user does, in a thread, because it does not use asyncio."""
         self.capsys.readouterr()
         words = [*argv, "--kubeconfig", str(self.kubeconfig)]
         try:
@@ -97,7 +97,7 @@ def build_operator(
     waiting: Mapping[str, Any] | None = None,
     env: Sequence[Manifest] = (),
 ) -> Iterator[Manifest]:
-    """Build what `helm install` and a running operator leave in a cluster."""
+    """Build the objects that `helm install` and a running operator create."""
     labels = {
         "app.kubernetes.io/name": id,
         "app.kubernetes.io/instance": id,
@@ -169,7 +169,7 @@ async def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterat
 
 @cache
 def build_crds() -> list[Manifest]:
-    """Build the CRDs with the labels that the charts give them."""
+    """Build the CRDs with the labels of the charts."""
     found = []
     for id, models in MODELS.items():
         for model in models:

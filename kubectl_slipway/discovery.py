@@ -1,4 +1,4 @@
-"""Which kinds the API server serves, and how users name them."""
+"""The kinds that the API server serves, and their names for users."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Catalog:
     """The kinds that an API server serves."""
 
     def __init__(self, resources: Iterable[Resource]) -> None:
-        """Keep the kinds; kinds of the operators are found first."""
+        """Keep the kinds; lookups prefer kinds of the operators."""
         self.resources = sorted(resources, key=lambda each: CATEGORY not in each.categories)
 
     @property
@@ -72,7 +72,7 @@ class Catalog:
         return self.get(group, str(manifest.get("kind", "")))
 
     def find(self, word: str) -> Resource:
-        """Return a kind by what users call it: kind, plural, short name, plural.group.
+        """Return a kind by any of its names: kind, plural, short name, plural.group.
 
         Raises:
             PluginError: No kind has the name.

@@ -9,9 +9,9 @@ class Exit(IntEnum):
     """Exit codes; each command uses them with the same meaning."""
 
     OK = 0
-    """The command succeeded, and what it checked is in order."""
+    """The command succeeded and found no problem."""
     PROBLEM = 1
-    """The command worked, and found a problem or the operation failed."""
+    """The command found a problem, or the operation failed."""
     USAGE = 2
     """An argument is wrong."""
     NOT_FOUND = 3
@@ -21,7 +21,7 @@ class Exit(IntEnum):
     UNREACHABLE = 5
     """The API server cannot be reached, or there is no usable kubeconfig."""
     TIMEOUT = 6
-    """What `--wait` waits for did not happen in time."""
+    """`--wait` reached its time limit."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -31,7 +31,7 @@ class PluginError(Exception):
 
     Attributes:
         message: What is wrong.
-        remedy: What to do about it; empty if the message says it.
+        remedy: How to fix it; empty if the message says it.
         code: Exit code.
     """
 

@@ -1,6 +1,6 @@
-"""Kubeconfig files: which API server to use, and how to log in.
+"""Kubeconfig files: the API server and its credentials.
 
-Files are merged as kubectl does it: the first file that defines a name wins.
+Files are merged as by kubectl: the first file that defines a name wins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach one API server.
+    """The address and credentials of one API server.
 
     Attributes:
         server: URL of the API server.

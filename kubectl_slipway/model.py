@@ -1,4 +1,4 @@
-"""What an object says about itself: conditions, readiness, age. Pure functions on manifests."""
+"""The state of an object: conditions, readiness, age. Pure functions on manifests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Readiness:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong as far as the object says."""
+        """Whether the object reports no problem."""
         return self.status in ("True", "")
 
 
@@ -122,7 +122,7 @@ def condition(manifest: Manifest, type: str) -> Condition | None:
 
 
 def readiness(manifest: Manifest) -> Readiness:
-    """Tell whether an object is ready, by the conditions that its kind has."""
+    """Return whether an object is ready, by the conditions that its kind has."""
     kind, status = str(manifest.get("kind", "")), manifest.get("status") or {}
     for name in ("Ready", "Available", "Complete"):
         found = condition(manifest, name)
@@ -138,7 +138,7 @@ def readiness(manifest: Manifest) -> Readiness:
 
 
 def observed_generation(manifest: Manifest) -> int:
-    """Return the generation of the spec that the status is about; 0 if the status does not say."""
+    """Return the observed generation of the status; 0 if the status has none."""
     status = manifest.get("status")
     if not isinstance(status, Mapping):
         return 0
@@ -147,23 +147,23 @@ def observed_generation(manifest: Manifest) -> int:
 
 
 def is_unseen(manifest: Manifest) -> bool:
-    """Tell whether no operator has written a status: it is absent, or the default of the CRD."""
+    """Return whether no operator has written a status: it is absent, or the default of the CRD."""
     return manifest.get("status") in (None, {}, {"observedGeneration": 0})
 
 
 def is_stale(manifest: Manifest) -> bool:
-    """Tell whether the status is about an older spec."""
+    """Return whether the status describes an older spec."""
     observed = observed_generation(manifest)
     return 0 < observed < int(manifest["metadata"].get("generation") or 0)
 
 
 def is_deleting(manifest: Manifest) -> bool:
-    """Tell whether an object waits to be deleted."""
+    """Return whether an object is being deleted."""
     return bool(manifest["metadata"].get("deletionTimestamp"))
 
 
 def is_paused(manifest: Manifest) -> bool:
-    """Tell whether reconciliation of an object is paused by annotation."""
+    """Return whether reconciliation of an object is paused by annotation."""
     return (manifest["metadata"].get("annotations") or {}).get(PAUSED) == "true"
 
 
@@ -206,13 +206,13 @@ def render_seconds(seconds: float) -> str:
 
 @cache
 def known_kinds() -> dict[str, Any]:
-    """Return what is known about the kinds of the operators: operator, conditions, reasons."""
+    """Return the data about the kinds of the operators: operator, conditions, reasons."""
     text = files("kubectl_slipway").joinpath("kinds.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
 def meaning(kind: str, reason: str) -> str:
-    """Return what a reason of a kind means; empty if unknown."""
+    """Return the meaning of a reason of a kind; empty if unknown."""
     return str((known_kinds().get(kind) or {}).get("reasons", {}).get(reason, ""))
 
 

@@ -27,7 +27,7 @@ class Operator:
         version: Version of the operator.
         replicas: Number of pods that it must have.
         ready: Number of ready pods.
-        service_account: Its user, as `system:serviceaccount:namespace:name`.
+        service_account: Its user name, as `system:serviceaccount:namespace:name`.
         watched: Watched namespaces; None for all.
         selector: Labels of watched namespaces; empty if it does not select by label.
         leader: Holder of the Lease; empty if there is none.
@@ -51,7 +51,7 @@ class Operator:
     pods: tuple[Manifest, ...]
 
     def watches(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether it reconciles objects of a namespace; empty for cluster-scoped objects."""
+        """Return whether it watches a namespace; empty stands for cluster-scoped objects."""
         if not namespace:
             return True
         if self.selector:
@@ -71,7 +71,7 @@ class Operator:
         return self.leader == _RELEASE_HOLDER
 
     def leads(self, now: datetime) -> bool:
-        """Tell whether one of its pods leads now."""
+        """Return whether one of its pods leads now."""
         if not self.leader_elect:
             return self.ready > 0
         spec = (self.lease or {}).get("spec") or {}
@@ -139,7 +139,7 @@ def _belongs(pod: Manifest, namespace: str, id: str, release: str) -> bool:
 
 
 def matches(selector: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels match a selector in the syntax of `kubectl -l`."""
+    """Return whether labels match a selector in the syntax of `kubectl -l`."""
     import re
 
     for part in re.split(r",(?![^(]*\))", selector):

@@ -1,4 +1,4 @@
-"""Tables like those of kubectl, JSON and YAML."""
+"""Output as kubectl-like tables, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def print_data(data: Any, format: str) -> None:
 
 
 def shorten(text: str, limit: int = 100) -> str:
-    """Put a text on one line, and cut it."""
+    """Put a text on one line, and truncate it."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -326,7 +326,7 @@ STATES = [
         "operator crashes",
         lambda lab: only_operator(lab, ready=0, waiting={"reason": "CrashLoopBackOff"}),
         "OperatorNotReady",
-        "ends again and again",
+        "restarts repeatedly",
         "kubectl logs podset-5d8f-abcde -c operator --previous",
     ),
     State(

@@ -1,4 +1,4 @@
-"""What a message handler of a PulsarConsumer works with.
+"""The types that a message handler of a PulsarConsumer uses.
 
     from slipway_handler import Message, Reject
 

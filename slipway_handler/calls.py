@@ -1,4 +1,4 @@
-"""How a handler is called, by consumers and in tests: the same way whether it is async or not."""
+"""Call plain and async handlers in the same way, in consumers and in tests."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 
 
 def is_class_of_handlers(found: object) -> bool:
-    """Tell whether an object is a class whose instances can be called."""
+    """Return whether an object is a class whose instances can be called."""
     return inspect.isclass(found) and any("__call__" in base.__dict__ for base in found.__mro__)
 
 
 class HandlerLoop:
-    """An event loop in a thread of its own: a handler that blocks it holds up nothing else.
+    """An event loop in its own thread, so that a handler that blocks it delays nothing else.
 
     The thread starts with the first coroutine.
     """
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Start no thread yet."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, object], seconds: float | None = None) -> object:
-        """Run a coroutine to its end.
+        """Run a coroutine and return its result.
 
         Raises:
-            TimeoutError: It did not end in time.
+            TimeoutError: The coroutine did not end in time.
         """
         future = asyncio.run_coroutine_threadsafe(_guard(coroutine), self._find())
         result, error = future.result(seconds)
@@ -58,20 +58,20 @@ class HandlerLoop:
 async def _guard(
     coroutine: Coroutine[Any, Any, object],
 ) -> tuple[object, BaseException | None]:
-    """Return what a coroutine returns or raises."""
+    """Return the result of a coroutine, or its error."""
     try:
         return await coroutine, None
     except (SystemExit, KeyboardInterrupt) as err:
-        # These would end the loop, and whoever waits for the coroutine would wait indefinitely.
+        # These errors would end the loop, and the caller would wait indefinitely.
         return None, err
 
 
 def adapt(handler: Callable[[Any], object], loop: HandlerLoop) -> Callable[[Any], object]:
-    """Return a handler that can be called from any thread and has ended when it returns.
+    """Return a plain function that calls a handler; any thread may call it.
 
     Args:
-        handler: Plain or async.
-        loop: Where an async one runs.
+        handler: A plain or async handler.
+        loop: The loop that runs async handlers.
     """
     if not _is_async(handler):
         return handler
@@ -86,13 +86,13 @@ def adapt(handler: Callable[[Any], object], loop: HandlerLoop) -> Callable[[Any]
 def call_hook(
     handler: Callable[[Any], object], name: str, loop: HandlerLoop, seconds: float | None = None
 ) -> None:
-    """Call `open` or `close` of a handler, if it has one.
+    """Call the hook `open` or `close` of a handler, if the handler has it.
 
     Args:
-        handler: An instance of a class, or a function, which has no hooks.
-        name: Which one.
-        loop: Where an async one runs.
-        seconds: How long an async one may take.
+        handler: An instance of a class. A function has no hooks.
+        name: Name of the hook.
+        loop: The loop that runs async handlers.
+        seconds: Time limit for an async hook.
     """
     # A function may have attributes as well, but none that are meant as hooks.
     hook = None if inspect.isroutine(handler) else getattr(handler, name, None)

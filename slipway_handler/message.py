@@ -1,4 +1,4 @@
-"""A message as handlers see it, and what they may raise."""
+"""The message that handlers receive, and the exceptions that they may raise."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Hold one received message.
+    """One received message.
 
     Attributes:
-        data: The payload as it was sent.
-        value: The payload by the schema: bytes, a text, or what JSON or Avro holds.
-        topic: The topic that it was first sent to, also when it comes by the retry topic.
-        message_id: Its id in that topic, such as `12:3:-1:0` (ledger, entry, partition, batch).
-        key: The partition key; empty for none.
-        ordering_key: What Key_Shared goes by in place of the key; empty for none.
+        data: The payload as bytes.
+        value: The payload, decoded by the schema: bytes, a string, or JSON or Avro data.
+        topic: The original topic, even if the message arrives through the retry topic.
+        message_id: The id in that topic, such as `12:3:-1:0` (ledger, entry, partition, batch).
+        key: The partition key; empty if there is none.
+        ordering_key: The key that Key_Shared uses instead of `key`; empty if there is none.
         properties: The properties that the producer set.
-        publish_time: When it was sent, in milliseconds since 1970.
-        event_time: What the producer says when it happened, likewise; 0 for never said.
-        attempt: Which try this is, from 1.
+        publish_time: Time at which it was sent, in milliseconds since 1970.
+        event_time: Time of the event, as set by the producer, in the same unit; 0 if not set.
+        attempt: Number of this attempt, from 1.
     """
 
     data: bytes
@@ -40,10 +40,10 @@ class Output:
     """A message that a handler returns, to be published to the output topic.
 
     Attributes:
-        data: The payload; a text is sent as UTF-8.
+        data: The payload; a string is sent as UTF-8.
         key: The partition key; empty for none.
         properties: The properties of the message.
-        event_time: When the event happened, in milliseconds since 1970; 0 for none.
+        event_time: Time of the event, in milliseconds since 1970; 0 for none.
         topic: The topic; empty means the output topic of the settings.
     """
 
@@ -57,18 +57,18 @@ class Output:
 class Reject(Exception):
     """Raised by a handler for a message that further attempts cannot fix.
 
-    With a dead-letter topic the message goes there immediately; without one it is tried again.
+    The message is moved to the dead-letter topic immediately. Without such a topic, it is retried.
     """
 
     cause = "Rejected"
-    """Why, in the properties of the dead letter."""
+    """The reason in the properties of the dead letter."""
 
 
 class RetryLater(Exception):
-    """Raised by a handler to have a message again after some seconds of its choice."""
+    """Raised by a handler to receive a message again after a given delay."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        """Take the seconds, and why for the log."""
+        """Keep the delay, and the reason for the log."""
         super().__init__(reason or f"again in {seconds:g} s")
         self.seconds = seconds
 
@@ -81,7 +81,7 @@ class Pause(Exception):
     """
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        """Take the length of the pause, and the reason for the log."""
+        """Keep the length of the pause, and the reason for the log."""
         super().__init__(reason or f"paused for {seconds:g} s")
         self.seconds = seconds
 
@@ -90,6 +90,6 @@ class PartialFailure(Exception):
     """Raised by a handler of lists to name the messages that failed; the others succeeded."""
 
     def __init__(self, failed: Iterable[Message], reason: str = "") -> None:
-        """Take the messages that failed, and why for the log."""
+        """Keep the failed messages, and the reason for the log."""
         self.failed = tuple(failed)
         super().__init__(reason or f"{len(self.failed)} messages failed")

@@ -1,4 +1,4 @@
-"""What a handler returns, as messages for the output topic."""
+"""Convert the result of a handler to messages for the output topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read_outputs(result: object) -> list[Output]:
         result: None, bytes, a text, an Output, or a list or tuple of these.
 
     Raises:
-        TypeError: It is anything else; nothing should be published then.
+        TypeError: The result is of another type. Publish nothing in this case.
     """
     return list(_walk(result))
 

@@ -1,10 +1,10 @@
-"""Run a handler without a broker, to test it.
+"""Test a handler without a broker.
 
 from slipway_handler.testing import build_message, drive
 
 def test_order_without_id_is_rejected() -> None:
-run = drive(handle, [build_message(b'{}', value={})])
-assert run.results == ["rejected"]
+    run = drive(handle, [build_message(b'{}', value={})])
+    assert run.results == ["rejected"]
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _numbers = itertools.count()
 
 
 class Result(str, Enum):
-    """What becomes of a message."""
+    """The result of handling a message."""
 
     ACKNOWLEDGED = "acknowledged"
-    """It was handled."""
+    """The handler returned."""
     RETRIED = "retried"
-    """It failed, and is handled again after a delay while it has attempts left."""
+    """The handler failed; the message is handled again after a delay while attempts are left."""
     REJECTED = "rejected"
-    """It is moved to the dead-letter topic immediately."""
+    """The message is moved to the dead-letter topic immediately."""
     PAUSED = "paused"
-    """It is handled again after a pause, which does not count as an attempt."""
+    """The message is handled again after a pause; the call does not count as an attempt."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one message.
+    """The outcome of one message.
 
     Attributes:
         message: The message.
-        result: What becomes of it.
-        error: What the handler raised; None if it returned.
+        result: The result.
+        error: The exception of the handler; None if it returned.
     """
 
     message: Message
@@ -53,11 +53,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """What a handler did.
+    """The outcome of a call of `drive`.
 
     Attributes:
-        outcomes: What became of each message, in the order of the messages.
-        outputs: The messages that it published.
+        outcomes: One outcome per message, in the order of the messages.
+        outputs: The messages that the handler published.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -75,7 +75,7 @@ def build_message(data: bytes = b"", value: object = None, **fields: Any) -> Mes
     Args:
         data: The payload.
         value: The payload by the schema; None means the payload itself.
-        fields: Further fields of the message, such as `key` or `attempt`.
+        fields: Other fields of the message, such as `key` or `attempt`.
     """
     chosen = {"topic": _TOPIC, "message_id": f"1:{next(_numbers)}:-1:-1", **fields}
     return Message(data, data if value is None else value, **chosen)
@@ -90,14 +90,14 @@ def drive(
 ) -> Run:
     """Call a handler for messages as a consumer does, each message once.
 
-    A class is instantiated; `open` is called before, and `close` after it. What these raise is
-    raised here.
+    A class is instantiated. `open` is called before the first message and `close` after the last;
+    their exceptions propagate.
 
     Args:
         handler: The function, instance or class that spec.handler names, plain or async.
         messages: The messages, in order.
-        batch: Whether it gets all of them in one list, as with `batch: {delivery: Whole}`.
-        output: Whether what it returns is published, as with spec.output.
+        batch: Whether the handler receives all messages in one list, as with spec.batch.
+        output: Whether the results are published, as with spec.output.
     """
     called: Callable[[Any], object] = handler() if is_class_of_handlers(handler) else handler  # type: ignore[assignment]
     loop = HandlerLoop()
@@ -118,7 +118,7 @@ class _Driver:
 
     def handle_each(self, messages: Sequence[Message], *, whole: bool = False) -> list[Outcome]:
         return [
-            _judge(message, self._call([message] if whole else message)) for message in messages
+            _evaluate(message, self._call([message] if whole else message)) for message in messages
         ]
 
     def handle_list(self, messages: Sequence[Message]) -> list[Outcome]:
@@ -126,14 +126,14 @@ class _Driver:
             return self.handle_each(messages, whole=True)
         error = self._call(list(messages))
         if error is None:
-            return [_judge(message, None) for message in messages]
+            return [_evaluate(message, None) for message in messages]
         if isinstance(error, (PartialFailure, Pause)):
             failed = messages if isinstance(error, Pause) else error.failed
             named = {id(message) for message in failed}
             return [
-                _judge(message, error if id(message) in named else None) for message in messages
+                _evaluate(message, error if id(message) in named else None) for message in messages
             ]
-        # One of them may be the only one that fails, so each is handled by itself.
+        # Only one of them may be faulty, so each message is handled separately.
         return self.handle_each(messages, whole=True)
 
     def _call(self, argument: object) -> BaseException | None:
@@ -141,12 +141,12 @@ class _Driver:
             result = self._handler(argument)
             if self._output:
                 self.outputs += read_outputs(result)
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # Any exception means failure.
             return err
         return None
 
 
-def _judge(message: Message, error: BaseException | None) -> Outcome:
+def _evaluate(message: Message, error: BaseException | None) -> Outcome:
     if error is None:
         return Outcome(message, Result.ACKNOWLEDGED)
     if isinstance(error, Pause):

@@ -99,7 +99,7 @@ def find_pods(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def is_hook(manifest: Manifest) -> bool:
-    """Tell whether Helm runs an object at some moment instead of installing it."""
+    """Return whether Helm runs an object at some moment instead of installing it."""
     return "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
 
 

@@ -1,4 +1,4 @@
-"""`kubectl slipway check`: whether a cluster has what the operators need."""
+"""`kubectl slipway check`: check whether a cluster meets the requirements of the operators."""
 
 from __future__ import annotations
 

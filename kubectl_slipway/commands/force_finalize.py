@@ -1,4 +1,4 @@
-"""`kubectl slipway force-finalize`: give up the clean-up of an object that is being deleted."""
+"""`kubectl slipway force-finalize`: skip the clean-up of an object that is being deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubectl_slipway.model import FORCE_FINALIZE, condition, is_deleting, title
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
-    """Name what stays behind, ask, and set the annotation."""
+    """List what the clean-up would leave behind, ask for confirmation, and set the annotation."""
     resource, name = cluster.parse_target(options.target, options.second)
     manifest = cluster.get(resource, name)
     if not is_deleting(manifest):
@@ -45,5 +45,9 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
 
 def _confirm(name: str) -> bool:
     if not sys.stdin.isatty():
-        raise PluginError("There is no terminal to ask.", "Use --yes.", Exit.USAGE)
+        raise PluginError(
+            "Cannot ask for confirmation: standard input is not a terminal.",
+            "Use --yes.",
+            Exit.USAGE,
+        )
     return input(f"Type the name of the object to continue ({name}): ").strip() == name

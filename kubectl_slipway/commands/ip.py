@@ -1,4 +1,4 @@
-"""`kubectl slipway ip`: who has an address, and how full the pools are."""
+"""`kubectl slipway ip`: the use of the pools, and the claim that has an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GROUP = "ipam.slipway.dev"
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
-    """Print the pools, or who has an address."""
+    """Print the pools, or the claim that has an address."""
     if options.action == "pools":
         return _print_pools(cluster, options.output)
     return _print_holder(cluster, options.address, options.output)

@@ -1,4 +1,4 @@
-"""`kubectl slipway logs`: the log of an operator, of all its pods or about one object."""
+"""`kubectl slipway logs`: the log of all pods of an operator, or the lines about one object."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
 
 
 def is_about(line: str, object: str) -> bool:
-    """Tell whether a log line names an object, as `name` or `namespace/name`."""
+    """Return whether a log line names an object, as `name` or `namespace/name`."""
     namespace, _, name = object.rpartition("/")
     try:
         fields = json.loads(line)

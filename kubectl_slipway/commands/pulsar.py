@@ -46,21 +46,21 @@ def parse_position(text: str) -> dict[str, str]:
     """Parse the target of a seek: earliest, latest or a time.
 
     Raises:
-        PluginError: It is none of them.
+        PluginError: The text is not a position.
     """
     if text.lower() in ("earliest", "latest"):
         return {"position": text.capitalize()}
     if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", text):
         return {"time": text}
     raise PluginError(
-        f"{text!r} is no position.",
+        f"{text!r} is not a position.",
         "Use earliest, latest or a time such as 2026-11-20T08:00:00Z.",
         Exit.USAGE,
     )
 
 
 def _redrive(cluster: Cluster, consumer: dict[str, Any], options: argparse.Namespace) -> Exit:
-    """Send dead letters back, by the command in a pod of the consumer.
+    """Send dead letters back with the command in a pod of the consumer.
 
     The consumer has the credentials of the broker; the user of the plugin needs none.
 

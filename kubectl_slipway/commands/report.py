@@ -23,7 +23,7 @@ _LONG = re.compile(r"(?i)\b(bearer\s+|password=|token=)\S+")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
-    """Write the archive and say what is in it."""
+    """Write the archive and print its contents."""
     files = collect(cluster)
     path = Path(options.file)
     try:
@@ -35,7 +35,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     except OSError as err:
         raise PluginError(f"Cannot write {path}: {err.strerror}", "", Exit.USAGE) from err
     print(
-        f"{path}: {len(files)} files. Read them before you send them: names and labels are in it."
+        f"{path}: {len(files)} files. Read them before you send them:"
+        " they contain names and labels."
     )
     return Exit.OK
 
@@ -68,7 +69,7 @@ def collect(cluster: Cluster) -> dict[str, str]:
 
 
 def redact(value: Any, key: str = "") -> Any:
-    """Replace values that may be secret; names of Secrets and of their keys stay."""
+    """Redact values that may be secret; keep the names of Secrets and of their keys."""
     if isinstance(value, dict):
         named = _SECRET_KEY.search(str(value.get("name", ""))) and "value" in value
         return {
@@ -87,7 +88,7 @@ def redact(value: Any, key: str = "") -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Replace logins in URLs and tokens in a text."""
+    """Redact credentials in URLs and tokens in a text."""
     return _LONG.sub(r"\1REDACTED", _URL_LOGIN.sub(r"\1REDACTED@", text))
 
 

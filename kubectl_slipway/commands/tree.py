@@ -1,4 +1,4 @@
-"""`kubectl slipway tree`: an object, what it owns and what it refers to."""
+"""`kubectl slipway tree`: an object, its children, and the objects to which it refers."""
 
 from __future__ import annotations
 

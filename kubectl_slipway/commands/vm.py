@@ -17,7 +17,7 @@ _POLL_SECONDS = 1.0
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
-    """Create the Operation; with --wait, follow it to its end."""
+    """Create the Operation; with --wait, print its steps until it ends."""
     instances = cluster.require(_GROUP, "Instance", "compute")
     operations = cluster.require(_GROUP, "Operation", "compute")
     instance = cluster.get(instances, options.name)
@@ -39,7 +39,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
 
 
 def build_operation(options: argparse.Namespace, namespace: str, uid: str) -> dict[str, Any]:
-    """Build the Operation that the options ask for."""
+    """Build the Operation that the options describe."""
     words = options.type.split("-")
     type = "".join(word.capitalize() for word in words)
     field = words[0] + "".join(word.capitalize() for word in words[1:])
@@ -74,7 +74,7 @@ def _build_details(options: argparse.Namespace) -> dict[str, Any]:
     if selector:
         pairs = [each.partition("=") for each in selector]
         if not all(equal and key for key, equal, _ in pairs):
-            raise PluginError("--node-selector takes KEY=VALUE.", "", Exit.USAGE)
+            raise PluginError("--node-selector requires KEY=VALUE.", "", Exit.USAGE)
         found["nodeSelector"] = {key: value for key, _, value in pairs}
     return found
 

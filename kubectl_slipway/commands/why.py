@@ -1,4 +1,4 @@
-"""`kubectl slipway why`: why an object is not ready, and what to do."""
+"""`kubectl slipway why`: the causes why an object is not ready, and their fixes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why an object is not ready: facts in, findings out. Pure."""
+"""Derive from facts why an object is not ready. Pure functions."""

@@ -1,6 +1,6 @@
-"""What to do about a reason: data by kind and reason; an empty kind holds for all kinds.
+"""Remedies by kind and reason; an empty kind applies to all kinds.
 
-Only reasons whose remedy is not in the documentation of the reason itself (`kinds.json`).
+The table contains only reasons whose own documentation (`kinds.json`) names no remedy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _REFUSED = "Check quotas, admission policies and the permissions of the operator
 ADVICE: dict[tuple[str, str], str] = {
     **{("", reason): _REFUSED for reason in _REFUSALS},
     ("", "InvalidSpec"): "Correct the field that the message names.",
-    ("", "NameTaken"): "Rename this object, or delete the other object if nobody needs it.",
+    ("", "NameTaken"): "Rename this object, or delete the other object if it is not needed.",
     ("DemoVolume", "ClaimTerminating"): (
         "Delete the pods that use the claim: kubectl describe pvc -n {namespace}"
     ),
@@ -145,7 +145,7 @@ ADVICE: dict[tuple[str, str], str] = {
     ),
     ("Instance", "NoAgent"): "Install qemu-guest-agent in the guest.",
     ("Instance", "NodeSilent"): (
-        "Check the node. If it is gone for good, delete its Node object; the machine then "
+        "Check the node. If it never returns, delete its Node object; the machine then "
         "starts on another node."
     ),
     ("Instance", "NotMigratable"): (
@@ -396,4 +396,4 @@ ADVICE: dict[tuple[str, str], str] = {
     ),
     ("PulsarConsumer", "TopicMissing"): "Create the topic, or correct its name.",
 }
-"""Remedy by kind and reason; {name} and {namespace} are those of the object."""
+"""Remedy by kind and reason; {name} and {namespace} are replaced by those fields."""

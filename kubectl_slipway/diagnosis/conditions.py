@@ -1,4 +1,4 @@
-"""Rules by conditions: their reason and message, and what to do about each reason."""
+"""Rules by conditions: reason, message, and the remedy of each reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUILTIN = frozenset({"Pod", "PersistentVolumeClaim", "Deployment", "ReplicaSet"
 
 
 def find_conditions(facts: Facts) -> Iterator[Finding]:
-    """Report conditions that are not as they should be, the most specific ones first."""
+    """Report the conditions that indicate a problem, the most specific ones first."""
     if facts.manifest.get("kind") in _BUILTIN:
         return
     listed = conditions(facts.manifest)

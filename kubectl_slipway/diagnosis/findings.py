@@ -13,14 +13,14 @@ from kubectl_slipway.operators import Operator
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, and what to do about it.
+    """One cause, and its remedy.
 
     Attributes:
-        code: Name of the cause: a reason of the API, or one of this plugin.
+        code: Name of the cause: a reason of the API or of this plugin.
         subject: The object that the cause is about, as `Kind/name`.
         cause: What is wrong.
-        remedy: What to do about it; empty if the plugin does not know.
-        severity: Error, or Warning if it does not keep the object from being ready.
+        remedy: How to fix it; empty if unknown.
+        severity: Error, or Warning if the object can be ready nevertheless.
     """
 
     code: str
@@ -49,12 +49,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a diagnosis looks at.
+    """The inputs of a diagnosis.
 
     Attributes:
         manifest: The object.
         resource: Its kind.
-        now: Present time.
+        now: Current time.
         operator_id: Operator of the kind; empty for kinds that have none.
         operators: Installations of that operator; None if they cannot be read.
         namespace: Namespace of the object; None for cluster-scoped objects or if unreadable.

@@ -21,13 +21,13 @@ from kubectl_slipway.model import (
 from kubectl_slipway.operators import Operator
 
 _FRESH_SECONDS = 30
-"""Time that an operator has before a missing or old status is a problem."""
+"""Time after which a missing or old status is a problem."""
 _DELETION_SECONDS = 30
 _EVENT_SECONDS = 3600
 
 
 def find_stops(facts: Facts) -> Iterator[Finding]:
-    """Find what keeps the operator from working on the object at all."""
+    """Find what prevents the operator from reconciling the object."""
     if not facts.operator_id:
         return
     subject = title(facts.manifest)
@@ -116,7 +116,7 @@ def _find_operator_problem(operator: Operator, facts: Facts) -> Iterator[Finding
 
 
 def find_own(facts: Facts) -> Iterator[Finding]:
-    """Find what metadata and status of the object itself show."""
+    """Find problems in the metadata and status of the object itself."""
     manifest = facts.manifest
     if _namespace_ends(facts) and not is_deleting(manifest):
         yield Finding(
@@ -173,7 +173,7 @@ def _find_deletion(facts: Facts) -> Iterator[Finding]:
             "DeletionBlocked",
             title(manifest),
             f"Deleted {age} ago; the clean-up of the operator has not finished{why}",
-            "Fix the cause of the wait. To give up the clean-up: "
+            "Fix the cause of the wait. To skip the clean-up: "
             f"kubectl slipway force-finalize {title(manifest)}",
         )
 
@@ -195,8 +195,8 @@ def _find_old_status(facts: Facts) -> Iterator[Finding]:
             "StaleStatus",
             title(manifest),
             f"The status is about generation {observed_generation(manifest)} of the spec; the "
-            f"present generation is {meta.get('generation')}.",
-            f"Wait some seconds. If it stays, look for errors: {logs}",
+            f"current generation is {meta.get('generation')}.",
+            f"Wait a few seconds. If the status stays old, look for errors: {logs}",
             "Warning",
         )
 
@@ -213,7 +213,7 @@ def _namespace_ends(facts: Facts) -> bool:
 
 
 def missing_reference(facts: Facts, reference: Reference) -> Finding:
-    """Report that an object which the spec names does not exist."""
+    """Report that an object that the spec names does not exist."""
     return Finding(
         f"{reference.kind}Missing",
         f"{reference.kind}/{reference.name}",
@@ -240,7 +240,7 @@ def find_events(facts: Facts, own: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def event_time(event: Manifest) -> str:
-    """Return when an event happened last."""
+    """Return the time of the last occurrence of an event."""
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")

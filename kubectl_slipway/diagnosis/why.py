@@ -1,4 +1,4 @@
-"""Put the findings about an object and all that it depends on in order: root causes first."""
+"""Order the findings about an object and its dependencies: root causes first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEPTH = 5
 
 
 def explain(facts: Facts) -> list[Finding]:
-    """Return why an object is not ready, root causes first; empty if nothing is wrong."""
+    """Return the causes why an object is not ready, root causes first; empty for none."""
     found: list[Finding] = []
     seen: set[tuple[str, str]] = set()
     for each in _walk(facts, set(), 0):

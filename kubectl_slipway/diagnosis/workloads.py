@@ -42,7 +42,7 @@ def find_pod_problem(
                 "PodStuckTerminating",
                 subject,
                 f"The pod should have ended {age} ago; {node} does not confirm that it has.",
-                f"Check the node: kubectl describe node {node}. If the node is gone for good, "
+                f"Check the node: kubectl describe node {node}. If the node is lost permanently, "
                 "delete its Node object.",
             )
         return
@@ -101,7 +101,7 @@ def _find_container_problem(
         return Finding(
             reason,
             subject,
-            f"Container {name} ends again and again, last with exit code "
+            f"Container {name} restarts repeatedly, last with exit code "
             f"{last.get('exitCode', '?')}.",
             f"kubectl logs {pod} -c {name} --previous {where}",
         )
@@ -176,9 +176,7 @@ def _find_claim_problem(facts: Facts) -> Iterator[Finding]:
 def _find_deployment_problem(facts: Facts) -> Iterator[Finding]:
     failed = condition(facts.manifest, "ReplicaFailure")
     if failed is not None and failed.status == "True":
-        remedy = (
-            "Change what refuses the pods: a quota, an admission policy or a pod security level."
-        )
+        remedy = "Change the quota, admission policy or pod security level that refuses pods."
         yield Finding(
             "ReplicaFailure",
             title(facts.manifest),

@@ -57,7 +57,7 @@ _GATEWAY_FAILURES: Final = frozenset({502, 504})
 
 @dataclass(slots=True)
 class Request:
-    """Hold one request before it is sent."""
+    """One request before it is sent."""
 
     method: str
     path: str
@@ -80,7 +80,7 @@ class Request:
 
 
 class Transport:
-    """Send requests to one API server, so many at a time.
+    """Connections to one API server, with a limit on concurrent requests.
 
     Args:
         config: Where it is and how to log in.

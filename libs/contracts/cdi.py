@@ -57,7 +57,7 @@ _USABLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DataVolumeView:
-    """Show what matters of a DataVolume.
+    """The parts of a DataVolume that operators use.
 
     Attributes:
         key: Namespace and name; its claim has the same name.

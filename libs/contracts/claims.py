@@ -42,7 +42,7 @@ class ClaimCondition:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """Show what matters of a PersistentVolumeClaim.
+    """The parts of a PersistentVolumeClaim that operators use.
 
     Attributes:
         key: Namespace and name.
@@ -152,7 +152,7 @@ class ClaimView:
 
 @dataclass(frozen=True, slots=True)
 class StorageClassView:
-    """Show what matters of a StorageClass.
+    """The parts of a StorageClass that operators use.
 
     Attributes:
         name: Name of the class.
@@ -176,7 +176,7 @@ class StorageClassView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimUser:
-    """Show a pod as a user of claims.
+    """A pod as a user of claims.
 
     Attributes:
         name: Name of the pod.

@@ -53,7 +53,7 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed", "Cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """Show what matters of an Instance to others.
+    """The parts of an Instance that other operators use.
 
     Attributes:
         key: Namespace and name; the VirtualMachine has the same.
@@ -131,7 +131,7 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True)
 class OperationView:
-    """Show what matters of an Operation to others.
+    """The parts of an Operation that other operators use.
 
     Attributes:
         key: Namespace and name.

@@ -31,7 +31,7 @@ IP_ALLOCATION: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class IpClaimView:
-    """Show what matters of an IPClaim to those who made it.
+    """The parts of an IPClaim that its creators use.
 
     Attributes:
         key: Namespace and name.

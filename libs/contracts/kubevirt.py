@@ -130,7 +130,7 @@ class VmCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """Show one start or stop that was asked of KubeVirt and is under way.
+    """One requested start or stop of KubeVirt that is in progress.
 
     Attributes:
         action: `Start` or `Stop`.
@@ -143,7 +143,7 @@ class StateRequest:
 
 @dataclass(frozen=True, slots=True)
 class VmView:
-    """Show what matters of a VirtualMachine.
+    """The parts of a VirtualMachine that operators use.
 
     Attributes:
         key: Namespace and name.
@@ -234,7 +234,7 @@ class VmView:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceView:
-    """Show one network interface of a guest.
+    """One network interface of a guest.
 
     Attributes:
         name: Name in the spec; empty for one that only the guest knows.
@@ -249,7 +249,7 @@ class InterfaceView:
 
 @dataclass(frozen=True, slots=True)
 class VmiView:
-    """Show what matters of a VirtualMachineInstance.
+    """The parts of a VirtualMachineInstance that operators use.
 
     Attributes:
         key: Namespace and name; the name is that of the machine.

@@ -18,7 +18,7 @@ LAUNCHER_SELECTOR: Final = "kubevirt.io=virt-launcher"
 
 @dataclass(frozen=True, slots=True)
 class LauncherView:
-    """Show what matters of a virt-launcher pod.
+    """The parts of a virt-launcher pod that operators use.
 
     Attributes:
         key: Namespace and name.

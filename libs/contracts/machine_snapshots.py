@@ -45,7 +45,7 @@ class SnapshotIndication(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineSnapshotView:
-    """Show what matters of a VirtualMachineSnapshot.
+    """The parts of a VirtualMachineSnapshot that operators use.
 
     Attributes:
         key: Namespace and name.

@@ -44,7 +44,7 @@ class MigrationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigrationStateView:
-    """Show `status.migrationState` of an instance.
+    """`status.migrationState` of an instance.
 
     Attributes:
         uid: Migration that it is about.
@@ -108,7 +108,7 @@ class MigrationStateView:
 
 @dataclass(frozen=True, slots=True)
 class MigrationView:
-    """Show what matters of a VirtualMachineInstanceMigration.
+    """The parts of a VirtualMachineInstanceMigration that operators use.
 
     Attributes:
         key: Namespace and name.

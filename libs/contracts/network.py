@@ -20,7 +20,7 @@ FIREWALL: Final = Kind(NETWORK_GROUP, "v1alpha1", "Firewall", "firewalls")
 
 @dataclass(frozen=True, slots=True)
 class RouteView:
-    """Show one route of a Network.
+    """One route of a Network.
 
     Attributes:
         destination: Addresses in CIDR notation.
@@ -35,7 +35,7 @@ class RouteView:
 
 @dataclass(frozen=True, slots=True)
 class NetworkView:
-    """Show what matters of a Network.
+    """The parts of a Network that operators use.
 
     Attributes:
         key: Namespace and name.
@@ -104,7 +104,7 @@ def _find_binding(backend: str, asked: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirewallView:
-    """Show what matters of a Firewall.
+    """The parts of a Firewall that operators use.
 
     Attributes:
         key: Namespace and name.

@@ -18,7 +18,7 @@ VOLUME_SNAPSHOT: Final = Kind(SNAPSHOT_GROUP, "v1", "VolumeSnapshot", "volumesna
 
 @dataclass(frozen=True, slots=True)
 class VolumeSnapshotView:
-    """Show what matters of a VolumeSnapshot.
+    """The parts of a VolumeSnapshot that operators use.
 
     Attributes:
         key: Namespace and name.

@@ -11,7 +11,7 @@ from libs.common.reading import maps_at, text_at
 
 @dataclass(frozen=True, slots=True)
 class ConditionView:
-    """Show one condition.
+    """One condition.
 
     Attributes:
         type: Such as `Ready`.
@@ -46,7 +46,7 @@ class ConditionView:
 
 @dataclass(frozen=True, slots=True)
 class ConditionsView:
-    """Show the conditions of an object by type."""
+    """The conditions of an object by type."""
 
     items: tuple[ConditionView, ...] = ()
 

@@ -15,7 +15,7 @@ DEMO_VOLUME: Final = Kind("storage.slipway.dev", "v1alpha1", "DemoVolume", "demo
 
 @dataclass(frozen=True, slots=True)
 class DemoVolumeView:
-    """Show what matters of a DemoVolume to those who mount it.
+    """The parts of a DemoVolume that operators use to mount it.
 
     Attributes:
         key: Namespace and name.

@@ -35,7 +35,7 @@ class BadAddon(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AddonStep:
-    """Apply an addon through the API of the cluster, and write its digest down there.
+    """A step that applies an addon through the API of the cluster and records its digest there.
 
     Attributes:
         name: Name of the addon.

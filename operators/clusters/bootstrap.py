@@ -46,7 +46,7 @@ _SCRIPTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Hold what a guest needs to become a node of a cluster.
+    """The data that a guest needs to join a cluster as a node.
 
     Attributes:
         cluster: The cluster.

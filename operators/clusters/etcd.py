@@ -76,7 +76,7 @@ class Etcd:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """Remove a member from etcd. A member that is gone counts as done.
+    """A step that removes a member from etcd. An already removed member counts as done.
 
     Attributes:
         member: Which member.

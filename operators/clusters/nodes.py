@@ -93,7 +93,7 @@ type ClusterStep = NodeStep | RemoveMember | VersionStep
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Say what must be done to nodes.
+    """The actions on nodes.
 
     Attributes:
         actions: Writes where the Instances are.

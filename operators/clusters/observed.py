@@ -105,7 +105,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Show the cluster that was made, as its own API reports it.
+    """The state of the cluster that was created, as its own API reports it.
 
     Attributes:
         asked: Whether it was asked at all.
@@ -132,7 +132,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show everything that plan and status depend on.
+    """All inputs of plan and status.
 
     Attributes:
         missing_apis: Kinds of other operators that the cluster does not serve.

@@ -87,7 +87,7 @@ class Issuer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Say what to do for a cluster.
+    """The actions for a cluster.
 
     Attributes:
         stages: Stages of writes: concurrent within a stage, one stage after the other.

@@ -80,7 +80,7 @@ def credentials() -> tuple[Pair, Pair]:
 
 
 class SameIssuer:
-    """Give out the same keys and certificates each time, and count how often it is asked."""
+    """An issuer of the same keys and certificates each time, which counts its calls."""
 
     def __init__(self) -> None:
         """Begin."""

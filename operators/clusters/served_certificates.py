@@ -25,7 +25,7 @@ class _Served:
 
 
 class ServedCertificates:
-    """Remember which certificates clusters serve.
+    """The certificates that clusters serve.
 
     Each node of a control plane has a certificate of its own and any of them may answer, so the
     certificate that expires first counts, if it was served recently.

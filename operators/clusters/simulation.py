@@ -43,7 +43,7 @@ from operators.clusters.versions import is_older
 
 @dataclass
 class Simulation:
-    """Hold the current state.
+    """The current state of the simulated cluster.
 
     Attributes:
         primary: The cluster, as the API server has it.

@@ -24,7 +24,7 @@ from operators.clusters.versions import Version, is_older
 
 @dataclass(frozen=True, slots=True)
 class SetVersion:
-    """Set the version that kubeadm joins nodes of the control plane with.
+    """A step that sets the version with which kubeadm joins control plane nodes.
 
     Attributes:
         old: Version that it replaces.
@@ -43,7 +43,7 @@ class SetVersion:
 
 @dataclass(frozen=True, slots=True)
 class SetProxyVersion:
-    """Set the version of kube-proxy.
+    """A step that sets the version of kube-proxy.
 
     Attributes:
         version: New version.

@@ -22,49 +22,49 @@ type Ask = Callable[[], Awaitable[Workload]]
 
 
 class WorkloadCache:
-    """The latest answer of each cluster, by UID.
+    """The latest response of each cluster, by UID.
 
     Args:
-        pause: Seconds for which a cluster that did not answer is not asked again.
-        clock: Tells the time.
+        pause: Seconds for which a cluster that did not respond is not queried again.
+        clock: Source of the time.
     """
 
     def __init__(self, pause: float, clock: Clock | None = None) -> None:
         """Start without any response."""
         self._pause = pause
-        self._questions = BackgroundQueries[str, Workload](
+        self._queries = BackgroundQueries[str, Workload](
             lambda answers: not answers.reachable, clock=clock
         )
         self._workloads: dict[str, Workload] = {}
         self._expired: set[str] = set()
 
     async def look(self, uid: str, ask: Ask, wake: Callable[[], None]) -> Workload:
-        """Return what a cluster answers, or its previous answer if it is slow.
+        """Return the response of a cluster, or its previous response if the cluster is slow.
 
         Args:
-            uid: Which cluster.
-            ask: Asks it.
-            wake: Called when a response arrives for which nobody waits any more.
+            uid: UID of the cluster.
+            ask: Queries the cluster.
+            wake: Called when a response arrives for which no reconcile waits any more.
         """
         wait = uid not in self._workloads or uid in self._expired
-        answers = await self._questions.ask(uid, ask, pause=self._pause, wait=wait, wake=wake)
+        answers = await self._queries.ask(uid, ask, pause=self._pause, wait=wait, wake=wake)
         if answers is not None:
             self._workloads[uid] = answers
             self._expired.discard(uid)
         return self._workloads.get(uid) or Workload(asked=True, message="not checked yet")
 
     def expire(self, uid: str) -> None:
-        """Have the next reconcile ask a cluster again, because something was changed there."""
-        self._questions.forget(uid)
-        self._questions.retry_address(uid)
+        """Make the next reconcile query a cluster again, because something changed there."""
+        self._queries.forget(uid)
+        self._queries.retry_address(uid)
         self._expired.add(uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a cluster and the question that is open."""
+        """Forget a cluster and cancel its open query."""
         self.expire(uid)
         self._workloads.pop(uid, None)
         self._expired.discard(uid)
 
     async def close(self) -> None:
-        """Cancel the open questions."""
-        await self._questions.close()
+        """Cancel the open queries."""
+        await self._queries.close()

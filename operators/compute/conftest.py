@@ -36,7 +36,7 @@ OP: Final = Key("default", "op")
 
 @dataclass
 class Cloud:
-    """Hold the API server, the simulator and the operator of a test.
+    """The API server, the simulator and the operator of a test.
 
     Attributes:
         api: Objects.

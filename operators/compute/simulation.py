@@ -44,7 +44,7 @@ class Killed(Exception):
 
 
 class Simulation:
-    """Run the operator and all that it needs, one reconcile after the other.
+    """The operator and its environment, one reconcile after the other.
 
     Attributes:
         api: Objects.
@@ -232,7 +232,7 @@ class SimulatedContext:
 
 
 class WorldClient:
-    """Send what no kind describes; it stands in for `Client`."""
+    """A client for requests without a kind; it replaces `Client`."""
 
     def __init__(self, world: Simulation) -> None:
         """Keep the world."""

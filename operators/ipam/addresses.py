@@ -22,7 +22,7 @@ _SMALLEST_WITH_BROADCAST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class AddressSet:
-    """Hold numbers as runs that are sorted, apart from each other and never empty.
+    """A set of numbers as sorted ranges that are disjoint and not empty.
 
     Attributes:
         runs: First and last number of each run.

@@ -31,7 +31,7 @@ class Slot(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Show one entry of the ledger.
+    """One entry of the ledger.
 
     Attributes:
         name: Its name, made of realm and address.
@@ -72,7 +72,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Show what one claim wants of one pool.
+    """The request of one claim to one pool.
 
     Attributes:
         claim: The claim.
@@ -106,7 +106,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Show what a pool has to give.
+    """The addresses of a pool.
 
     Attributes:
         realm: Space in which its addresses are there once.
@@ -129,7 +129,7 @@ _NO_NUMBERS: Final[tuple[int, ...]] = ()
 
 @dataclass(slots=True)
 class Ledger:
-    """Keep entries, requests and pools, and find what a reconcile asks for.
+    """The entries, requests and pools, with the queries of the reconcilers.
 
     Attributes:
         entries: Entries by name.

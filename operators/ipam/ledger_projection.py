@@ -24,7 +24,7 @@ from operators.ipam.pool.reconcile import Verdict, build_range
 
 
 class LedgerProjection:
-    """Keep the ledger as new as the cache.
+    """A projection that keeps the ledger in sync with the cache.
 
     Attributes:
         ledger: Ledger of allocated addresses and waiting claims.

@@ -68,7 +68,7 @@ _RULE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Hold a configuration, or why there is none.
+    """A configuration, or the reason why there is none.
 
     Attributes:
         text: The configuration.

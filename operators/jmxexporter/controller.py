@@ -102,7 +102,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """Bring pods in line with exporters.
+    """The reconciler of exporters and their pods.
 
     Args:
         settings: Settings of the process.

@@ -31,7 +31,7 @@ CONFIG: Final = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_order
 
 
 class Jvm:
-    """Run one sample application, alone in a view of /proc."""
+    """One sample application with its own view of /proc."""
 
     may_end: bool
     """Whether the test itself ends the application."""

@@ -38,7 +38,7 @@ _ANNOTATIONS: Final = (SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT
 
 @dataclass(frozen=True, slots=True)
 class InjectorRun:
-    """Look at one injector.
+    """One injector.
 
     Attributes:
         name: Name of the ephemeral container.
@@ -85,7 +85,7 @@ class InjectorRun:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Look at one container.
+    """One container.
 
     Attributes:
         name: Its name.
@@ -112,7 +112,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Look at one pod.
+    """One pod.
 
     Attributes:
         key: Its key.

@@ -31,7 +31,7 @@ from operators.jmxexporter.verdicts import Phase, Target
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Hold what the plan looks at.
+    """The inputs of the plan.
 
     Attributes:
         config: The configuration.
@@ -60,7 +60,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Hold the settings that a plan needs.
+    """The settings that a plan needs.
 
     Attributes:
         image: What injectors are made of.
@@ -86,7 +86,7 @@ class PodAction(Action):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Say what to do, and where all containers stand.
+    """The actions, and the state of all containers.
 
     Attributes:
         actions: What to do.

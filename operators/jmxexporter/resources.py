@@ -29,7 +29,7 @@ UNKNOWN_USER: Final = 65532
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Say what injectors are made of.
+    """The image and resources of injectors.
 
     Attributes:
         name: Image of the injector.
@@ -44,7 +44,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Say as whom an injector runs."""
+    """The user and group of an injector."""
 
     uid: int = UNKNOWN_USER
     gid: int = UNKNOWN_USER

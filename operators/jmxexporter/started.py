@@ -15,7 +15,7 @@ _PATH_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Say what the JVMs of a pod began with.
+    """The agent with which the JVMs of a pod started.
 
     Attributes:
         exporter: Name of the exporter.

@@ -86,7 +86,7 @@ def evaluate_started(
 
 @dataclass(frozen=True, slots=True)
 class TargetEvaluator:
-    """Judge containers by the limits of an exporter.
+    """An evaluator of containers against the limits of an exporter.
 
     Attributes:
         exporter: The exporter.

@@ -64,7 +64,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Say where a container stands.
+    """The state of a container.
 
     Attributes:
         pod: Its pod.
@@ -112,7 +112,7 @@ def answers(run: InjectorRun, request: Request) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Sum up what an injector said.
+    """A summary of the report of an injector.
 
     Attributes:
         phase: Where its container stands.

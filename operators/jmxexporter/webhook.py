@@ -30,7 +30,7 @@ def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
 
 
 class PodReviewer:
-    """Look at pods that are about to be created.
+    """The webhook that reviews new pods.
 
     Args:
         manager: The process, for its cache and settings.

@@ -18,7 +18,7 @@ from operators.network.resources import is_same_policy
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """Show one child.
+    """One child.
 
     Attributes:
         kind: Its kind.

@@ -24,7 +24,7 @@ POLICY_TYPES: Final = ("Ingress", "Egress")
 
 @dataclass(frozen=True, slots=True)
 class PolicyTarget:
-    """Say which kind of policy reaches the interfaces of a network.
+    """The kind of policy that applies to the interfaces of a network.
 
     Attributes:
         kind: NetworkPolicy, or MultiNetworkPolicy for what Multus attaches.
@@ -45,7 +45,7 @@ class PolicyTarget:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Say whose a child is.
+    """The owner of a child.
 
     Attributes:
         kind: Kind of the owner.

@@ -22,7 +22,7 @@ from operators.podset.view import PodView, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Hold one ended pod that has not been replaced yet.
+    """One ended pod that has not been replaced yet.
 
     Attributes:
         pod: The pod.
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """Return how the vacancies of a set must be filled.
+    """The free slots of a set, and how to fill them.
 
     Attributes:
         fresh: Number of pods to create that replace no ended pod.

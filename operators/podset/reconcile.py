@@ -74,7 +74,7 @@ from operators.podset.view import PodView, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Hold what the spec asks for, worked out once a reconcile.
+    """The desired state of a set, computed once per reconcile.
 
     Attributes:
         podset: The set.
@@ -105,7 +105,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Hold the pods that concern a set, in one snapshot.
+    """A snapshot of the pods that concern a set.
 
     Attributes:
         pods: Pods of the set, in whatever state.
@@ -124,7 +124,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Compare what is with what is asked for.
+    """The difference between the actual and the desired state.
 
     Attributes:
         active: Pods that count.
@@ -156,7 +156,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold the writes of a reconcile, batch by batch, and when to look again.
+    """The writes of a reconcile in batches, and the time of the next reconcile.
 
     Attributes:
         batches: Steps; a batch begins when the previous one it is done, and only if nothing failed.

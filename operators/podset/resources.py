@@ -29,7 +29,7 @@ _NOBODY: Final = 65534
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """Hold what all pods of one template have in common.
+    """The common data of all pods of one template.
 
     Attributes:
         labels: Labels of a pod except for its slot.

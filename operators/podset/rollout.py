@@ -22,7 +22,7 @@ _WHOLE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hold the bounds of an update, in pods.
+    """The limits of an update, in pods.
 
     Attributes:
         replaces: Whether pods of an older template are replaced at all.
@@ -39,7 +39,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Return how far an update is.
+    """The progress of an update.
 
     Attributes:
         outdated: Pods that count and are of another template.

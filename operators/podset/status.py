@@ -35,7 +35,7 @@ _WEBHOOK_FAILED: Final = "failed calling webhook"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Hold what the API server refused in a reconcile.
+    """The writes that the API server refused in a reconcile.
 
     Attributes:
         reason: Reason of the condition.

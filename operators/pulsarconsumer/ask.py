@@ -79,7 +79,7 @@ class SecretMissing(Exception):
 
 @dataclass(slots=True)
 class Secrets:
-    """Read keys of Secrets of one namespace, each Secret once.
+    """The Secrets of one namespace; each is read once.
 
     Attributes:
         client: Connection to the API server.

@@ -136,7 +136,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Decide for one PulsarConsumer.
+    """The autoscaler of one PulsarConsumer.
 
     Attributes:
         policy: What the spec asks for.

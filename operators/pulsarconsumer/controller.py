@@ -108,7 +108,7 @@ class _Scaling:
 
 
 class Reconciler:
-    """Keep the consumers of each PulsarConsumer.
+    """The reconciler of PulsarConsumers.
 
     Args:
         settings: Settings of the process.

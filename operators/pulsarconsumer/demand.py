@@ -10,7 +10,7 @@ from operators.pulsarconsumer.report import Report
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Work of all topics of a PulsarConsumer, including its retry topic.
+    """The work in all topics of a PulsarConsumer, including its retry topic.
 
     Attributes:
         messages: Messages that are due, estimated; delayed ones as well if the spec counts them.

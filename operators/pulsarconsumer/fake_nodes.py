@@ -22,7 +22,7 @@ ORDERS = Key("default", "orders")
 
 
 class Nodes:
-    """Run the pods of the Deployment as processes."""
+    """Fake nodes that run the pods of the Deployment as processes."""
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         """Begin without processes."""

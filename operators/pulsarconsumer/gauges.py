@@ -27,7 +27,7 @@ _ANSWERED: Final = "Answered"
 
 
 class Gauges:
-    """Keep the metrics of the operator."""
+    """The metrics of the operator."""
 
     def __init__(self) -> None:
         """Begin without any; the first reconcile brings the registry."""

@@ -27,7 +27,7 @@ _DEFAULT_NAMESPACE: Final = "public/default"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Name a topic of Pulsar.
+    """The name of a Pulsar topic.
 
     Attributes:
         domain: `persistent` or `non-persistent`.

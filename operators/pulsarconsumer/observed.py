@@ -13,7 +13,7 @@ from operators.pulsarconsumer.report import NOT_QUERIED, BrokerState
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """Show what matters of the Deployment.
+    """The parts of the Deployment that the operator uses.
 
     Attributes:
         wanted: Number of pods that it should have.

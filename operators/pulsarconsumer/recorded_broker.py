@@ -34,7 +34,7 @@ class RecordedTopic:
 
 
 class RecordedBroker:
-    """Serve the admin API on a free port of the loopback address.
+    """A server of recorded responses of the admin API, on a free port of the loopback address.
 
     Attributes:
         topics: Topics of public/default by name.

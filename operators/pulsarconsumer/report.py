@@ -34,7 +34,7 @@ class StatisticsDetail(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """Report a topic without partitions, or of one partition.
+    """A report on one partition, or on a topic without partitions.
 
     Attributes:
         name: Its name at the broker.
@@ -49,7 +49,7 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """Report one topic and of the subscription on it.
+    """A report on one topic and its subscription.
 
     Attributes:
         topic: The topic, as the spec names it.
@@ -145,7 +145,7 @@ class AbandonedReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report all topics of a PulsarConsumer.
+    """A report on all topics of a PulsarConsumer.
 
     Attributes:
         topics: One report a topic, in the order of the spec.
@@ -230,7 +230,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class BrokerProblem:
-    """Tell why a broker could not be asked.
+    """The reason why a query of a broker failed.
 
     Attributes:
         reason: Cause.
@@ -247,12 +247,12 @@ class BrokerProblem:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """Hold what is known of a broker now.
+    """The known state of a broker.
 
     Attributes:
-        report: The last answer; None when there was none since the process began.
-        problem: Why the last look failed; None when it did not.
-        failures: How many looks failed in a row.
+        report: The last response; None if there was none since the process started.
+        problem: Why the last query failed; None if it succeeded.
+        failures: Number of consecutive failed queries.
     """
 
     report: Report | None = None
@@ -261,14 +261,14 @@ class BrokerState:
 
     @property
     def asked(self) -> bool:
-        """Whether a look was finished since the process began."""
+        """Whether a query has finished since the process started."""
         return self.report is not None or self.problem is not None
 
     @property
     def fresh(self) -> Report | None:
-        """The report, if the last look gave it."""
+        """The report, if the last query succeeded."""
         return self.report if self.problem is None else None
 
 
 NOT_QUERIED = BrokerState()
-"""Nothing is known."""
+"""The state before the first query."""

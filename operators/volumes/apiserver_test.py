@@ -180,7 +180,7 @@ async def test_retained_claim_is_adopted_and_deleted(harness: OperatorHarness, k
 
 
 async def lets_go(harness: OperatorHarness, key: Key) -> bool:
-    """Tell whether the operator took its finalizer off."""
+    """Return whether the operator took its finalizer off."""
     live = await harness.client.get(DEMO_VOLUME, key)
     return bool(live["metadata"]["finalizers"] == ["foregroundDeletion"])
 
@@ -198,7 +198,7 @@ async def remove_finalizers(harness: OperatorHarness, kind: Any, key: Key) -> No
 
 
 async def is_gone(harness: OperatorHarness, kind: Any, key: Key) -> bool:
-    """Tell whether an object is gone."""
+    """Return whether an object is gone."""
     return await find(harness, kind, key) is None
 
 

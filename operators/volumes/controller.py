@@ -80,7 +80,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """Bring claims in line with DemoVolumes.
+    """The reconciler of DemoVolumes and their claims.
 
     Args:
         settings: Settings of the process.

@@ -167,6 +167,6 @@ async def test_claim_of_a_volume_that_the_cache_does_not_know_is_not_taken_over(
 
 
 def _asks(api: FakeApi, mark: int) -> bool:
-    """Tell whether the API server was asked for all DemoVolumes since a mark."""
+    """Return whether the API server was asked for all DemoVolumes since a mark."""
     asked = list(api.requests)[mark:]
     return any(each.verb == "list" and each.kind == DEMO_VOLUME for each in asked)

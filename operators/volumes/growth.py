@@ -31,7 +31,7 @@ _FILE_SYSTEM: Final = ("NodeResizePending", "FileSystemResizePending")
 
 @dataclass(frozen=True, slots=True)
 class GrowthRule:
-    """Say whether a claim may grow.
+    """The decision whether a claim may grow.
 
     Attributes:
         allowed: Whether the API server would take a larger size.

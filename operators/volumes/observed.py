@@ -26,7 +26,7 @@ from operators.volumes.naming import ADOPTED_BY, KEPT_FOR
 
 
 class ClaimOwnership(Enum):
-    """Say whose the claim of that name is."""
+    """The ownership of the claim with the name of the volume."""
 
     ABSENT = auto()
     OURS = auto()
@@ -36,7 +36,7 @@ class ClaimOwnership(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """Show what a new volume must be filled from.
+    """The source from which a new volume must be filled.
 
     Attributes:
         ready: Whether there is something to copy.
@@ -64,7 +64,7 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one DemoVolume.
+    """The current state of one DemoVolume and its dependencies.
 
     Attributes:
         claim: Claim of the name that the DemoVolume asks for, no matter who has it.

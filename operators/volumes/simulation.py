@@ -24,7 +24,7 @@ from operators.volumes.samples import EXPANDABLE, RIGID
 
 
 class Simulation:
-    """Hold one DemoVolume, its claim and what is around them, and let the operator act."""
+    """One DemoVolume, its claim and their environment, with the actions of the operator."""
 
     def __init__(self) -> None:
         """Begin with an empty namespace."""

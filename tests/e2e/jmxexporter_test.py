@@ -104,7 +104,7 @@ async def scrape(cluster: Cluster, namespace: str, pod: str = "shop") -> dict[st
 
 
 async def is_unharmed(cluster: Cluster, namespace: str, pod: str = "shop") -> bool:
-    """Tell whether the application runs as it did, without a restart."""
+    """Return whether the application runs as it did, without a restart."""
     held = await cluster.client.get(POD, Key(namespace, pod))
     (status,) = held["status"]["containerStatuses"]
     return status["restartCount"] == 0 and "running" in status["state"]

@@ -120,7 +120,7 @@ class Cloud:
         return Counter(text_at(each, "status", "phase") for each in held)
 
     def is_bound(self, name: str) -> bool:
-        """Tell whether an Instance runs, and its address leads to that very run."""
+        """Return whether an Instance runs, and its address leads to that very run."""
         run = self.api.find(VIRTUAL_MACHINE_INSTANCE, Key(NAMESPACE, name))
         claim = self.api.find(IP_CLAIM, Key(NAMESPACE, f"{name}-public"))
         instance = self.api.find(INSTANCE, Key(NAMESPACE, name))

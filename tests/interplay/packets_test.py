@@ -145,7 +145,7 @@ class Lab:
         return address
 
     def reaches(self, client: str, address: str, port: int) -> bool:
-        """Tell whether a pod can connect to an address."""
+        """Return whether a pod can connect to an address."""
         command = (sys.executable, "-c", _CONNECT, address, str(port))
         return run("ip", "netns", "exec", self._pods[client], *command) == "open"
 
@@ -260,7 +260,7 @@ class Users:
                 pass
 
     async def reaches(self, address: str, port: int = 8080) -> bool:
-        """Tell whether the pod `client` can connect now."""
+        """Return whether the pod `client` can connect now."""
         client = f"{self._namespace}/client"
         return await asyncio.to_thread(self._lab.reaches, client, address, port)
 

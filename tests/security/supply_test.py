@@ -60,7 +60,7 @@ def test_lock_is_read_whole() -> None:
 
 
 def find_secrets(text: str) -> bool:
-    """Tell whether a text holds what has the shape of a credential."""
+    """Return whether a text holds what has the shape of a credential."""
     return any(pattern.search(text) for pattern in _SECRETS)
 
 

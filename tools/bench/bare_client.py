@@ -26,7 +26,7 @@ _STOP_SECONDS: Final = 15.0
 
 
 class BareClient:
-    """Run the client as a process of its own.
+    """The client in its own process.
 
     Args:
         kubeconfig: How it reaches the API server.

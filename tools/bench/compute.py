@@ -44,7 +44,7 @@ _TYPES: Final = ("Reboot", "Rebuild", "Migrate")
 
 @dataclass(slots=True)
 class Report:
-    """Hold what a run measured.
+    """The measurements of a run.
 
     Attributes:
         load: Processes that wanted a core in the minute before.
@@ -127,7 +127,7 @@ async def operate(client: Client, key: Key, type_: str, number: int) -> float:
 
 
 class Follower:
-    """Watch when guests move, and when the endpoints of their addresses follow.
+    """A watch of guests that move and of the endpoints of their addresses.
 
     Attributes:
         handovers: Seconds between the two.

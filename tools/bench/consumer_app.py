@@ -46,7 +46,7 @@ _JAVA_WARM: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Say what consumes, and how.
+    """A consumer implementation and its workload.
 
     Attributes:
         loop: The loop whose rate is compared with its rate; empty for a loop.
@@ -111,7 +111,7 @@ CONTENDERS: Final[Mapping[str, Candidate]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppCost:
-    """Hold what a candidate cost, as medians of its rounds.
+    """The cost of a candidate, as medians of its rounds.
 
     Attributes:
         name: Which one.

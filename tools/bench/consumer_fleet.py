@@ -47,7 +47,7 @@ SCENARIOS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FleetCost:
-    """Hold what one scenario cost.
+    """The cost of one scenario.
 
     Attributes:
         scenario: What the PulsarConsumers were.

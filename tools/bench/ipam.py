@@ -50,7 +50,7 @@ _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Say how many claims come together.
+    """The number of claims that are created together.
 
     Attributes:
         claims: Of the empty and of the nearly full pool.
@@ -65,7 +65,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class Row:
-    """Hold what one scenario measured.
+    """The measurements of one scenario.
 
     Attributes:
         scenario: What was done.
@@ -91,7 +91,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """Hold what a run measured.
+    """The measurements of a run.
 
     Attributes:
         load: Processes that wanted a core in the minute before.
@@ -104,7 +104,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Say what claims of a candidate are like.
+    """The claims of a candidate.
 
     Attributes:
         kind: Their kind.
@@ -118,7 +118,7 @@ class Claims:
 
 
 class Requester:
-    """Make claims, and watch when they get their addresses.
+    """A client that creates claims and measures when they get their addresses.
 
     Args:
         client: The user.

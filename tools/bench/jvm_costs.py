@@ -29,7 +29,7 @@ _USED: Final = re.compile(r"total \d+K, used (\d+)K")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Hold what one run on one JVM cost.
+    """The cost of one run on one JVM.
 
     Attributes:
         attach_seconds: From the start of the injector's work to the first good scrape.

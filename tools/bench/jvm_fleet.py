@@ -61,7 +61,7 @@ async def open_fleet(progress: Progress) -> AsyncIterator[Fleet]:
 
 
 class Fleet:
-    """Keep pods with JVMs in one namespace.
+    """Pods with JVMs in one namespace.
 
     Args:
         client: Connection with all rights.

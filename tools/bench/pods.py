@@ -22,7 +22,7 @@ _TIMEOUT: Final = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Say who keeps the pods, and how to ask for them.
+    """A controller of pods, and how to request them from it.
 
     Attributes:
         name: Name in tables.
@@ -112,7 +112,7 @@ async def scale(client: Client, candidate: Candidate, key: Key, replicas: int) -
 
 
 class ReplacementBenchmark:
-    """Delete the pods of a set one by one, and time how long each takes to be replaced.
+    """A benchmark that deletes the pods of a set one by one and measures their replacement.
 
     Use it as an async context manager: it watches the pods of the namespace meanwhile.
 

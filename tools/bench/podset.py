@@ -52,7 +52,7 @@ _START_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BenchContext:
-    """Hold what the candidates share.
+    """The objects that all candidates share.
 
     Attributes:
         client: The user.

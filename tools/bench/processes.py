@@ -16,7 +16,7 @@ _STOP_SECONDS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Hold what a process used up to a moment.
+    """The resources that a process has used so far.
 
     Attributes:
         cpu_seconds: User and system time since its start.
@@ -49,7 +49,7 @@ def _mib(text: str) -> float:
 
 
 class OperatorProcess:
-    """Run one operator as a process of its own, as its image does.
+    """One operator as its own process, as in its image.
 
     Args:
         operator_id: Which one.

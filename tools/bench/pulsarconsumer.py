@@ -22,7 +22,7 @@ from tools.pulsar import ensure_pulsar
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Hold what a run measured.
+    """The measurements of a run.
 
     Attributes:
         load: Processes that wanted a core in the minute before.

@@ -16,7 +16,7 @@ BARE: Final = "Bare client in JSON"
 
 @dataclass(slots=True)
 class Row:
-    """Hold the rounds of one measurement of one candidate.
+    """The rounds of one measurement of one candidate.
 
     Attributes:
         scenario: What was done.
@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """Hold everything that one run measured."""
+    """All measurements of one run."""
 
     rows: list[Row] = field(default_factory=list)
     replacements: dict[str, list[float]] = field(default_factory=dict)

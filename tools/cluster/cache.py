@@ -39,7 +39,7 @@ def digest_of(*parts: str | Path) -> str:
 
 
 class Cache:
-    """Keep results on disk; safe to use from several processes."""
+    """A cache of results on disk; safe for concurrent processes."""
 
     def __init__(self, root: Path | None = None) -> None:
         """Use `root`, or the user's cache."""

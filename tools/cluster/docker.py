@@ -35,7 +35,7 @@ _NO_DOCKER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Docker:
-    """Run docker commands against one daemon; `host` None is docker's own choice of one."""
+    """A client of one docker daemon; with `host` None, docker chooses the daemon."""
 
     host: str | None = None
 

@@ -32,7 +32,7 @@ def parse_go_version(text: str) -> Version:
 
 @dataclass(frozen=True)
 class Go:
-    """Build Go programs the same way everywhere: static, stripped, without paths of the machine."""
+    """A Go toolchain with reproducible builds: static, stripped, without machine paths."""
 
     binary: Path
     progress: Progress

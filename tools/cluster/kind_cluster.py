@@ -49,7 +49,7 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """Remember how a cluster was made; written once it stands, so its absence means unfinished."""
+    """A record of how a cluster was created; its absence means that creation did not finish."""
 
     image: str
     local_image: bool

@@ -45,7 +45,7 @@ def render_kind_config(
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """Hold what the network of one node needs to know of it."""
+    """The network configuration of one node."""
 
     name: str
     address: str

@@ -17,7 +17,7 @@ _REASON_WIDTH: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Run kubectl against one cluster; kubeconfig and context None are kubectl's own defaults."""
+    """A kubectl for one cluster; kubeconfig and context None are the defaults of kubectl."""
 
     binary: Path
     kubeconfig: Path | None = None

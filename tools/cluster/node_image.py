@@ -47,7 +47,7 @@ _RECIPE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """Name an image of a node; we set up the network of a local one, a pulled one does its own."""
+    """An image of a node; we configure the network of a local one, a pulled one does so itself."""
 
     reference: str
     local: bool

@@ -35,7 +35,7 @@ _LOCAL_PATH_VERSION: Final = TOOL_MODULES["local-path-provisioner"].partition("@
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Hold the programs that the images are made of, as files of this machine."""
+    """The programs from which the images are built, as files of this machine."""
 
     kube: Path
     coredns: Path

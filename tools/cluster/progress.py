@@ -50,7 +50,7 @@ class _Step:
 
 
 class Progress:
-    """Show steps and run their commands; one for each command line."""
+    """A display of steps and their commands; one per command line."""
 
     def __init__(
         self,

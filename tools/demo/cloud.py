@@ -37,7 +37,7 @@ _TASKS: Final = ("operations,instances",)
 
 
 class CloudDemo:
-    """Show the cloud in chapters; each can fail on its own words.
+    """The demo of the cloud in chapters, each of which can fail separately.
 
     Args:
         target: Cluster with the operators.

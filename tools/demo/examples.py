@@ -15,7 +15,7 @@ _MARK: Final = "# demo:"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Hold one example file and what it shows, in a sentence."""
+    """One example file and its description."""
 
     operator: str
     path: Path

@@ -34,7 +34,7 @@ _TASKS: Final = ("operations,instances",)
 
 
 class KubeVirtDemo:
-    """Show one machine in chapters.
+    """The demo of one machine in chapters.
 
     Args:
         cluster: Cluster with KubeVirt, the operators and the guest image.

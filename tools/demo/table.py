@@ -16,7 +16,7 @@ _READY: Final = ("Ready", "Available")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold what the table shows of one object.
+    """The row of one object.
 
     Attributes:
         ready: Whether its Ready condition is True for what the spec says now.

@@ -28,7 +28,7 @@ def take_snapshot(folders: Iterable[Path]) -> Snapshot:
 
 
 class Watcher:
-    """Run a command until it is interrupted, and again after each change.
+    """A command that runs until it is interrupted, and again after each change.
 
     Args:
         command: The command.

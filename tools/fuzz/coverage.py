@@ -21,7 +21,7 @@ _END: Final = "<!-- END generated: fuzz -->"
 
 @dataclass
 class Coverage:
-    """Count verdicts by field and generator.
+    """Counts of results by field and generator.
 
     Attributes:
         kind: Kind that was covered.

@@ -24,7 +24,7 @@ _KEY: Final = "key"
 
 
 class _Absent:
-    """Stand for a field that is left out."""
+    """A marker for an omitted field."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -36,7 +36,7 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True)
 class Field:
-    """Hold one place in a schema.
+    """One location in a schema.
 
     Attributes:
         path: Steps from the object, such as `("spec", "replicas")`.

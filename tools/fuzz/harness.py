@@ -34,7 +34,7 @@ _POLL: Final = 0.005
 
 
 class FuzzHarness:
-    """Run an operator and keep account of its objects.
+    """A running operator and the record of its objects.
 
     Args:
         subject: Kind and operator.

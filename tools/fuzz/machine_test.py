@@ -136,7 +136,7 @@ class Operations(RuleBasedStateMachine):
 
 
 def is_small(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether an object asks for no more than a test should make."""
+    """Return whether an object asks for no more than a test should make."""
     return all(number <= _MANY for number in _list_counts(manifest["spec"]))
 
 
@@ -154,7 +154,7 @@ def _list_counts(value: Any) -> Iterator[int]:
 
 
 def is_lasting(case: Case) -> bool:
-    """Tell whether a case is valid and small."""
+    """Return whether a case is valid and small."""
     return isinstance(case.manifest.get("spec"), dict) and is_small(case.manifest)
 
 

@@ -66,7 +66,7 @@ def check_children(subject: FuzzSubject, manifest: Manifest, children: Sequence[
 
 
 def is_valid(subject: FuzzSubject, manifest: Manifest) -> bool:
-    """Tell whether the schema lets an object in."""
+    """Return whether the schema lets an object in."""
     return not find_offenses(subject.root, manifest)
 
 

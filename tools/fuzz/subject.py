@@ -41,7 +41,7 @@ def run_nothing(_: FakeApi) -> AbstractContextManager[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Hold one generated object.
+    """One generated object.
 
     Attributes:
         field: What was changed.
@@ -64,7 +64,7 @@ class Case:
 
 @dataclass(frozen=True)
 class FuzzSubject:
-    """Declare how a kind is fuzzed.
+    """The description of how a kind is fuzzed.
 
     Attributes:
         operator: Id of its operator.

@@ -83,7 +83,7 @@ _ACPI: Final = "#!/usr/bin/sh\nexec poweroff\n"
 
 
 class Packages:
-    """Read what the guest takes from an archive of packages that mmdebstrap wrote.
+    """The packages that the guest installs, from an archive that mmdebstrap wrote.
 
     Attributes:
         kernel: The kernel image.

@@ -35,7 +35,7 @@ _PROFILE: Final = json.dumps({"spec": {"claimPropertySets": _CLAIMS}})
 
 @dataclass(slots=True)
 class KubeVirtInstaller:
-    """Install KubeVirt and CDI.
+    """An installer of KubeVirt and CDI.
 
     Attributes:
         cluster: The cluster, which is up.

@@ -32,7 +32,7 @@ _REASONS: Final[Mapping[int, str]] = {
 
 
 class Actions:
-    """Answer requests for the subresources of machines and instances.
+    """The handlers of the subresources of machines and instances.
 
     Args:
         client: Connection with all rights.

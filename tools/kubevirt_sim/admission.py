@@ -29,7 +29,7 @@ POPULATED_FOR: Final = "cdi.kubevirt.io/storage.populatedFor"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Say why a write is refused.
+    """The reason why a write is refused.
 
     Attributes:
         code: HTTP status.

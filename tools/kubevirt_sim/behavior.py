@@ -25,7 +25,7 @@ SCHEDULER: Final = "kubevirt-sim"
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Describe how the guest of a machine behaves.
+    """The behavior of the guest of a machine.
 
     Attributes:
         boot: Seconds until it runs (`boot-seconds`).
@@ -78,7 +78,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Describe how a live migration goes.
+    """The behavior of a live migration.
 
     Attributes:
         seconds: How long the copy takes (`migrate-seconds`).

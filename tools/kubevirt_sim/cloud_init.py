@@ -16,7 +16,7 @@ from libs.common.reading import map_at, maps_at, text_at
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Show how a guest should become a node of a Kubernetes cluster.
+    """The configuration with which a guest becomes a node of a Kubernetes cluster.
 
     Attributes:
         begins: Whether it begins the cluster (`kubeadm init`), or joins one (`kubeadm join`).

@@ -25,7 +25,7 @@ __all__ = ["clock", "history", "kubevirt_sim", "real_sim", "timed_sim"]
 
 
 class History:
-    """Remember each version of each object.
+    """All versions of all objects.
 
     Args:
         api: API server that is listened to.

@@ -39,7 +39,7 @@ _UNREACHABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DiskInputs:
-    """Hold what a DataVolume is judged by.
+    """The inputs from which the state of a DataVolume is computed.
 
     Attributes:
         claim: The claim of its name; None for none.
@@ -60,7 +60,7 @@ class DiskInputs:
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
-    """Say what becomes of a DataVolume.
+    """The plan for a DataVolume.
 
     Attributes:
         create: Claim to create.

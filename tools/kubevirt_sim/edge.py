@@ -21,7 +21,7 @@ _MOST_STEPS: Final = 40
 
 @dataclass(slots=True)
 class SimulatorContext:
-    """Hold what all controllers of one simulator share.
+    """The state that all controllers of one simulator share.
 
     Attributes:
         timing: How long things take.
@@ -75,7 +75,7 @@ type Turn = Callable[[Manifest], Awaitable[TurnResult]]
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """Say what one turn wants: writes, and when to look again if there are none."""
+    """The result of one turn: writes, or the time of the next turn."""
 
     steps: Sequence[Step] = ()
     wait: float | None = None

@@ -99,7 +99,7 @@ class GuestCluster:
 
 
 class GuestClusters:
-    """Play kubeadm in guests.
+    """A fake kubeadm in guests.
 
     Args:
         client: Reads the first settings of guests, as a launcher does.

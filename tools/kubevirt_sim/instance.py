@@ -38,7 +38,7 @@ _USABLE: Final = (DataVolumePhase.SUCCEEDED,)
 
 
 class Watch(Protocol):
-    """Return how much of a step is left, as `StepTimers` do for one object."""
+    """A function that returns the remaining time of a step, as `StepTimers` do for one object."""
 
     def __call__(self, step: str, seconds: float) -> float:
         """Return the seconds until a step has taken so long, 0 when it has."""
@@ -46,7 +46,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstanceInputs:
-    """Hold what an instance is judged by.
+    """The inputs from which the state of an instance is computed.
 
     Attributes:
         pods: Its launcher pods, those on their way out too.
@@ -81,7 +81,7 @@ class InstanceInputs:
 
 @dataclass(frozen=True, slots=True)
 class InstancePlan:
-    """Say what becomes of an instance.
+    """The plan for an instance.
 
     Attributes:
         status: Status from now on; None to leave it.

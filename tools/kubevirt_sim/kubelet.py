@@ -33,7 +33,7 @@ _FIRST_HOST: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """Say what becomes of a pod.
+    """The plan for a pod.
 
     Attributes:
         bind: Node to put it on; empty for none.

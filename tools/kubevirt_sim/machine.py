@@ -40,7 +40,7 @@ _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.O
 
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
-    """Say what the VM controller does next.
+    """The next actions of the VM controller.
 
     Attributes:
         steps: Writes, in their order.

@@ -35,7 +35,7 @@ KEPT: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class MigrationInputs:
-    """Hold what a migration is judged by.
+    """The inputs from which the state of a migration is computed.
 
     Attributes:
         vmi: Its instance; None when there is none.
@@ -62,7 +62,7 @@ class MigrationInputs:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """Say what becomes of a migration; each part is one write, in this order.
+    """The plan for a migration; each part is one write, in this order.
 
     Attributes:
         vmi_status: Status of the instance from now on; None to leave it.

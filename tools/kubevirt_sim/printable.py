@@ -22,7 +22,7 @@ _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.O
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """Hold what the word depends on.
+    """The inputs of the printable status.
 
     Attributes:
         vm: The machine, with the status that is about to be written.

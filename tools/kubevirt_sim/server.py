@@ -39,7 +39,7 @@ _JSON: Final = "application/json"
 
 
 class ActionServer:
-    """Serve actions and reviews over HTTPS.
+    """An HTTPS server of actions and reviews.
 
     Args:
         client: Connection with all rights.

@@ -69,7 +69,7 @@ class SimulatorConflict(SlipwayError):
 
 
 class KubeVirtSim:
-    """Run KubeVirt and CDI, simulated, in this process.
+    """A simulation of KubeVirt and CDI in this process.
 
     ```python
     async with KubeVirtSim(api.config) as sim:

@@ -34,7 +34,7 @@ _REBOOTS: Final = escape_pointer(PREFIX) + "reboots"
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Ask for a JSON patch of the machine or the instance.
+    """A JSON patch of the machine or the instance.
 
     Attributes:
         kind: Which of the two.
@@ -49,7 +49,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Say what is answered, and what is written before.
+    """A response, and the writes before it.
 
     Attributes:
         code: HTTP status.

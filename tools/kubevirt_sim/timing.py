@@ -67,7 +67,7 @@ INSTANT = Timing(
 
 
 class ScaledClock:
-    """Let delays pass faster than in reality; times of day stay real.
+    """A clock on which delays pass faster than in reality; times of day are real.
 
     Args:
         speed: Seconds of delays that pass in a real second.

@@ -18,7 +18,7 @@ APP_SETTINGS: Final[Mapping[str, str]] = {"pulsarconsumer": "consumerImage"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Name an image that was pushed.
+    """An image that was pushed.
 
     Attributes:
         repository: Registry and path, such as `registry.example.com/team/podset`.

@@ -15,7 +15,7 @@ _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Z
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Name a release.
+    """A release.
 
     Attributes:
         operator: Id of the operator.

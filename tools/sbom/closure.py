@@ -26,7 +26,7 @@ _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Hold one package of the lock."""
+    """One package of the lock."""
 
     name: str
     version: str

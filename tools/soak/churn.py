@@ -33,7 +33,7 @@ _DRAIN: Final = 30.0
 
 @dataclass(slots=True)
 class Churn:
-    """Hold what a run showed.
+    """The results of a run.
 
     Attributes:
         samples: What the process held, as time went by.
@@ -47,7 +47,7 @@ class Churn:
 
 
 class Clock:
-    """Count the seconds of a run; those in which it was stopped as a whole do not count.
+    """A clock of a run; time in which the whole run was suspended does not count.
 
     Args:
         now: Real time, in seconds.

@@ -93,7 +93,7 @@ class _Pod:
 
 
 class Pods:
-    """Run the pods of a Deployment as processes, as a kubelet does."""
+    """A fake kubelet that runs the pods of a Deployment as processes."""
 
     def __init__(self, api: FakeApi, name: str, folder: Path) -> None:
         """Prepare; `run` runs."""
@@ -168,7 +168,7 @@ def _environment(deployment: Manifest) -> dict[str, str]:
 
 
 class Producer:
-    """Send messages in batches, in waves; every one that the broker stored is remembered."""
+    """A producer of batches in waves, which records every message that the broker stored."""
 
     def __init__(self, broker: Broker, topic: str, seed: str) -> None:
         """Prepare; `run` sends in a thread."""

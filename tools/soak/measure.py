@@ -21,7 +21,7 @@ _FEW: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Hold one look at a process.
+    """One measurement of a process.
 
     Attributes:
         second: Seconds since the start.

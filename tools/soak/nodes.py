@@ -28,7 +28,7 @@ _NEW, _OLD, _GONE = "new", "old", "gone"
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """Say how a part of a node dies.
+    """A way in which a part of a node fails.
 
     Attributes:
         name: What dies.
@@ -64,7 +64,7 @@ DEATHS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Say how an operator came through a death.
+    """The recovery of an operator from a fault.
 
     Attributes:
         operator: Its id.
@@ -80,7 +80,7 @@ class Recovery:
 
 
 class SoakRun:
-    """Let the operators work in a namespace that they are installed in.
+    """A run of the operators in a namespace in which they are installed.
 
     Args:
         works: What they do.

@@ -25,7 +25,7 @@ _IMAGE: Final = {"registry": "docker://registry.example.com/node:v1.34.2"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Declare the work of one operator on a bare kind cluster.
+    """The workload of one operator on a bare kind cluster.
 
     Attributes:
         operator: Its id.

@@ -58,7 +58,7 @@ type Right = tuple[str, str, str]
 
 
 class Permissions:
-    """Give the service account of an operator its rights, namespace by namespace.
+    """The permissions of the service account of an operator, namespace by namespace.
 
     Args:
         client: Connection with all rights.

@@ -44,7 +44,7 @@ _TOLD: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Hold what the sweep of one operator found.
+    """The results of the sweep of one operator.
 
     Attributes:
         results: Result of each workload.
@@ -57,7 +57,7 @@ class SweepResult:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Hold the command line."""
+    """The options of the command line."""
 
     operator: str
     tier: Tier

@@ -24,7 +24,7 @@ _TIME: Final = "2026-01-31T12:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """Act for the component of a cluster that tends one kind.
+    """A stand-in for the component of a cluster that handles one kind.
 
     Attributes:
         kind: What it tends.
@@ -38,7 +38,7 @@ class Component:
 
 
 class ClusterComponents:
-    """Act for the cluster in one namespace.
+    """The stand-ins for the components of a cluster, in one namespace.
 
     Args:
         client: Connection with all rights.

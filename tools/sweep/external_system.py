@@ -25,7 +25,7 @@ _JSON: Final = MappingProxyType({"Content-Type": "application/json"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Hold a request as the outside system gets it.
+    """A request as the external system receives it.
 
     Attributes:
         method: HTTP method.
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold the response of an outside system."""
+    """The response of an external system."""
 
     status: int
     body: bytes = b""
@@ -70,7 +70,7 @@ def changes_something(request: Request) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExternalSystem:
-    """Declare an outside system of a workload.
+    """The declaration of an external system of a workload.
 
     Attributes:
         id: Its one word; names it in moments.
@@ -90,7 +90,7 @@ class ExternalSystem:
 
 
 class RealSystem:
-    """Pass requests on to a system that runs somewhere.
+    """A proxy to a real external system.
 
     Args:
         url: URL of the system.

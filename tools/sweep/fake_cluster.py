@@ -41,7 +41,7 @@ _CONFIG: Final = "kubeadm-config"
 
 
 class FakeCluster:
-    """Play the API of the cluster that is made: its Nodes, and a pod on each node of a pool.
+    """A fake API of the new cluster: its Nodes, and a pod on each node of a pool.
 
     A guest joins once for each disk that its machine has, with the version of `kubeadm-config`, as
     if its image had that version. Nodes of the control plane are members of etcd, which is asked

@@ -78,7 +78,7 @@ async def refuse_resumption(exchange: Exchange, call: Call) -> web.StreamRespons
 
 
 class Stream:
-    """Pass frames of one watch on to the operator.
+    """A stream that forwards the frames of one watch to the operator.
 
     Args:
         exchange: The watch request.

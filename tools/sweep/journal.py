@@ -11,7 +11,7 @@ from tools.sweep.runner import Verdict
 
 
 class Journal:
-    """Keep the trials of one operator that nothing objected to; failed ones are run again.
+    """A journal of the passed trials of one operator; failed trials are run again.
 
     Args:
         path: Path of the file, with one trial per line.

@@ -35,7 +35,7 @@ _K3_DEPTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Say what one trial does.
+    """The plan of one trial.
 
     Attributes:
         operator: Id of the operator.

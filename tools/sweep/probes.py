@@ -13,7 +13,7 @@ _PATHS: Final = ("/healthz", "/readyz")
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Hold what was read.
+    """The results of the probes.
 
     Attributes:
         problems: What is not well, in words.

@@ -50,7 +50,7 @@ def read_waits(pid: int, proc: Path = _PROC) -> Waits:
 
 
 class Meter:
-    """Read the waits of processes for many trials, which share most of theirs.
+    """A meter of the waiting times of processes, shared by many trials.
 
     Args:
         clock: Real time, in seconds.
@@ -81,7 +81,7 @@ class Meter:
 
 
 class ProgressClock:
-    """Count the seconds in which some processes could continue.
+    """A clock of the seconds in which some processes could make progress.
 
     Args:
         list_pids: Lists the processes as they are now.

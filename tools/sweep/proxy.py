@@ -44,7 +44,7 @@ _OUTSIDE_VERBS: Final[dict[str, Verb]] = {"POST": "create", "DELETE": "delete", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hold a response of the API server, or one that takes its place."""
+    """A response of the API server, or its replacement."""
 
     status: int
     body: bytes
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Hold one request on its way through the proxy.
+    """One request on its way through the proxy.
 
     Attributes:
         added: What a fault adds to the query.
@@ -106,7 +106,7 @@ class Exchange:
 
 
 class FaultProxy:
-    """Serve all trials.
+    """The proxy of all trials.
 
     Args:
         server: URL of the API server.

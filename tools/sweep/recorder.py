@@ -17,7 +17,7 @@ _RETRY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Hold one version of an object as a watch told of it.
+    """One version of an object, from a watch.
 
     Attributes:
         action: ADDED, MODIFIED or DELETED.
@@ -50,7 +50,7 @@ class Version:
 
 @dataclass
 class NamespaceRecord:
-    """Hold what happened in one namespace.
+    """The history of one namespace.
 
     Attributes:
         history: Every version, in the order of its arrival.
@@ -90,7 +90,7 @@ class NamespaceRecord:
 
 
 class Recorder:
-    """Watch some kinds in all namespaces.
+    """A watch of some kinds in all namespaces.
 
     Args:
         client: Connection with all rights.

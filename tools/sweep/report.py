@@ -19,7 +19,7 @@ _END: Final = "<!-- END generated: {} -->"
 
 @dataclass
 class Result:
-    """Hold the sweep of one workload."""
+    """The sweep of one workload."""
 
     operator: str
     workload: str
@@ -34,7 +34,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Say how a mutant died."""
+    """The trial that detected a mutant."""
 
     mutant: str
     oracles: tuple[str, ...]
@@ -51,7 +51,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one line of the table: a mode of a workload."""
+    """One row of the table: a mode of a workload."""
 
     operator: str
     workload: str

@@ -38,7 +38,7 @@ status writes."""
 
 @dataclass
 class Verdict:
-    """Hold a trial and what the oracles say of it."""
+    """A trial and the results of the oracles."""
 
     outcome: Outcome
     findings: list[Finding]
@@ -52,7 +52,7 @@ class Verdict:
 
 @dataclass
 class Reference:
-    """Hold the fault-free runs of a workload.
+    """The fault-free runs of a workload.
 
     Attributes:
         workload: What was run.
@@ -68,7 +68,7 @@ class Reference:
 
 
 class SweepRunner:
-    """Run trials of one operator.
+    """A runner of the trials of one operator.
 
     Args:
         bench: What trials share.
@@ -167,7 +167,7 @@ def name_trial(plan: Plan, number: int) -> str:
 
 
 class Crasher:
-    """Kill parts of a control plane and bring them back.
+    """A helper that kills parts of a control plane and restarts them.
 
     Args:
         control_plane: Whose parts.

@@ -28,7 +28,7 @@ async def _crash_nothing(name: str) -> None:
 
 @dataclass
 class Record:
-    """Hold one mutating request as the proxy saw it.
+    """One mutating request as the proxy saw it.
 
     Attributes:
         call: What was asked for.
@@ -65,7 +65,7 @@ def _build_set_event() -> asyncio.Event:
 
 @dataclass
 class Session:
-    """Hold the state of one trial in the proxy.
+    """The state of one trial in the proxy.
 
     Attributes:
         namespace: Namespace of the trial; names it in paths.

@@ -28,7 +28,7 @@ _SELECTORS: Final = ("fieldSelector", "labelSelector")
 
 @dataclass
 class StaleLists:
-    """Say which lists of a trial show the past; none do before `begin`."""
+    """The lists of a trial that return stale data; none do before `begin`."""
 
     _version: int = 0
     _process: int = 0

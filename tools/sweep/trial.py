@@ -49,7 +49,7 @@ _CONVERGE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Hold what all trials share.
+    """The objects that all trials share.
 
     Attributes:
         zygote: Forks processes of the operator.
@@ -94,7 +94,7 @@ async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str
 
 
 class Trial:
-    """Run the phases of a workload while the processes of the operator come and go."""
+    """A run of the phases of a workload while processes of the operator start and stop."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ type Side = Literal["write", "event"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Trigger:
-    """Name one write, or one delivery of a watch event.
+    """The identity of one write, or of one delivery of a watch event.
 
     Attributes:
         side: Whether it is a request or an event.
@@ -53,7 +53,7 @@ class Trigger:
 
 
 class Counters:
-    """Name each moment as it comes."""
+    """Counters that name each moment as it happens."""
 
     def __init__(self) -> None:
         """Start with nothing counted."""

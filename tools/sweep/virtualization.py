@@ -47,7 +47,7 @@ type Expect = Callable[[Manifest, NamespaceRecord], Manifest]
 
 
 class FakeGuests:
-    """Play the part of KubeVirt's API that asks guests to reboot: each does so immediately.
+    """A fake of KubeVirt's API for reboots: each guest reboots immediately.
 
     Args:
         trial: Namespace of the trial.

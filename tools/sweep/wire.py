@@ -23,7 +23,7 @@ _REVIEWS: Final = ("selfsubjectaccessreviews", "subjectaccessreviews", "tokenrev
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Say what a request asks for, in the words of RBAC.
+    """The operation that a request performs, in RBAC terms.
 
     Attributes:
         verb: What must be done; `apply` is a server-side apply.

@@ -52,7 +52,7 @@ type Invariant = Callable[[Sequence[Version]], list[str]]
 
 
 class User:
-    """Act as a person with all rights in the namespace of a trial.
+    """A user with all permissions in the namespace of a trial.
 
     Args:
         client: Connection.
@@ -143,7 +143,7 @@ type Shown = Mapping[str, Manifest]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Hold one step of a workload.
+    """One step of a workload.
 
     Attributes:
         name: Its one word.
@@ -162,7 +162,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Say what is tried with an operator.
+    """The description of a trial of an operator.
 
     Attributes:
         id: Its one word.

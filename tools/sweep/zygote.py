@@ -55,7 +55,7 @@ class Child:
 
 
 class Zygote:
-    """Talk to the zygote from the process that runs the trials."""
+    """The connection of the process that runs the trials to the zygote."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         """Take over the end of the socket pair; `fork_zygote` builds it."""

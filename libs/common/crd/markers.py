@@ -158,7 +158,7 @@ class IntFormat(_Keywords):
 
 @dataclass(frozen=True, slots=True)
 class Waive(_Keywords):
-    """Exempt a field from a rule of the API lint.
+    """An exemption of a field from a rule of the API lint.
 
     Attributes:
         rule: Name of the rule, such as `no-booleans`.

@@ -199,7 +199,7 @@ async def test_release_waits_for_the_response_to_a_renewal(
     mark = api.mark()
     stopping = asyncio.ensure_future(a.elector.stop())
     stop = a.elector._stop_event
-    await until(lambda: stop is not None and stop.is_set(), "the thread was reported to stop")
+    await until(lambda: stop is not None and stop.is_set(), "the thread was told to stop")
     renewal.release()
     await stopping
 

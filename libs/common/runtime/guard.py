@@ -47,7 +47,7 @@ _REPORTER: Final = Reporter("slipway.dev/operator", "")
 
 
 class BindingGuard:
-    """Keep a finalizer on the RoleBinding in each namespace whose objects have one.
+    """A finalizer on the RoleBinding in each namespace whose objects have one of ours.
 
     Args:
         client: Client of the API server.

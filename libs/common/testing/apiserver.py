@@ -55,7 +55,7 @@ def find_assets() -> Path:
 
 
 class ControlPlane:
-    """Run etcd and kube-apiserver on free ports of the loopback address.
+    """An etcd and a kube-apiserver on free ports of the loopback address.
 
     Args:
         assets: Folder of the binaries; None looks them up.

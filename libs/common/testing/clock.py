@@ -24,7 +24,7 @@ class _Alarm:
 
 
 class FakeClock:
-    """Keep a time that moves only by `advance`.
+    """A clock that moves only by `advance`.
 
     Args:
         start: Wall-clock time to begin with.
@@ -85,7 +85,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 class AdvancedClock(SystemClock):
-    """Tell a wall-clock time that may be moved ahead; delays pass as they really do.
+    """A wall clock that tests may move ahead; delays take their real time.
 
     Attributes:
         seconds: How far it is ahead.

@@ -49,7 +49,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 class OperatorHarness:
-    """Run one replica of an operator.
+    """One running replica of an operator.
 
     Args:
         operator: What is run.
@@ -178,7 +178,7 @@ class OperatorHarness:
         return any(runner.queue.failing for runner in self.manager.runners)
 
     def is_due_within(self, seconds: float) -> bool:
-        """Tell whether the operator said that it looks at some key again in less than that."""
+        """Return whether the operator said that it looks at some key again in less than that."""
         return any(runner.queue.is_due_within(seconds) for runner in self.manager.runners)
 
     async def eventually(
@@ -283,7 +283,7 @@ def _is_current(informer: Informer, item: Manifest) -> bool:
 
 
 class _deadline:  # noqa: N801 reads as a keyword
-    """Bound a block in time and say what it waited for."""
+    """A time limit for a block, whose error names what the block waited for."""
 
     def __init__(self, seconds: float, why: Callable[[], str]) -> None:
         self._why = why

@@ -28,7 +28,7 @@ _TIMES: Final = frozenset({"lastTransitionTime", "startTime", "ownerUid"})
 
 @dataclass(frozen=True)
 class Run:
-    """Hold what a run led to.
+    """The result of a run.
 
     Attributes:
         state: Objects by kind and key, without what differs from run to run.
@@ -62,7 +62,7 @@ def _strip(value: Any) -> Any:
 
 
 def is_of_the_operator(request: Request) -> bool:
-    """Tell whether a request is a write of the operator to what it manages."""
+    """Return whether a request is a write of the operator to what it manages."""
     return (
         request.writes
         and request.kind not in (LEASE, EVENT)

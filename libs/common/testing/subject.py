@@ -17,7 +17,7 @@ type Drive = Callable[[FakeApi], None]
 
 @dataclass(frozen=True)
 class Subject:
-    """Say how an operator is tried.
+    """The description of an operator under test.
 
     Attributes:
         operator: The operator.

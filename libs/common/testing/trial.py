@@ -27,7 +27,7 @@ _POLL: Final = 0.005
 
 
 class Trial:
-    """Run an operator against a fake API, with what its subject says."""
+    """A run of an operator against a fake API, as its subject describes it."""
 
     subject: ClassVar[Subject]
 

@@ -18,7 +18,7 @@ _TRIALS: Final = 18
 
 
 class WriteFault:
-    """Do harm at the n-th write of the operator.
+    """A fault at the n-th write of the operator.
 
     Attributes:
         harness: The operator; set before it starts.
@@ -35,7 +35,7 @@ class WriteFault:
         self._left = index
 
     def hits(self, request: Request) -> bool:
-        """Tell whether a request is the write that is harmed."""
+        """Return whether a request is the write that is harmed."""
         if self.fired or not is_of_the_operator(request):
             return False
         self.seen += 1
@@ -45,7 +45,7 @@ class WriteFault:
 
 
 class Fail(WriteFault):
-    """Let the write fail, as `FakeApi.fail` describes it."""
+    """A write that fails, as `FakeApi.fail` describes it."""
 
     def __init__(self, api: FakeApi, index: int, **how: Any) -> None:
         """Prepare the failure."""
@@ -54,7 +54,7 @@ class Fail(WriteFault):
 
 
 class WriteCrash(WriteFault):
-    """Kill the operator before, inside or after a write, and start a new process."""
+    """A crash of the operator before, during or after a write, followed by a new process."""
 
     def __init__(self, api: FakeApi, index: int, mode: CrashMode) -> None:
         """Prepare the crash."""

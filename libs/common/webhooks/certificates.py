@@ -36,7 +36,7 @@ _SKEW: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Hold a certificate, its key, and what the API server should trust; all PEM.
+    """A certificate, its key, and the CA bundle for the API server; all PEM.
 
     Attributes:
         certificate: The certificate.

@@ -33,7 +33,7 @@ _FIELDS: Final = ("tls.crt", "tls.key", "ca.crt")
 
 
 class CertificateKeeper:
-    """Keep one certificate.
+    """The keeper of one certificate: it creates, renews and publishes the certificate.
 
     Args:
         client: Connection that writes on standbys too.

@@ -14,7 +14,7 @@ from libs.common.reading import map_at, text_at
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Say what is about to happen to an object.
+    """A change of an object that is about to happen.
 
     Attributes:
         uid: Name of the question, which the response repeats.
@@ -55,7 +55,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer a review.
+    """The response to a review.
 
     Attributes:
         patch: JSON patch that changes the object; empty to leave it.

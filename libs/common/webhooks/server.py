@@ -24,7 +24,7 @@ _BODY_LIMIT: Final = 8 << 20
 
 
 class AdmissionServer:
-    """Answer admission reviews.
+    """The HTTPS server that responds to admission reviews.
 
     A reviewer that fails is an error of the server: whether the object may pass then is for the
     `failurePolicy` of the webhook to say.

@@ -78,7 +78,7 @@ def build_instances(settings: Settings) -> Controller:
 
 
 class InstanceReconciler:
-    """Bring machines in line with Instances.
+    """The reconciler of Instances.
 
     Args:
         settings: Settings of the process.

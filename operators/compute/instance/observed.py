@@ -20,7 +20,7 @@ from operators.compute.naming import root_disk_name
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Show how much a machine has.
+    """The CPUs and memory of a machine.
 
     Attributes:
         cpus: Processors.
@@ -57,7 +57,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """Show a root disk: a DataVolume, or the claim that is left of one.
+    """A root disk: a DataVolume, or the claim that remains of one.
 
     Attributes:
         kind: DataVolume, or claim.
@@ -106,7 +106,7 @@ class DiskView:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Show one run of the machine.
+    """One run of the machine.
 
     Attributes:
         view: The VirtualMachineInstance.
@@ -148,7 +148,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Show the VirtualMachine.
+    """The VirtualMachine.
 
     Attributes:
         view: What matters of it.
@@ -197,7 +197,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """Show the further volumes that the spec asks for.
+    """The additional volumes that the spec requests.
 
     Attributes:
         claims: Claims that can be mounted, by volume name.
@@ -210,7 +210,7 @@ class Volumes:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one Instance.
+    """The current state of one Instance and its dependencies.
 
     Attributes:
         size: How much the InstanceSize gives; None when there is none of that name.

@@ -20,7 +20,7 @@ from operators.compute.api.reasons import ConditionType, Reason
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Show the Lease by which one Operation has an Instance to itself.
+    """The Lease with which one Operation reserves an Instance.
 
     Attributes:
         uid: Which incarnation it is.
@@ -35,7 +35,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Show the Instance that an Operation is for.
+    """The Instance to which an Operation applies.
 
     Attributes:
         manifest: The Instance as it is.
@@ -147,7 +147,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Restorable:
-    """Show the snapshot that a Restore names.
+    """The snapshot that a Restore names.
 
     Attributes:
         ready: Whether disks can be made of it.
@@ -160,7 +160,7 @@ class Restorable:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one Operation.
+    """The current state of one Operation and its dependencies.
 
     Attributes:
         target: Instance of that name; None when there is none.
@@ -187,15 +187,15 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """Say what an Operation does next: it writes down, or it acts, or it waits.
+    """The next action of an Operation: record data, act, or wait.
 
     Attributes:
-        changes: Fields of the status to set; written before anything is done on the ground of them.
+        changes: Fields of the status to set; written before the actions that depend on them.
         actions: Steps to take, each safe to repeat.
-        message: What it is at, for people.
-        again: Whether to decide again immediately, since the status says more now.
-        look_again: Seconds until it has to be looked at though nothing happens.
-        asks_guest: Whether the guest is asked to reboot, once the changes are written.
+        message: The current step, for users.
+        again: Whether to decide again immediately, because the status has changed.
+        look_again: Seconds until the next reconcile if no event arrives.
+        asks_guest: Whether to ask the guest to reboot after the changes are written.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)

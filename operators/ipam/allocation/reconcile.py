@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 
 class ClaimState(Enum):
-    """Say what a claim has to do with an entry of the ledger."""
+    """The relation of a claim to an entry of the ledger."""
 
     HELD = auto()
     GONE = auto()
@@ -22,7 +22,7 @@ class ClaimState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentClaim:
-    """Show the claim that an entry names, as the API server has it.
+    """The claim that an entry names, as the API server returns it.
 
     Attributes:
         uid: Which incarnation has the name now.
@@ -34,7 +34,7 @@ class CurrentClaim:
 
 
 class EntryAction(Enum):
-    """Say what must be done with an entry."""
+    """The action for an entry."""
 
     KEEP = auto()
     REST = auto()
@@ -44,7 +44,7 @@ class EntryAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReleasePlan:
-    """Say what to do with an entry.
+    """The plan for an entry.
 
     Attributes:
         move: KEEP it, begin its REST, WAIT for its end, or RETURN the address.

@@ -88,7 +88,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BindingPlan:
-    """Say where an address should lead, and what to tell.
+    """The target to which an address should route traffic, and the Events to emit.
 
     Attributes:
         binding: What must be published.

@@ -56,7 +56,7 @@ class PortMap:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Say what of a claim is published.
+    """The published data of a claim.
 
     Attributes:
         addresses: The addresses of the claim.

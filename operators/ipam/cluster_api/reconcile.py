@@ -49,7 +49,7 @@ _POOL_REASONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one IPAddressClaim.
+    """The current state of one IPAddressClaim and its dependencies.
 
     Attributes:
         cluster: Cluster that the claim names; None if there is none of the name.

@@ -131,7 +131,7 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
 
 
 class _PoolAllocation:
-    """Serve a pool in one reconcile: plan, make entries, plan again with what was met.
+    """The allocation of addresses of one pool in one reconcile.
 
     Attributes:
         view: The pool, with what was given last.

@@ -26,7 +26,7 @@ _EXACT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Say why a claim has no address.
+    """The reason why a claim has no address.
 
     Attributes:
         reason: Reason of its condition Ready.
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Give an address to a claim.
+    """The assignment of an address to a claim.
 
     Attributes:
         request: Whose it will be.
@@ -57,7 +57,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """Show a pool as the plan needs it.
+    """A pool as the plan needs it.
 
     Attributes:
         name: Its name.

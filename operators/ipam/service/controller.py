@@ -38,7 +38,7 @@ def build_controller(settings: Settings) -> Controller | None:
 
 
 class Reconciler:
-    """Give Services of our class an address.
+    """The reconciler that assigns addresses to Services of our class.
 
     Args:
         default_pool: IPPool of Services that name none; empty for none.

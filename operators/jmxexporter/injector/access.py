@@ -22,7 +22,7 @@ from operators.jmxexporter.injector.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Hold the values of the environment.
+    """The access control of an endpoint, from the environment.
 
     Attributes:
         values: Values by variable; never shown.

@@ -44,7 +44,7 @@ class AttachError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold what a JVM answered.
+    """The response of a JVM.
 
     Attributes:
         code: Result of the command itself; 0 when the JVM took it.
@@ -91,7 +91,7 @@ def evaluate_load(reply: Reply) -> None:
 
 
 class Attachment:
-    """Give commands to one JVM."""
+    """A connection that sends commands to one JVM."""
 
     def __init__(self, process: Process, timeout: float) -> None:
         """Take the JVM, and how many seconds a command may take."""

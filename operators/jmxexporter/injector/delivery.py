@@ -30,7 +30,7 @@ _FORMER_PLACE: Final = "/dev/shm"  # noqa: S108 - it is only read.
 
 @dataclass(frozen=True, slots=True)
 class SharedDirectory:
-    """Name a directory from both sides.
+    """A directory, with its paths inside and outside of the container.
 
     Attributes:
         inside: As the JVM sees it.
@@ -80,7 +80,7 @@ class SharedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Remember what was put into a JVM, or was about to be.
+    """The record of the files that were loaded into a JVM, or were about to be loaded.
 
     Attributes:
         port: Port that it serves at.

@@ -56,7 +56,7 @@ _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - names of what is list
 
 @dataclass(frozen=True, slots=True)
 class AgentJars:
-    """Return what to load.
+    """The jars that the injector loads.
 
     Attributes:
         agent: Jar of the guard's agent.
@@ -191,7 +191,7 @@ def _refuse(blank: JvmReport, refusal: Refusal) -> JvmReport:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work on one JVM that passed the checks.
+    """The work on one JVM that passed the checks.
 
     Attributes:
         process: The JVM.

@@ -14,7 +14,7 @@ _UNLIMITED: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Name the files of one version of control groups, as a container sees them."""
+    """The files of one version of control groups, as a container sees them."""
 
     limit: str
     usage: str

@@ -99,7 +99,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Ask for something to be done with the JVMs of one container.
+    """A request for an action on the JVMs of one container.
 
     Attributes:
         id: Name of the endpoint in each JVM: UID of the custom resource.
@@ -187,7 +187,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Say what the JVMs of a new pod begin with.
+    """The agent with which the JVMs of a new pod start.
 
     Attributes:
         id: Name of the endpoint in each JVM.
@@ -236,7 +236,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class JvmReport:
-    """Say what became of one JVM.
+    """The result for one JVM.
 
     Attributes:
         pid: Process id, as the container sees it.
@@ -270,7 +270,7 @@ class JvmReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say what became of the JVMs of a container.
+    """The results for the JVMs of a container.
 
     Attributes:
         jvms: One report a JVM.

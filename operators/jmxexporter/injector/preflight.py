@@ -32,7 +32,7 @@ _UPSTREAM: Final = re.compile(r"-javaagent:\S*jmx_prometheus")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Say why a JVM is left alone.
+    """The reason why a JVM is not changed.
 
     Attributes:
         reason: For machines.

@@ -19,7 +19,7 @@ _SYMLINKS: Final = 40
 
 
 class RootView:
-    """Resolve paths as a process sees them.
+    """A resolver of paths as a process sees them.
 
     A symbolic link in the container that names an absolute path must be followed from the root of
     the container; the kernel would follow it from ours.
@@ -61,7 +61,7 @@ class RootView:
 
 @dataclass(frozen=True)
 class Process:
-    """Look at one process, which may end at any time.
+    """One process, which may end at any time.
 
     Attributes:
         pid: Process id, as we see it.

@@ -21,7 +21,7 @@ _ERROR: Final = re.compile(r"^jmx_scrape_error (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Hold what the endpoint said of itself.
+    """The metrics of the endpoint about itself.
 
     Attributes:
         config_hash: Hash of the configuration that the guard serves; empty for upstream's agent.

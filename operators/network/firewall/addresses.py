@@ -23,7 +23,7 @@ BITS: Final = {4: 32, 6: 128}
 
 @dataclass(frozen=True, slots=True)
 class AddressSet:
-    """Hold addresses of both families.
+    """A set of addresses of both families.
 
     Attributes:
         v4: Spans of IPv4.

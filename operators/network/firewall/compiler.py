@@ -68,7 +68,7 @@ _DNS_PORTS: Final = (PortRange(Protocol.UDP, (53, 53)), PortRange(Protocol.TCP, 
 
 @dataclass(frozen=True, slots=True)
 class AllowRule:
-    """Let some packets pass.
+    """A rule that allows some packets.
 
     Attributes:
         blocks: Addresses at the other end; empty for every address.
@@ -89,7 +89,7 @@ class AllowRule:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Report a rule that the backend does not, or not wholly, express.
+    """A rule that the backend expresses only partly or not at all.
 
     Attributes:
         rule: Name of the rule, or field of a default.
@@ -104,12 +104,12 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFirewall:
-    """A firewall as a NetworkPolicy can say it.
+    """A firewall as a NetworkPolicy can express it.
 
     Attributes:
-        ingress: What lets packets come.
-        egress: What lets packets go.
-        shortfalls: What could not be said; everything about it is closed.
+        ingress: Rules that allow incoming packets.
+        egress: Rules that allow outgoing packets.
+        shortfalls: Rules that could not be expressed; their traffic is blocked.
     """
 
     ingress: tuple[AllowRule, ...]

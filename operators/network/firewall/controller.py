@@ -89,7 +89,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """Keep the policies of Firewalls.
+    """The reconciler of Firewalls and their policies.
 
     Args:
         settings: Settings of the process.

@@ -33,7 +33,7 @@ class AddressClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Hold a prefix except for some exceptions.
+    """A prefix with exceptions.
 
     Attributes:
         cidr: The prefix.
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Hold a part of the response: joined by reference, and written out once at the end.
+    """A part of the result; parts are joined by reference and written once at the end.
 
     Attributes:
         cost: Number of blocks and exceptions.

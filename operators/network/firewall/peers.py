@@ -36,7 +36,7 @@ class PeerType(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Peer:
-    """Name pods at the other end.
+    """Pods at the other end.
 
     Attributes:
         sort: How they are distinguished from other pods.
@@ -73,7 +73,7 @@ CLUSTER_DNS: Final = Peer(PeerType.CLUSTER_DNS)
 
 @dataclass(frozen=True, slots=True)
 class PeerCandidates:
-    """Show the instances that peers may be.
+    """The instances that peers may select.
 
     Attributes:
         instances: Instances of the namespace.

@@ -51,7 +51,7 @@ _SECONDARY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one Firewall.
+    """The current state of one Firewall and its dependencies.
 
     Attributes:
         network: The network of the firewall; None when it does not exist.

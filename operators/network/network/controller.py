@@ -94,7 +94,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """Keep what Networks make.
+    """The reconciler of Networks and their children.
 
     Args:
         settings: Settings of the process.

@@ -52,7 +52,7 @@ type Refusal = tuple[NetworkReason, str]
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show the current state around one Network.
+    """The current state of one Network and its dependencies.
 
     Attributes:
         instances: Instances of the namespace.

@@ -40,7 +40,7 @@ log = structlog.get_logger("settle")
 
 
 class MessageAcknowledger:
-    """Acknowledge messages, keep them for a retry, or send them elsewhere; threads may share it."""
+    """The part that acknowledges messages, keeps them for a retry, or copies them; thread-safe."""
 
     def __init__(
         self,

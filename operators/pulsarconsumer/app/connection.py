@@ -31,7 +31,7 @@ log = structlog.get_logger("connection")
 
 
 class Connection:
-    """Hold a client and the producers of copies; threads may share it."""
+    """A client and the producers of copies; thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         """Prepare; the first use connects."""

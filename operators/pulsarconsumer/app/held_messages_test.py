@@ -71,7 +71,7 @@ def watching(*sources: str) -> HeldMessages:
 
 
 def is_recognized(held: HeldMessages) -> bool:
-    """Tell whether the acknowledged message is recognized when it comes again."""
+    """Return whether the acknowledged message is recognized when it comes again."""
     message = raw(1)
     return held.is_watching and held.sort_out([message], []) == ([], [message])
 

@@ -43,7 +43,7 @@ class _Line[T]:
 
 
 class Lanes[T]:
-    """Work on items in threads.
+    """A pool of threads that process items.
 
     Args:
         work: Works on an item; returns what its group has to wait for, or None. It writes the

@@ -30,7 +30,7 @@ _COUNTED: Final = (
 
 
 class Meters:
-    """Count messages and time handlers; threads may share it."""
+    """The counters of messages and the durations of handlers; thread-safe."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Begin the counters at 0.
@@ -120,7 +120,7 @@ def _take[T](noted: list[T]) -> list[T]:
 
 
 class _Buckets:
-    """Count values by upper bounds."""
+    """Counts of values by upper bounds."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = list(bounds)
@@ -151,7 +151,7 @@ class _Buckets:
 
 
 class _Collector:
-    """Show Prometheus what was counted."""
+    """A Prometheus collector of the counts."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

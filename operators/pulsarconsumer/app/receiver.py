@@ -35,7 +35,7 @@ def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
 
 
 class MessageReceiver:
-    """Take messages from one consumer.
+    """A receiver of the messages of one consumer.
 
     To take them in bursts costs less for each, and is only done while more than a thousand a second
     come and are handled: then none waits long for those before it.

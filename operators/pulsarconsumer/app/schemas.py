@@ -25,7 +25,7 @@ class DecodeFailed(Exception):
 
 
 class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
-    """Ask the broker for JSON by a definition, and take any JSON; the client's needs a class."""
+    """A schema that requests JSON and accepts any JSON; the schema of the client needs a class."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         """Take the Avro definition that the broker compares with the topic's."""
@@ -53,7 +53,7 @@ class SchemaClient(Protocol):
 
 
 class Payloads:
-    """Take payloads out of messages."""
+    """A decoder of the payloads of messages."""
 
     def __init__(
         self, settings: Settings, client: Callable[[], SchemaClient] | None = None

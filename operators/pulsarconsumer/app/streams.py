@@ -9,7 +9,7 @@ from select import PIPE_BUF
 
 
 class MessageStream:
-    """Write whole lines to a file descriptor, from any thread."""
+    """A writer of whole lines to a file descriptor; thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
         """Take the descriptor."""

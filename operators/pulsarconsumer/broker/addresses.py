@@ -82,7 +82,7 @@ def _zone(host: str) -> str:
 
 
 class ConfinedResolver(AbstractResolver):
-    """Resolve names to addresses that may be talked to.
+    """A resolver that returns only addresses to which connections are allowed.
 
     The addresses that are checked are those that are connected to: a name that changes its mind
     between two look-ups gains nothing.

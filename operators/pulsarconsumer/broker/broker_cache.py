@@ -22,24 +22,24 @@ type Ask = Callable[[], Awaitable[Report]]
 type Act = Callable[[], Awaitable[None]]
 """Change something at the broker; safe to repeat."""
 type Classify = Callable[[Exception], BrokerProblem]
-"""Return what an error means to people."""
+"""Return the problem that an error means for users."""
 type OnResult = Callable[[BrokerProblem | None, float], None]
-"""Take note of a look that ended, and of the seconds that it took."""
+"""Called with the problem, if any, and the duration of each finished query."""
 
 _SILENCE: Final = 10.0
-"""Seconds for which an address that gave no response is left alone, at most."""
+"""Most seconds for which an address without response is not queried."""
 _LATE: Final = 1.0
-"""Seconds after which a reconcile comes back for a response, should nobody wake it."""
+"""Seconds after which a reconcile returns for a response if nothing wakes it earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedState:
-    """What is known, and when to look again.
+    """The known state of a broker, and the time of the next query.
 
     Attributes:
-        broker_state: What is known.
-        serial: Number of the look that it comes from; the next one has a higher one.
-        again: Seconds until the next look is due.
+        broker_state: The known state.
+        serial: Number of the query that returned the state; later queries have higher numbers.
+        again: Seconds until the next query is due.
     """
 
     broker_state: BrokerState
@@ -49,7 +49,7 @@ class CachedState:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What became of a change at the broker.
+    """The result of a change at the broker.
 
     Attributes:
         done: Whether it was made.
@@ -70,15 +70,15 @@ class _Entry:
 
 
 class BrokerCache:
-    """Keep what brokers told, one entry a PulsarConsumer.
+    """A cache of the results of broker queries, one entry per PulsarConsumer.
 
     Args:
         evaluate: Classifies an error.
         patience: Seconds that a reconcile waits for a response.
-        timeout: Seconds that all requests of a look may take together.
-        limit: Looks at a time.
+        timeout: Seconds that all requests of a query may take together.
+        limit: Number of concurrent queries.
         on_result: Takes note of each look.
-        clock: Tells the time.
+        clock: Source of the time.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class BrokerCache:
         on_result: OnResult = lambda _trouble, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
-        """Begin knowing nothing."""
+        """Start empty."""
         self._evaluate = evaluate
         self._timeout = timeout
         self._on_result = on_result
@@ -112,15 +112,15 @@ class BrokerCache:
         period: float,
         wake: Callable[[], None],
     ) -> CachedState:
-        """Return what is known, and have it asked again when it is due.
+        """Return the known state, and query the broker in the background when a query is due.
 
         Args:
             key: Key of the PulsarConsumer.
             fingerprint: Changes with the query; results of an earlier query are dropped.
             address: Address that is queried.
-            ask: Asks.
-            period: Seconds between two looks.
-            wake: Called when a response comes for which nobody waits any more.
+            ask: Queries the broker.
+            period: Seconds between two queries.
+            wake: Called when a response arrives for which no reconcile waits any more.
         """
         entry = self._entries.get(key)
         if entry is None or entry.fingerprint != fingerprint:
@@ -148,13 +148,13 @@ class BrokerCache:
         return CachedState(entry.broker_state, entry.serial, again)
 
     async def act(self, key: Key, name: str, act: Act, wake: Callable[[], None]) -> Effect:
-        """Have something changed at the broker, once; a failure is tried again at the next call.
+        """Change something at the broker, once; a failure is retried at the next call.
 
         Args:
             key: Key of the PulsarConsumer.
-            name: What is done; the same name is not done twice at a time.
-            act: Does it.
-            wake: Called when it ends while nobody waits.
+            name: Name of the change; changes with the same name never run concurrently.
+            act: Performs the change.
+            wake: Called when the change ends while no reconcile waits.
         """
         entry = self._entries.setdefault(key, _Entry(""))
         held = entry.effects.setdefault(name, Effect())
@@ -165,7 +165,7 @@ class BrokerCache:
             return held
         entry.effects[name] = effect
         if effect.done:
-            # What is known is old news now.
+            # The cached state predates the change.
             entry.due = 0.0
         return effect
 
@@ -175,13 +175,13 @@ class BrokerCache:
         return entry is not None and entry.effects.get(name, Effect()).done
 
     def drop(self, key: Key, name: str) -> None:
-        """Forget that a change was made, since it is asked for again."""
+        """Forget that a change was made, because it is requested again."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.effects.pop(name, None)
 
     def forget(self, key: Key) -> None:
-        """Forget a PulsarConsumer, and what is under way for it."""
+        """Forget a PulsarConsumer, and cancel its queries and changes."""
         self._looks.forget(key)
         entry = self._entries.pop(key, None)
         for name in entry.effects if entry is not None else ():
@@ -193,11 +193,11 @@ class BrokerCache:
         return None if entry is None else entry.broker_state.report
 
     def keys(self) -> list[Key]:
-        """Return whom something is known of."""
+        """Return the keys of all cached PulsarConsumers."""
         return list(self._entries)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel all queries and changes."""
         await self._looks.close()
         await self._acts.close()
 

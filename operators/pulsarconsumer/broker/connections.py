@@ -29,7 +29,7 @@ class _Held:
 
 
 class Connections:
-    """Keep connections by address and login.
+    """A pool of connections by address and login.
 
     Args:
         allow_loopback: Whether this machine itself may be asked.

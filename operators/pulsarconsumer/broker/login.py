@@ -59,7 +59,7 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Say who asks, and whom to trust.
+    """The credentials and the trusted certificates of a connection.
 
     Attributes:
         token: Bearer token; empty for none.

@@ -56,7 +56,7 @@ _DETAILS: Final = ("subscriptionBacklogSize", "getEarliestTimeInBacklog")
 
 
 class PulsarAdmin:
-    """Ask one admin API.
+    """A client of one admin API.
 
     Args:
         address: URL without a path, or with the path of a proxy: `http://pulsar:8080`.

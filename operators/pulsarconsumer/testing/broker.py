@@ -98,7 +98,7 @@ def java_command(java: str, lib: str) -> list[str]:
 
 
 class Broker:
-    """Run a standalone Pulsar on free ports of the loopback address.
+    """A standalone Pulsar on free ports of the loopback address.
 
     Idiomatic use:
 

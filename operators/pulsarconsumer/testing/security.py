@@ -57,7 +57,7 @@ def build_security(
 
 
 class FakeIssuer:
-    """Play an OAuth2 issuer: one that knows a single client, and no more of the protocol.
+    """A minimal OAuth2 issuer with a single client.
 
     Idiomatic use:
 

@@ -140,7 +140,7 @@ async def kill_operators_as_they_work(cluster: Cluster, namespace: str) -> None:
 
 
 async def have_ended(cluster: Cluster, namespace: str, number: int) -> bool:
-    """Tell whether so many operations have ended."""
+    """Return whether so many operations have ended."""
     operations = (await cluster.client.list(OPERATION, namespace)).items
     return sum(text_at(each, "status", "phase") == "Succeeded" for each in operations) >= number
 
@@ -166,7 +166,7 @@ async def list_entries(cluster: Cluster, pool: str) -> list[str]:
 
 
 async def all_follow(cluster: Cluster, namespace: str) -> bool:
-    """Tell whether each address routes to the run that its machine has now.
+    """Return whether each address routes to the run that its machine has now.
 
     The status of a claim is not enough: its Service must have the address, and the EndpointSlice of
     the Service the pod of the run, ready.

@@ -93,7 +93,7 @@ async def start(cluster: Cluster, pod: Manifest) -> str:
 
 
 async def reaches(cluster: Cluster, namespace: str, address: str, port: int = _PORT) -> bool:
-    """Tell whether the pod `client` can connect to an address."""
+    """Return whether the pod `client` can connect to an address."""
     probe = f"nc -w 2 {address} {port} </dev/null >/dev/null 2>&1 && echo open || echo shut"
     args = ("--namespace", namespace, "exec", "client", "--", "sh", "-c", probe)
     return "open" in await cluster.run(cluster.kubectl, *args)
@@ -154,7 +154,7 @@ async def test_deletion_waits_for_the_instance_that_uses_it(
 
 
 async def enforces_policies(cluster: Cluster) -> bool:
-    """Tell whether the network plugin enforces a policy that this test wrote by hand.
+    """Return whether the network plugin enforces a policy that this test wrote by hand.
 
     It knows nothing of the operator, so what it finds excuses no fault of the operator.
     """

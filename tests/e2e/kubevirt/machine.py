@@ -107,7 +107,7 @@ class Machine:
         return [text_at(each, "disk", "bus") for each in disks]
 
     async def has_run(self) -> bool:
-        """Tell whether there is a run."""
+        """Return whether there is a run."""
         try:
             return bool((await self.run()).uid)
         except NotFound:
@@ -128,7 +128,7 @@ class Machine:
         return {each["metadata"]["name"] for each in listing.items}
 
     async def exists(self) -> bool:
-        """Tell whether the Instance is there."""
+        """Return whether the Instance is there."""
         try:
             await self.cluster.client.get(INSTANCE, self.key)
         except NotFound:
@@ -136,7 +136,7 @@ class Machine:
         return True
 
     async def is_ready(self) -> bool:
-        """Tell whether the Instance is Ready."""
+        """Return whether the Instance is Ready."""
         conditions = (await self.cluster.client.get(INSTANCE, self.key)).get("status", {})
         found = {each["type"]: each["status"] for each in conditions.get("conditions", [])}
         return found.get("Ready") == "True"

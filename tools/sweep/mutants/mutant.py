@@ -11,7 +11,7 @@ from tools.sweep.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """Say what is changed, and which bug that brings back.
+    """A code change, and the bug that it causes.
 
     Attributes:
         id: Its name.

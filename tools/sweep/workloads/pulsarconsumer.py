@@ -59,7 +59,7 @@ _SIDES: Final = (
 
 
 class FakeBroker:
-    """Play the admin API of a broker with one topic.
+    """A fake admin API of a broker with one topic.
 
     Args:
         trial: Name of the trial; each has a broker of its own.

@@ -47,7 +47,7 @@ def resource_of(request: Request) -> str:
 
 
 class Access:
-    """Decide which requests are allowed; everything is, until the first rule is added.
+    """The rules that decide which requests are allowed; without rules, all are.
 
     Attributes:
         user: Who the client is, as named in refusals.
@@ -70,7 +70,7 @@ class Access:
         self._rules.extend(_parse_rule(rule, namespace) for rule in rules)
 
     def permits(self, request: Request, verb: str = "") -> bool:
-        """Tell whether a request is allowed; discovery always is."""
+        """Return whether a request is allowed; discovery always is."""
         if self._rules is None or not request.plural:
             return True
         return any(rule.allows(request, verb or request.verb) for rule in self._rules)

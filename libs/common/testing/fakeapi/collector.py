@@ -29,7 +29,7 @@ _PROTECTED: dict[Table, str] = {
 
 
 class Collector:
-    """Delete what no owner holds any more, and what is in namespaces being deleted."""
+    """A garbage collector for objects without owners and for namespaces that are being deleted."""
 
     def __init__(self, store: Store, registry: Registry, deleter: Deleter) -> None:
         """Listen to the store; nothing happens before `start` or `run`."""

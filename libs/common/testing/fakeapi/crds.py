@@ -11,7 +11,7 @@ _CRDS: Table = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
 class CrdController:
-    """Serve and stop serving custom kinds, and tell so in the status of their CRDs."""
+    """The controller that serves custom kinds and reports them in the status of their CRDs."""
 
     def __init__(self, store: Store, registry: Registry, writer: Writer) -> None:
         """Listen to the store; must be the last listener, as it writes itself."""

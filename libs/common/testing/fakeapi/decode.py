@@ -29,7 +29,7 @@ _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Say what a request is about.
+    """The resource, object and subresource that a request addresses.
 
     Attributes:
         key: The object; the name is empty when a collection is meant.

@@ -94,7 +94,7 @@ def parse_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
 
 
 class Deleter:
-    """Perform deletions.
+    """The part of the server that performs deletions.
 
     Attributes:
         termination: Which pods go through a grace period.

@@ -12,7 +12,7 @@ from libs.common.testing.fakeapi.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Hold a write that is about to be stored.
+    """A write that is about to be stored.
 
     Attributes:
         operation: What is done.

@@ -28,7 +28,7 @@ _REASONS = {
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """Do something to requests that match.
+    """A fault that matching requests experience.
 
     Attributes:
         verb: HTTP method in capitals, Kubernetes verb in small letters, or empty for all.
@@ -55,7 +55,7 @@ class Fault:
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def matches(self, request: Request) -> bool:
-        """Tell whether the fault happens to a request."""
+        """Return whether the fault happens to a request."""
         if self.times is not None and self.hits >= self.times:
             return False
         kind = self.kind
@@ -91,7 +91,7 @@ class Fault:
 
 
 class Faults:
-    """Keep the faults of a fake API; the first that matches happens, latency comes on top."""
+    """The faults of a fake API. The first matching fault applies; latency is added to it."""
 
     def __init__(self) -> None:
         """Start with none."""

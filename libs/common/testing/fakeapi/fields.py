@@ -36,7 +36,7 @@ def item_element(item: Any, schema: Schema) -> str:
 
 
 def is_leaf(value: Any, schema: Schema) -> bool:
-    """Tell whether a value belongs to one manager as a whole."""
+    """Return whether a value belongs to one manager as a whole."""
     if isinstance(value, dict):
         return schema.atomic_map or not value
     if isinstance(value, list):
@@ -70,7 +70,7 @@ def _collect(value: Any, schema: Schema, path: Path, out: Fields) -> None:
 
 @dataclass(slots=True)
 class Comparison:
-    """Tell which fields differ between two objects."""
+    """The fields in which two objects differ."""
 
     added: Fields = field(default_factory=set)
     modified: Fields = field(default_factory=set)

@@ -45,7 +45,7 @@ _PLAIN: Final = frozenset({"", "status", "finalize", "ephemeralcontainers", "res
 
 @dataclass(slots=True)
 class Answer:
-    """Hold what goes back to the client."""
+    """A response to the client."""
 
     status: int
     body: bytes
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Handlers:
-    """Perform requests on the store."""
+    """The handlers of all requests on the store."""
 
     def __init__(self, store: Store, writer: Writer, deleter: Deleter, access: Access) -> None:
         """Keep the collaborators."""

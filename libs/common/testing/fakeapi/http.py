@@ -31,7 +31,7 @@ _JSON = "application/json"
 
 @dataclass(slots=True)
 class WatchSettings:
-    """Hold what tests may switch about watches.
+    """The options of watches that tests may change.
 
     Attributes:
         bookmark_seconds: Seconds between bookmarks on an idle watch.
@@ -45,7 +45,7 @@ class WatchSettings:
 
 @dataclass(slots=True)
 class Frontend:
-    """Serve requests.
+    """The HTTP server of the fake API.
 
     Attributes:
         token: Bearer token that clients must send; empty lets everybody in.

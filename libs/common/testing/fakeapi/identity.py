@@ -91,7 +91,7 @@ def carry_over(target: Target, old: Manifest, new: Manifest) -> None:
 
 
 def changes_generation(target: Target, old: Manifest, new: Manifest) -> bool:
-    """Tell whether a write changes what the generation of an object counts: all but its status."""
+    """Return whether a write changes the generation of an object: any part except its status."""
     if not strategies.counts_generations(target.resource) or target.subresource == "status":
         return False
     skipped = {"metadata", "apiVersion", "kind"}
@@ -119,7 +119,7 @@ def check_finalizers(old: Manifest, new: Manifest) -> list[Cause]:
 
 
 def is_finished(obj: Manifest) -> bool:
-    """Tell whether nothing holds back the removal of an object that is being deleted."""
+    """Return whether nothing holds back the removal of an object that is being deleted."""
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False

@@ -45,7 +45,7 @@ _SYSTEM = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ManagerId:
-    """Name one entry of `managedFields`."""
+    """The identity of one entry of `managedFields`."""
 
     name: str
     operation: str
@@ -61,7 +61,7 @@ class ManagerId:
 
 @dataclass(slots=True)
 class Ownership:
-    """Keep the fields of one manager, and when they last changed."""
+    """The fields of one manager, and the time of their last change."""
 
     manager: ManagerId
     fields: Fields
@@ -69,7 +69,7 @@ class Ownership:
 
 
 class Managers:
-    """Hold the decoded `managedFields` of one object."""
+    """The decoded `managedFields` of one object."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]] = ()) -> None:
         """Decode the entries of an object."""
@@ -85,7 +85,7 @@ class Managers:
             self._entries[manager.slot] = Ownership(manager, fields, entry.get("time", ""))
 
     def __bool__(self) -> bool:
-        """Tell whether anybody owns anything."""
+        """Return whether anybody owns anything."""
         return bool(self._entries)
 
     def encode(self) -> list[Manifest]:
@@ -285,7 +285,7 @@ def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any
 
 
 def is_same(old: Manifest, new: Manifest) -> bool:
-    """Tell whether a write changes nothing but the times at which managers wrote."""
+    """Return whether a write changes nothing but the times at which managers wrote."""
     if {**old, "metadata": None} != {**new, "metadata": None}:
         return False
     before, after = (_timeless(obj["metadata"]) for obj in (old, new))

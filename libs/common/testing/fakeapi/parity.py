@@ -25,7 +25,7 @@ _RETRIES = 200
 
 
 class Recorder:
-    """Send requests and write down the answers.
+    """A client that records its requests and their responses.
 
     Attributes:
         rest: The client.

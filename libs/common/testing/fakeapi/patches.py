@@ -10,7 +10,7 @@ from libs.common.testing.fakeapi.schema import FREE, Schema
 
 
 class PatchError(Exception):
-    """Say that a patch does not fit the document.
+    """A patch does not fit the document.
 
     Attributes:
         unprocessable: Whether the server answers 422 rather than 400.

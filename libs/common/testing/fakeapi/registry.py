@@ -24,7 +24,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 @dataclass(slots=True)
 class Version:
-    """Describe one served version of a resource.
+    """One served version of a resource.
 
     Attributes:
         name: Such as `v1`.
@@ -41,7 +41,7 @@ class Version:
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """Describe one resource with all its served versions.
+    """One resource with all its served versions.
 
     Attributes:
         custom: Whether a CRD defines it.
@@ -78,7 +78,7 @@ class Resource:
 
 
 class Registry:
-    """Find resources by path, by kind, or by table."""
+    """The resources, by path, by kind and by table."""
 
     def __init__(self) -> None:
         """Start with the built-in resources of the API server that was imitated."""
@@ -121,7 +121,7 @@ class Registry:
         return None
 
     def serves(self, group: str, version: str) -> bool:
-        """Tell whether any resource of a group and version is served."""
+        """Return whether any resource of a group and version is served."""
         return any(r.group == group and version in r.versions for r in self)
 
     def add_crd(self, crd: Mapping[str, Any]) -> Resource:

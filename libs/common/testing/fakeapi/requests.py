@@ -18,7 +18,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Keep one request and how it was answered.
+    """One request and its response.
 
     Attributes:
         method: HTTP method.
@@ -124,7 +124,7 @@ def _verb(request: Request) -> str:
 
 
 class RequestLog:
-    """Remember every request, in order."""
+    """The log of all requests, in order."""
 
     def __init__(self) -> None:
         """Start empty."""

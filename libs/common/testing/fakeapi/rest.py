@@ -23,7 +23,7 @@ _FRAME_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold one answer."""
+    """One response."""
 
     status: int
     body: Manifest
@@ -48,7 +48,7 @@ class Reply:
 
 
 class WatchEvents:
-    """Read the events of one watch."""
+    """The events of one watch."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         """Read from a response."""
@@ -74,7 +74,7 @@ class WatchEvents:
 
 
 class RestClient:
-    """Send requests as they are."""
+    """A client that sends requests without interpreting them."""
 
     def __init__(self, url: str, *, token: str = "", tls: ssl.SSLContext | bool = True) -> None:
         """Talk to a server; without a context, certificates are checked as the system does."""

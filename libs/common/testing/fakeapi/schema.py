@@ -16,7 +16,7 @@ _META_REF = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 class Definitions:
-    """Resolve references between the schemas of built-in kinds, each parsed at most once."""
+    """The schemas of built-in kinds, with resolved references; each is parsed at most once."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         """Keep the raw definitions by name."""
@@ -36,7 +36,7 @@ class Definitions:
 
 
 class Schema:
-    """Describe one value: its type, its constraints, and how appliers merge it.
+    """The schema of one value: its type, its constraints, and its merge strategy.
 
     Attributes:
         raw: The OpenAPI node; constraints are read from it.
@@ -128,7 +128,7 @@ class Schema:
         return found
 
     def declares(self, name: str) -> bool:
-        """Tell whether the field is declared by name, not merely allowed."""
+        """Return whether the field is declared by name, not merely allowed."""
         return name in self.properties
 
     def _child(self, raw: Mapping[str, Any]) -> Schema:

@@ -34,7 +34,7 @@ _TEST_MANAGER = "test"
 
 
 class FakeApi:
-    """Serve the Kubernetes API from memory, on a free port of 127.0.0.1.
+    """A Kubernetes API server in memory, on a free port of 127.0.0.1.
 
     ```python
     async with FakeApi() as api:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Name one field that was refused, and why.
+    """One refused field, and the reason.
 
     Attributes:
         field: Path such as `spec.replicas`.
@@ -32,7 +32,7 @@ class Cause:
 
 
 class StatusError(Exception):
-    """Refuse a request; carries the `Status` that the client gets.
+    """A refused request, with the `Status` that the client receives.
 
     Attributes:
         code: HTTP status code.

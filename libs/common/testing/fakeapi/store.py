@@ -19,7 +19,7 @@ from libs.common.testing.fakeapi.registry import Table
 
 
 class Record:
-    """Keep one version of one object with its encoding.
+    """One version of one object with its encoding.
 
     Attributes:
         obj: The manifest in its stored version; not to be changed.
@@ -60,7 +60,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Tell of one write.
+    """One write.
 
     Attributes:
         version: Resource version of the write.
@@ -80,7 +80,7 @@ class Change:
 
 
 class Store:
-    """Keep all objects, count writes, remember changes.
+    """All objects, the counter of writes, and the history of changes.
 
     Attributes:
         version: Resource version of the last write.

@@ -48,17 +48,17 @@ _GUARDED_UPDATE: Final = frozenset(
 
 
 def counts_generations(resource: Resource) -> bool:
-    """Tell whether objects of a resource have `metadata.generation`."""
+    """Return whether objects of a resource have `metadata.generation`."""
     return resource.custom or (resource.group, resource.plural) in _GENERATION
 
 
 def creates_on_update(resource: Resource) -> bool:
-    """Tell whether a PUT of an object that does not exist creates it."""
+    """Return whether a PUT of an object that does not exist creates it."""
     return (resource.group, resource.plural) in _UNGUARDED_CREATE
 
 
 def requires_version(resource: Resource) -> bool:
-    """Tell whether a PUT without a resource version is refused."""
+    """Return whether a PUT without a resource version is refused."""
     return resource.custom or (resource.group, resource.plural) in _GUARDED_UPDATE
 
 

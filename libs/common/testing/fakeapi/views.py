@@ -28,7 +28,7 @@ _RENAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Say which objects of a resource a list or watch is about."""
+    """The objects of a resource that a list or watch selects."""
 
     namespace: str
     matches_labels: Callable[[Mapping[str, Any]], bool] | None
@@ -41,7 +41,7 @@ class Selection:
         return self.matches_labels is not None or self.matches_fields is not None
 
     def includes(self, key: Key, obj: Manifest) -> bool:
-        """Tell whether an object is selected."""
+        """Return whether an object is selected."""
         if self.namespace and key.namespace != self.namespace:
             return False
         if self.matches_labels is not None and not self.matches_labels(labels_of(obj)):
@@ -74,7 +74,7 @@ def parse_selection(target: Target, query: Mapping[str, str], view: View) -> Sel
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Turn stored records into what one request asked to see.
+    """The representation of stored records that one request asked for.
 
     Attributes:
         target: Version that the client speaks.
@@ -129,7 +129,7 @@ class View:
 
 
 def accepts_metadata(accept: str) -> bool:
-    """Tell whether an `Accept` header asks for metadata only."""
+    """Return whether an `Accept` header asks for metadata only."""
     return "as=PartialObjectMetadata" in accept
 
 

@@ -25,7 +25,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Hold the state of one open watch.
+    """The state of one open watch.
 
     Attributes:
         table: Resource that is watched.
@@ -229,7 +229,7 @@ class Watches:
                 stream.close("clean")
 
     def is_held(self, stream: Stream) -> bool:
-        """Tell whether nothing may be sent on a stream now."""
+        """Return whether nothing may be sent on a stream now."""
         return stream.silent or self._disorder[stream.table].paused
 
     def take_refusal(self, table: Table) -> GoneForm | None:

@@ -50,7 +50,7 @@ NAMESPACES = ("", "namespaces")
 
 @dataclass(slots=True)
 class WriterSettings:
-    """Hold what tests may switch.
+    """The options of the writer that tests may change.
 
     Attributes:
         require_namespaces: Whether creating in a namespace that does not exist answers 404.
@@ -62,7 +62,7 @@ class WriterSettings:
 
 
 class Writer:
-    """Perform writes on a store."""
+    """The part of the server that performs writes on a store."""
 
     def __init__(
         self,

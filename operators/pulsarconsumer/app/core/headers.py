@@ -38,7 +38,7 @@ _NO_VERSION: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Say where a message was first sent, and which try this is.
+    """The topic to which a message was first sent, and the number of this attempt.
 
     Attributes:
         topic: The topic that it was first sent to.

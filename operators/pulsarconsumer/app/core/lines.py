@@ -38,7 +38,7 @@ class Payload(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """Say what the log shows.
+    """The options of the log of messages.
 
     Attributes:
         format: JSON or text.

@@ -8,7 +8,7 @@ _BURST_SECONDS: Final = 0.1
 
 
 class RateLimit:
-    """Return how long to wait before each message; a burst is a tenth of a second's messages."""
+    """A rate limit with bursts of a tenth of a second's messages."""
 
     def __init__(self, per_second: float, now: float) -> None:
         """Start with a full bucket.

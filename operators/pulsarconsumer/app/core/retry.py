@@ -22,7 +22,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Say how often and how soon.
+    """The number and the delays of attempts.
 
     Attributes:
         max_attempts: Tries after which a message is dead.
@@ -44,14 +44,14 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Have it again after a delay in seconds."""
+    """The decision to retry after a delay in seconds."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Put it aside: there was no try left, or none would help."""
+    """The decision to stop: no attempt is left, or no attempt would succeed."""
 
     reason: str
 
