@@ -53,7 +53,7 @@ find_address() {
 
 _PREPARE: Final = """\
 #!/bin/bash
-# Makes this machine a node; made by the operator clusters. Safe to run again.
+# Makes this machine a node; written by the operator clusters. Safe to run again.
 set -euo pipefail
 umask 077
 
@@ -73,7 +73,7 @@ prepare() {
   systemctl enable --now containerd kubelet
 }
 
-# kubeadm and the kubelet are told the address: by themselves they may choose another one, such as
+# Pass the address to kubeadm and the kubelet, because they might choose another one, such as
 # the address of the cluster on a node of the control plane.
 write_config() {
   local address
@@ -131,7 +131,7 @@ prepare
 write_config
 place_authorities
 keep_endpoint
-# After a failure half-way what is there is taken up again. It is never reset: etcd may have begun.
+# After a partial failure, continue with the existing state. Never reset it: etcd may have started.
 ignored=none
 if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] || [ -d /var/lib/etcd/member ]; then
   ignored=all

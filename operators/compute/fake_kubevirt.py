@@ -33,7 +33,7 @@ from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 
-REBOOTS: Final = "pretend/reboots"
+REBOOTS: Final = "fake-kubevirt/reboots"
 """Annotation of a run: how often its guest has rebooted by itself."""
 NODES: Final = ("node-1", "node-2")
 """Nodes that machines run on."""
@@ -136,7 +136,7 @@ def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
 
 def _is_out_of_reach(run: Manifest) -> bool:
     """Return whether a run cannot be ended, as on a node that is silent: where a test says so."""
-    return map_at(run, "metadata", "annotations").get("pretend/out-of-reach") == "true"
+    return map_at(run, "metadata", "annotations").get("fake-kubevirt/out-of-reach") == "true"
 
 
 def _build_run(machine: Manifest) -> Manifest:
@@ -158,7 +158,7 @@ def _is_dead(disk: str, machine: Manifest) -> bool:
 
     KubeVirt calls an instance with such a disk ready all the same: QEMU runs.
     """
-    dead = map_at(machine, "metadata", "annotations").get("pretend/dead-disks") == "true"
+    dead = map_at(machine, "metadata", "annotations").get("fake-kubevirt/dead-disks") == "true"
     return dead and not disk.endswith("-root")
 
 
@@ -181,7 +181,7 @@ def reboot_guest(api: FakeApi, key: Key) -> None:
     """Have a guest reboot as it was asked to, unless a test says that it does not listen."""
     run = api.get(VIRTUAL_MACHINE_INSTANCE, key)
     notes = map_at(run, "metadata", "annotations")
-    if notes.get("pretend/deaf") == "true":
+    if notes.get("fake-kubevirt/ignores_reboot") == "true":
         return
     count = int(notes.get(REBOOTS) or 0) + 1
     others = [each for each in run["status"]["conditions"] if each["type"] != "AgentConnected"]

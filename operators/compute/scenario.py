@@ -72,7 +72,7 @@ class Scenario:
         await self.world.settle()
         assert self.phase(INSTANCE) == "Running"
         if self.dead_disks:
-            annotations = {"pretend/dead-disks": "true"}
+            annotations = {"fake-kubevirt/dead-disks": "true"}
             api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": annotations}})
         self.world.writes.clear()
 

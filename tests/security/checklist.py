@@ -102,7 +102,7 @@ ROWS: Final = (
         "Only pods that need a token have one",
         (f"{_SUITE}/objects.py::test_no_pod_gets_service_links_or_a_token_that_it_does_not_use",),
         ("libs/common/config_test.py::test_service_account_without_a_token_is_told",),
-        "The token is that of the kubelet: an hour, renewed; no audience of its own.",
+        "The kubelet issues the token: valid for an hour, renewed, without an audience of its own.",
     ),
     Row(
         9,

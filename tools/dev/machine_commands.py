@@ -63,7 +63,7 @@ def options(
 ) -> None:
     """Create a cluster, and build, run and test the operators of Slipway.
 
-    You can interrupt any command and run it again: it continues where it stopped.
+    You can interrupt any command and run it again: it continues from the point at which it stopped.
     """
 
 

@@ -32,11 +32,15 @@ def strip_markdown(text: str) -> str:
 
 
 def read_start(root: Path) -> Iterator[Passage]:
-    """Yield the pages at the root of the repository and the README of each operator and chart."""
+    """Yield the pages at the root, and README and CHANGELOG of each operator, chart and package."""
     pages = [
         *root.glob("*.md"),
-        *(root / "operators").glob("*/README.md"),
+        *(root / ".github").rglob("*.md"),
+        *(root / "operators").glob("*/*.md"),
+        *(root / "libs").glob("*/*.md"),
         *(root / "helm").glob("*/README.md"),
+        *(root / "kubectl_slipway").glob("*.md"),
+        *(root / "slipway_handler").glob("*.md"),
     ]
     yield from _read_pages(root, pages)
 
@@ -86,23 +90,23 @@ def read_charts(root: Path) -> Iterator[Passage]:
 
 
 def read_cli(root: Path) -> Iterator[Passage]:
-    """Yield help texts and messages of ./dev and of the tools behind it."""
-    for path in _sources(root / "tools"):
+    """Yield help texts and messages of ./dev, of the tools behind it, and of the kubectl plugin."""
+    for path in (*_sources(root / "tools"), *_sources(root / "kubectl_slipway")):
         yield from _strings(root, path)
         if path.parent.name == "dev":
             yield from _docstrings(root, path)
 
 
 def read_messages(root: Path) -> Iterator[Passage]:
-    """Yield condition and Event messages, log lines and errors of the operators and the library."""
-    for top in ("libs", "operators"):
+    """Yield condition and Event messages, log lines and errors of operators and libraries."""
+    for top in ("libs", "operators", "slipway_handler"):
         for path in _sources(root / top):
             yield from _strings(root, path)
 
 
 def read_docstrings(root: Path) -> Iterator[Passage]:
-    """Yield docstrings and comments of the operators, the library and the tools."""
-    for top in ("libs", "operators", "tools"):
+    """Yield docstrings and comments of operators, libraries, tools and the kubectl plugin."""
+    for top in ("libs", "operators", "tools", "kubectl_slipway", "slipway_handler"):
         for path in _sources(root / top):
             if path.parent.name == "dev" and top == "tools":
                 continue

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 GOAL: Final = 3.0
-"""No corpus needs to be better than this, in findings per 1,000 words."""
+"""No corpus may be worse than this, in findings per 1,000 words."""
+MARGIN: Final = 0.3
+"""Distance of a limit from what was measured, so that one phrase does not fail the gate."""
 FILE: Final = Path(__file__).with_name("limits.json")
 
 
@@ -21,8 +23,8 @@ def load_limits() -> dict[str, float]:
 
 
 def lower(limits: Mapping[str, float], rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the limits after a measurement: never higher than before, never below the goal."""
+    """Return the limits after a measurement: never higher than before, never above the goal."""
     return {
-        name: min(limits.get(name, math.inf), max(GOAL, math.ceil(rate * 10) / 10))
+        name: min(limits.get(name, GOAL), round(math.ceil(rate * 10) / 10 + MARGIN, 1))
         for name, rate in rates.items()
     }

@@ -19,8 +19,8 @@ from tools.sweep.workload import State, Workload
 
 ORACLES: Final[Mapping[str, str]] = {
     "fired": "the fault came at the moment it was planned for",
-    "settled": "each phase ends within its deadline",
-    "deaf": "the operator still reacts after the fault",
+    "converged": "each phase ends within its deadline",
+    "not-watching": "the operator still reacts after the fault",
     "state": "the state after each phase equals the state of the fault-free run",
     "counts": "objects are created and deleted as often as in the fault-free run",
     "invariant": "the invariants of the workload hold at every version",
@@ -48,8 +48,8 @@ def evaluate(outcome: Outcome, reference: Outcome, workload: Workload) -> list[F
     """Hold a trial against the fault-free run and against what always holds."""
     checks: tuple[tuple[str, Callable[[], list[str]]], ...] = (
         ("fired", lambda: _check_fired(outcome)),
-        ("settled", lambda: _check_late(outcome, deaf=False)),
-        ("deaf", lambda: _check_late(outcome, deaf=True)),
+        ("converged", lambda: _check_late(outcome, probe=False)),
+        ("not-watching", lambda: _check_late(outcome, probe=True)),
         ("state", lambda: _check_states(outcome, reference, workload)),
         ("counts", lambda: _check_counts(outcome, reference, workload)),
         ("invariant", lambda: _check_invariants(outcome, workload)),
@@ -117,8 +117,8 @@ def _check_fired(outcome: Outcome) -> list[str]:
     return [f"{outcome.plan.trigger} never came"]
 
 
-def _check_late(outcome: Outcome, *, deaf: bool) -> list[str]:
-    return [f"{phase}: {why}" for phase, why in outcome.late.items() if (phase == "probe") == deaf]
+def _check_late(outcome: Outcome, *, probe: bool) -> list[str]:
+    return [f"{phase}: {why}" for phase, why in outcome.late.items() if (phase == "probe") == probe]
 
 
 def _check_states(outcome: Outcome, reference: Outcome, workload: Workload) -> list[str]:

@@ -121,9 +121,9 @@ def test_each_child_may_be_made_once_for_an_owner_that_is_gone() -> None:
     assert find_with("first", "first") == ["counts"]
 
 
-def test_late_probe_means_deaf_and_late_phase_unsettled() -> None:
-    assert find(build_outcome(late={"probe": "nothing came"})) == ["deaf"]
-    assert find(build_outcome(late={"grow": "nothing came"})) == ["settled"]
+def test_late_probe_is_not_watching_and_late_phase_is_not_converged() -> None:
+    assert find(build_outcome(late={"probe": "nothing came"})) == ["not-watching"]
+    assert find(build_outcome(late={"grow": "nothing came"})) == ["converged"]
 
 
 def test_same_request_over_and_over_is_a_hot_loop() -> None:

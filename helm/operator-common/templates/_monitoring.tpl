@@ -28,7 +28,7 @@ kind: PodMonitor
 
 {{/*
 operator-common.monitor: metadata and spec of a ServiceMonitor or PodMonitor. Takes root, values,
-endpoints (the name of the list of endpoints) and relabelings (those of the chart).
+endpoints (the name of the list of endpoints) and relabelings (the relabelings of the chart).
 */}}
 {{- define "operator-common.monitor" -}}
 {{- $root := .root -}}

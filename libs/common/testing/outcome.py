@@ -1,4 +1,4 @@
-"""Outcome: what a run of an operator led to, so that two runs can be held against each other."""
+"""The results of a run of an operator, so that two runs can be compared."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ class WebhookSettings(CommonSettings):
     """Settings of a process with webhooks; the chart sets all but the first."""
 
     webhooks: bool = False
-    """webhooks tells whether the operator serves admission webhooks; the chart then makes what
+    """webhooks enables the admission webhooks of the operator; the chart then creates what
     they need."""
     webhook_service: str = ""
     """webhook_service is the name of the Service by which the API server reaches the webhooks, and

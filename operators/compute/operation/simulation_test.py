@@ -323,7 +323,7 @@ async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() ->
     api = life.world.api
     api.create(life.operation)
     await life.world.settle()
-    api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"pretend/dead-disks": "true"}}})
+    api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"fake-kubevirt/dead-disks": "true"}}})
     api.create(build_operation("Rebuild", "op"))
     await life.world.settle()
     assert life.phase(OPERATION) == "Running"

@@ -37,7 +37,7 @@ async def begin(life: Scenario, **annotations: str) -> Scenario:
     """Have an Instance whose run has some annotations, and then its Operation."""
     await life.begin()
     if annotations:
-        notes = {f"pretend/{name}": value for name, value in annotations.items()}
+        notes = {f"fake-kubevirt/{name}": value for name, value in annotations.items()}
         patch = {"metadata": {"annotations": notes}}
         life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, patch)
     life.world.api.create(life.operation)
@@ -62,7 +62,7 @@ async def test_soft_reboot_keeps_the_run_and_is_told_by_the_agent() -> None:
 
 
 async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> None:
-    life = await begin(Scenario(build_operation("SoftReboot")), deaf="true")
+    life = await begin(Scenario(build_operation("SoftReboot")), ignores_reboot="true")
     await pass_time(life, 130, times=3)
 
     status = status_of(life)
@@ -72,7 +72,7 @@ async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> Non
 
 async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() -> None:
     operation = build_operation("SoftReboot", softReboot={"onTimeout": "Reboot"})
-    life = await begin(Scenario(operation), deaf="true")
+    life = await begin(Scenario(operation), ignores_reboot="true")
     await pass_time(life, 130, times=3)
 
     assert (status_of(life)["phase"], len(life.runs)) == ("Succeeded", 2)
@@ -93,7 +93,7 @@ async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
 
 async def test_guest_is_not_asked_before_that_is_written_down() -> None:
     """A process that asks and dies would have the next one ask again."""
-    life = await begin(Scenario(build_operation("SoftReboot")), deaf="true")
+    life = await begin(Scenario(build_operation("SoftReboot")), ignores_reboot="true")
     life.world.writes.clear()
     life.world.writable = False
     await pass_time(life, 130)
@@ -217,13 +217,13 @@ async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
 
 async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_disk() -> None:
     life = await begin(Scenario(build_rescue()))
-    notes = {"metadata": {"annotations": {"pretend/out-of-reach": "true"}}}
+    notes = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": "true"}}}
     life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
     await pass_time(life, 4000, times=4)
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "RollbackFailed")
 
-    gone = {"metadata": {"annotations": {"pretend/out-of-reach": None}}}
+    gone = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": None}}}
     life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, gone)
     await life.world.settle()
 
