@@ -209,9 +209,11 @@ def test_variables_of_the_tools_are_all_explained() -> None:
         for path in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'Final = "(SLIPWAY_\w+)"', path.read_text())
     }
-    told = {row.strip("`") for row in read_column("docs/howto/local-development.md", "variable")}
+    reported = {
+        row.strip("`") for row in read_column("docs/howto/local-development.md", "variable")
+    }
 
-    assert {name for name in told if name.startswith("SLIPWAY_")} >= found
+    assert {name for name in reported if name.startswith("SLIPWAY_")} >= found
 
 
 def test_versions_that_an_installation_takes_are_those_of_the_charts() -> None:

@@ -164,7 +164,7 @@ def test_exec_plugin_gives_a_client_certificate(
 
 
 @pytest.mark.parametrize(
-    ("script", "hint", "told"),
+    ("script", "hint", "reported"),
     [
         ("exit 1", "Install cloudctl.", "failed"),
         ("echo no JSON", "", "failed"),
@@ -172,7 +172,7 @@ def test_exec_plugin_gives_a_client_certificate(
     ],
 )
 def test_failing_plugin_is_named_with_a_remedy(
-    server: Server, certificates: Path, tmp_path: Path, script: str | None, hint: str, told: str
+    server: Server, certificates: Path, tmp_path: Path, script: str | None, hint: str, reported: str
 ) -> None:
     plugin = tmp_path / "login"
     if script is not None:
@@ -183,7 +183,7 @@ def test_failing_plugin_is_named_with_a_remedy(
     with pytest.raises(PluginError) as caught:
         call(server, certificates, {"exec": login}, tmp_path)
 
-    assert told in caught.value.message
+    assert reported in caught.value.message
     assert caught.value.remedy == (hint or "Run the command yourself to see why it fails.")
 
 

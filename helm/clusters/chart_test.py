@@ -19,13 +19,13 @@ from operators.clusters.settings import Settings
 _VALUES = re.compile(r'(\w+)="([^"]*)"')
 
 
-def judge_expiry(days: int) -> Condition:
+def evaluate_expiry(days: int) -> Condition:
     """Judge a cluster whose API serves a certificate that expires in some days."""
     workload = Workload(True, True, certificate_expires=NOW + timedelta(days=days))
     return evaluate_certificates(Observed(authorities=authorities(), workload=workload), NOW)
 
 
-def judge_upgrade(reason: Reason) -> Condition:
+def evaluate_upgrade(reason: Reason) -> Condition:
     """Show a cluster whose nodes do not have the version of the spec."""
     return Condition.false(ConditionType.UP_TO_DATE, reason, "")
 
@@ -40,10 +40,10 @@ class TestClustersChart(ChartSuite):
     @pytest.mark.parametrize(
         ("alert", "condition", "fires"),
         [
-            ("ClustersCertificatesExpiring", judge_expiry(30), True),
-            ("ClustersCertificatesExpiring", judge_expiry(300), False),
-            ("ClustersUpgradeFailed", judge_upgrade(Reason.UPGRADE_FAILED), True),
-            ("ClustersUpgradeFailed", judge_upgrade(Reason.UPGRADING), False),
+            ("ClustersCertificatesExpiring", evaluate_expiry(30), True),
+            ("ClustersCertificatesExpiring", evaluate_expiry(300), False),
+            ("ClustersUpgradeFailed", evaluate_upgrade(Reason.UPGRADE_FAILED), True),
+            ("ClustersUpgradeFailed", evaluate_upgrade(Reason.UPGRADING), False),
         ],
         ids=["certificate expires", "certificate is valid", "node failed", "node is next"],
     )

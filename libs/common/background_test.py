@@ -16,7 +16,7 @@ SILENCE = "no answer"
 
 
 @dataclass
-class World:
+class FakeSystem:
     """Questions to an outside system whose answers are given by hand."""
 
     patience: float = 0.0
@@ -50,47 +50,49 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def system() -> FakeSystem:
+    return FakeSystem()
 
 
 async def test_quick_answer_is_there_in_the_same_pass_and_each_pass_asks_anew() -> None:
-    world = World(patience=5.0)
-    world.gate.set()
+    system = FakeSystem(patience=5.0)
+    system.gate.set()
 
-    assert [await world.ask(), await world.ask()] == ["yes", "yes"]
-    assert (world.asked, world.woken) == (2, 0)
-
-
-async def test_slow_answer_holds_up_no_pass_wakes_one_and_is_taken_by_it(world: World) -> None:
-    assert [await world.ask() for _ in range(3)] == [None] * 3
-    assert world.outside.is_pending("a")
-    world.gate.set()
-    await until(lambda: world.woken > 0)
-
-    assert await world.ask() == "yes"
-    assert (world.asked, world.woken) == (1, 1)
-    assert not world.outside.is_pending("a")
+    assert [await system.ask(), await system.ask()] == ["yes", "yes"]
+    assert (system.asked, system.woken) == (2, 0)
 
 
-async def test_answer_that_is_needed_is_waited_for(world: World) -> None:
-    asked = asyncio.create_task(world.ask(wait=True))
+async def test_slow_answer_holds_up_no_pass_wakes_one_and_is_taken_by_it(
+    system: FakeSystem,
+) -> None:
+    assert [await system.ask() for _ in range(3)] == [None] * 3
+    assert system.outside.is_pending("a")
+    system.gate.set()
+    await until(lambda: system.woken > 0)
+
+    assert await system.ask() == "yes"
+    assert (system.asked, system.woken) == (1, 1)
+    assert not system.outside.is_pending("a")
+
+
+async def test_answer_that_is_needed_is_waited_for(system: FakeSystem) -> None:
+    asked = asyncio.create_task(system.ask(wait=True))
     await turns()
     assert not asked.done()
-    world.gate.set()
+    system.gate.set()
 
     assert await asked == "yes"
 
 
 async def test_only_one_pass_waits_for_an_address_that_owes_an_answer() -> None:
-    world = World(patience=0.2)
+    system = FakeSystem(patience=0.2)
 
     async with asyncio.timeout(5):
         for number in range(100):
-            await world.ask(str(number), "slow")
+            await system.ask(str(number), "slow")
 
     # A hundred that wait would take twenty seconds.
-    await world.outside.close()
+    await system.outside.close()
 
 
 async def test_address_that_owes_another_answer_is_not_waited_for() -> None:
@@ -115,70 +117,70 @@ async def test_address_that_owes_another_answer_is_not_waited_for() -> None:
     await outside.close()
 
 
-async def test_silent_address_is_left_alone_by_all_for_a_while(world: World) -> None:
-    world.gate.set()
-    world.answer = SILENCE
-    assert await world.ask("a", "here", wait=True) == SILENCE
-    world.answer = "yes"
+async def test_silent_address_is_left_alone_by_all_for_a_while(system: FakeSystem) -> None:
+    system.gate.set()
+    system.answer = SILENCE
+    assert await system.ask("a", "here", wait=True) == SILENCE
+    system.answer = "yes"
 
-    assert [await world.ask(key, "here") for key in ("a", "b")] == [SILENCE] * 2
-    assert await world.ask("c", "there", wait=True) == "yes"
-    assert world.asked == 2
-    world.clock.advance(10.0)
-    assert await world.ask("a", "here", wait=True) == "yes"
-
-
-async def test_silent_address_is_asked_when_it_is_to_be_heard(world: World) -> None:
-    world.gate.set()
-    world.answer = SILENCE
-    await world.ask(wait=True)
-    world.answer = "yes"
-    world.outside.retry_address("a")
-
-    assert await world.ask(wait=True) == "yes"
+    assert [await system.ask(key, "here") for key in ("a", "b")] == [SILENCE] * 2
+    assert await system.ask("c", "there", wait=True) == "yes"
+    assert system.asked == 2
+    system.clock.advance(10.0)
+    assert await system.ask("a", "here", wait=True) == "yes"
 
 
-async def test_canceled_pass_leaves_its_question_to_the_next(world: World) -> None:
-    canceled = asyncio.create_task(world.ask(wait=True))
-    await until(lambda: world.asked == 1)
+async def test_silent_address_is_asked_when_it_is_to_be_heard(system: FakeSystem) -> None:
+    system.gate.set()
+    system.answer = SILENCE
+    await system.ask(wait=True)
+    system.answer = "yes"
+    system.outside.retry_address("a")
+
+    assert await system.ask(wait=True) == "yes"
+
+
+async def test_canceled_pass_leaves_its_question_to_the_next(system: FakeSystem) -> None:
+    canceled = asyncio.create_task(system.ask(wait=True))
+    await until(lambda: system.asked == 1)
     canceled.cancel()
     await asyncio.gather(canceled, return_exceptions=True)
-    world.gate.set()
+    system.gate.set()
 
-    assert await world.ask(wait=True) == "yes"
-    assert world.asked == 1
+    assert await system.ask(wait=True) == "yes"
+    assert system.asked == 1
 
 
-@pytest.mark.parametrize("end", [lambda world: world.outside.forget("a"), None])
+@pytest.mark.parametrize("end", [lambda system: system.outside.forget("a"), None])
 async def test_question_that_is_forgotten_ends_and_has_no_answer(
-    world: World, end: Callable[[World], None] | None
+    system: FakeSystem, end: Callable[[FakeSystem], None] | None
 ) -> None:
-    asked = asyncio.create_task(world.ask(wait=True))
-    await until(lambda: world.asked == 1)
+    asked = asyncio.create_task(system.ask(wait=True))
+    await until(lambda: system.asked == 1)
     if end is None:
-        await world.outside.close()
+        await system.outside.close()
     else:
-        end(world)
+        end(system)
 
     assert await asked is None
-    assert not world.outside.is_pending("a")
+    assert not system.outside.is_pending("a")
 
 
 async def test_so_many_are_asked_at_a_time() -> None:
-    world = World(limit=3)
+    system = FakeSystem(limit=3)
 
     for number in range(10):
-        await world.ask(str(number), str(number))
+        await system.ask(str(number), str(number))
     await turns()
-    assert world.asked == 3
-    world.gate.set()
-    await until(lambda: world.asked == 10)
+    assert system.asked == 3
+    system.gate.set()
+    await until(lambda: system.asked == 10)
 
 
-async def test_error_is_raised_to_the_pass_that_takes_it(world: World) -> None:
+async def test_error_is_raised_to_the_pass_that_takes_it(system: FakeSystem) -> None:
     async def fail() -> str:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        await world.outside.ask("a", fail, wait=True, wake=lambda: None)
-    assert not world.outside.is_pending("a")
+        await system.outside.ask("a", fail, wait=True, wake=lambda: None)
+    assert not system.outside.is_pending("a")

@@ -36,15 +36,15 @@ def play(workloads: Workloads) -> None:
     _playing.set(workloads)
 
 
-def build_played_controller(settings: Settings) -> Controller:
+def build_controller_with_fakes(settings: Settings) -> Controller:
     """Build the controller beside a cluster that is pretended."""
     return build_controller(settings, lambda _: _playing.get())
 
 
-PLAYED = Operator(
+FAKES = Operator(
     OPERATOR.id,
     OPERATOR.settings,
-    (build_played_controller,),
+    (build_controller_with_fakes,),
     metrics=OPERATOR.metrics,
     summary=OPERATOR.summary,
 )
@@ -65,7 +65,7 @@ def build_change() -> Mapping[str, Any]:
 
 class TestClustersConformance(OperatorConformance):
     subject = Subject(
-        PLAYED,
+        FAKES,
         crds=(
             build_crd(KubernetesCluster),
             *(

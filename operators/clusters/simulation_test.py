@@ -27,7 +27,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = Simulation.build()
+        self.simulation = Simulation.build()
         self.stale: dict[Any, Any] = {}
 
     @initialize(
@@ -37,30 +37,30 @@ class ClusterMachine(RuleBasedStateMachine):
         settled=st.booleans(),
     )
     def begin(self, count: int, workers: int, budget: int, settled: bool) -> None:
-        self.world = Simulation.build(
+        self.simulation = Simulation.build(
             count=count, workers=workers, health={"maxUnhealthy": budget, "unhealthySeconds": 60}
         )
         if settled:
-            self.world.settle()
+            self.simulation.settle()
 
     @rule(passes=st.integers(1, 3))
     def reconcile(self, passes: int) -> None:
         for _ in range(passes):
-            self.world.reconcile()
+            self.simulation.reconcile()
 
     @rule(slot=st.integers(0, 2), seconds=st.sampled_from([59, 61, 400]))
     def node_breaks_for_long(self, slot: int, seconds: int) -> None:
         self.node_breaks(slot, "web")
-        self.world.now += timedelta(seconds=seconds)
-        self.world.reconcile()
+        self.simulation.now += timedelta(seconds=seconds)
+        self.simulation.reconcile()
 
     @rule(writes=st.integers(0, 12))
     def crash(self, writes: int) -> None:
-        self.world.reconcile(writes=writes)
+        self.simulation.reconcile(writes=writes)
 
     @rule()
     def remember(self) -> None:
-        self.stale = copy.deepcopy(self.world.objects)
+        self.stale = copy.deepcopy(self.simulation.objects)
 
     @rule(writes=st.integers(0, 12))
     def reconcile_as_a_second_leader(self, writes: int) -> None:
@@ -68,22 +68,22 @@ class ClusterMachine(RuleBasedStateMachine):
         creates_only = {
             at: each
             for at, each in self.stale.items()
-            if at in self.world.objects and at[0] == INSTANCE
+            if at in self.simulation.objects and at[0] == INSTANCE
         }
-        fresh = {at: each for at, each in self.world.objects.items() if at[0] != INSTANCE}
-        self.world.reconcile(writes=writes, held={**fresh, **creates_only})
+        fresh = {at: each for at, each in self.simulation.objects.items() if at[0] != INSTANCE}
+        self.simulation.reconcile(writes=writes, held={**fresh, **creates_only})
 
     @rule()
     def machines_start(self) -> None:
-        self.world.boot()
+        self.simulation.boot()
 
     @rule()
     def guests_join(self) -> None:
-        self.world.join_all()
+        self.simulation.join_all()
 
     @rule(seconds=st.sampled_from([1, 30, 61, 400, 1300]))
     def time_passes(self, seconds: int) -> None:
-        self.world.now += timedelta(seconds=seconds)
+        self.simulation.now += timedelta(seconds=seconds)
 
     @rule(workers=st.integers(0, 4), drain=st.sampled_from([0, 60]))
     def pool_changes(self, workers: int, drain: int) -> None:
@@ -100,94 +100,94 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(cut_off=st.booleans())
     def network_changes(self, cut_off: bool) -> None:
-        self.world.cut_off = cut_off
+        self.simulation.cut_off = cut_off
 
     @rule(slot=st.integers(0, 3), pool=st.sampled_from(["web", CONTROL_PLANE]))
     def one_breaks(self, slot: int, pool: str) -> None:
         self.node_breaks(slot, pool)
 
     def node_breaks(self, slot: int, pool: str) -> None:
-        node = self.world.nodes.get(f"edge-{pool}-{slot}")
+        node = self.simulation.nodes.get(f"edge-{pool}-{slot}")
         if node is not None:
-            self.world.nodes[node.name] = replace(node, ready=False, since=self.world.now)
+            self.simulation.nodes[node.name] = replace(node, ready=False, since=self.simulation.now)
 
     @rule(slot=st.integers(0, 3), pods=st.integers(0, 3))
     def pods_come(self, slot: int, pods: int) -> None:
-        node = self.world.nodes.get(f"edge-web-{slot}")
+        node = self.simulation.nodes.get(f"edge-web-{slot}")
         if node is not None and not node.cordoned:
-            self.world.pods[node.name] = pods
+            self.simulation.pods[node.name] = pods
 
     @rule(slot=st.integers(0, 3))
     def somebody_deletes_a_machine(self, slot: int) -> None:
-        self.world.objects.pop((INSTANCE, f"edge-web-{slot}"), None)
+        self.simulation.objects.pop((INSTANCE, f"edge-web-{slot}"), None)
 
     @rule()
     def version_goes_up(self) -> None:
-        if self.world.cluster.spec.control_plane.count >= 3:
+        if self.simulation.cluster.spec.control_plane.count >= 3:
             self._change(version=NEXT)
 
     @rule(slot=st.integers(0, 2))
     def somebody_deletes_a_machine_of_the_control_plane(self, slot: int) -> None:
-        members = self.world.members
-        if len(members) == 3 and all(map(self.world.serves, members)):
-            self.world.objects.pop((INSTANCE, f"edge-{CONTROL_PLANE}-{slot}"), None)
+        members = self.simulation.members
+        if len(members) == 3 and all(map(self.simulation.serves, members)):
+            self.simulation.objects.pop((INSTANCE, f"edge-{CONTROL_PLANE}-{slot}"), None)
 
     @rule(succeed=st.booleans())
     def operations_end(self, succeed: bool) -> None:
-        self.world.end_operations(succeed=succeed)
+        self.simulation.end_operations(succeed=succeed)
 
     @invariant()
     def every_machine_has_a_slot(self) -> None:
-        assert all(self.world.is_slot(name) for name in self.world.instances())
+        assert all(self.simulation.is_slot(name) for name in self.simulation.instances())
 
     @invariant()
     def no_second_cluster_begins(self) -> None:
         """Once the API has answered, whoever boots joins."""
-        conditions = (self.world.primary.get("status") or {}).get("conditions") or ()
+        conditions = (self.simulation.primary.get("status") or {}).get("conditions") or ()
         begun = any(
             each["type"] == "Initialized" and each["status"] == "True" for each in conditions
         )
         inits = [
             name
-            for name in self.world.instances()
+            for name in self.simulation.instances()
             if "kubeadm init" in self._user_data(name) and name != f"edge-{CONTROL_PLANE}-0"
         ]
         assert inits == []
-        if begun and not self.world.cut_off and self.world.look().reachable:
-            self.world.reconcile()
+        if begun and not self.simulation.cut_off and self.simulation.look().reachable:
+            self.simulation.reconcile()
             assert "kubeadm init" not in self._user_data(f"edge-{CONTROL_PLANE}-0")
 
     def teardown(self) -> None:
         """Nothing more happens: the cluster comes to be what its spec asks for, and stays so."""
         self._change(health={"maxUnhealthy": 9}, recycle=[])
-        for node in self.world.nodes.values():
+        for node in self.simulation.nodes.values():
             if not node.pool:
-                self.world.nodes[node.name] = replace(node, ready=True)
-        failed = [at for at, each in self.world.objects.items() if _has_failed(each)]
+                self.simulation.nodes[node.name] = replace(node, ready=True)
+        failed = [at for at, each in self.simulation.objects.items() if _has_failed(each)]
         for at in failed:
-            del self.world.objects[at]
-        self.world.settle()
+            del self.simulation.objects[at]
+        self.simulation.settle()
 
-        spec = self.world.cluster.spec
+        spec = self.simulation.cluster.spec
         wanted = {f"edge-{CONTROL_PLANE}-{slot}" for slot in range(spec.control_plane.count)}
         wanted |= {f"edge-{pool.name}-{n}" for pool in spec.pools for n in range(pool.count)}
-        assert set(self.world.instances()) == set(self.world.nodes) == wanted
-        assert not any(node.cordoned for node in self.world.nodes.values())
-        assert {node.kubelet for node in self.world.nodes.values()} == {spec.version}
-        assert self.world.proxy == self.world.version == spec.version
+        assert set(self.simulation.instances()) == set(self.simulation.nodes) == wanted
+        assert not any(node.cordoned for node in self.simulation.nodes.values())
+        assert {node.kubelet for node in self.simulation.nodes.values()} == {spec.version}
+        assert self.simulation.proxy == self.simulation.version == spec.version
         planes = {f"edge-{CONTROL_PLANE}-{slot}" for slot in range(spec.control_plane.count)}
-        assert set(self.world.members) == planes
-        before = copy.deepcopy(self.world.objects)
-        plan = self.world.reconcile()
+        assert set(self.simulation.members) == planes
+        before = copy.deepcopy(self.simulation.objects)
+        plan = self.simulation.reconcile()
         assert plan.node_steps == ()
-        assert self.world.objects == before
+        assert self.simulation.objects == before
 
     def _change(self, **spec: Any) -> None:
-        primary = self.world.primary
-        self.world.primary = {**primary, "spec": {**primary["spec"], **spec}}
+        primary = self.simulation.primary
+        self.simulation.primary = {**primary, "spec": {**primary["spec"], **spec}}
 
     def _user_data(self, node: str) -> str:
-        secret = self.world.objects.get((SECRET, user_data_name(node))) or {}
+        secret = self.simulation.objects.get((SECRET, user_data_name(node))) or {}
         return read_data(secret).get("userdata", "")
 
 

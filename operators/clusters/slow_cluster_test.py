@@ -67,7 +67,7 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
         del cluster["metadata"][name]
     workloads = SlowWorkloads(fake_api, {}, {})
     workloads.answering.set()
-    played = Operator(
+    fakes = Operator(
         OPERATOR.id,
         OPERATOR.settings,
         (lambda settings: build_controller(settings, lambda _: workloads),),
@@ -79,7 +79,7 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
         drive(fake_api)
         return is_true(fake_api.get(KUBERNETES_CLUSTER, EDGE))
 
-    async with OperatorHarness(played, fake_api.config, api_poll_seconds=1) as operator:
+    async with OperatorHarness(fakes, fake_api.config, api_poll_seconds=1) as operator:
         fake_api.create(cluster)
         await operator.eventually(is_ready, "the cluster is ready", timeout=60)
         workloads.taken.clear()

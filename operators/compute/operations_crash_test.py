@@ -74,13 +74,13 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
         await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, boot_seconds="1.1")
     disk, mac = cloud.machine().disks["root"], cloud.run().interfaces[0].mac
 
-    deaths = await _live(cloud, case)
+    kills = await _live(cloud, case)
     await cloud.settled()
 
     status = cloud.api.get(OPERATION, OP)["status"]
     steps = [step["name"] for step in status["steps"]]
     # A step that takes no time is over before anybody can die in it.
-    assert (status["phase"], [step for step in steps if step in deaths]) == ("Succeeded", deaths)
+    assert (status["phase"], [step for step in steps if step in kills]) == ("Succeeded", kills)
     assert len(cloud.runs) == case.runs
     assert (cloud.machine().disks["root"] == disk) is case.same_disk
     assert cloud.api.get(INSTANCE, WEB)["spec"].get("power", "Running") == case.power
@@ -97,7 +97,7 @@ _NOTHING = {"migrations": 0, "snapshots": 0}
 
 async def _live(cloud: Cloud, case: Case) -> list[str]:
     """Carry an Operation out, with a death after each of its steps; returns those."""
-    deaths: list[str] = []
+    kills: list[str] = []
     begun = asyncio.Event()
 
     def note(change: Any) -> None:
@@ -105,7 +105,7 @@ async def _live(cloud: Cloud, case: Case) -> list[str]:
         step = text_at(operation, "status", "step")
         if change.table[1] == OPERATION.plural and operation["metadata"]["name"] == OP.name:
             ended = text_at(operation, "status", "phase") in FINAL_PHASES
-            if ended or step not in ("", *deaths):
+            if ended or step not in ("", *kills):
                 begun.set()
 
     cloud.api.store.listeners.append(note)
@@ -116,8 +116,8 @@ async def _live(cloud: Cloud, case: Case) -> list[str]:
         begun.clear()
         status = cloud.api.get(OPERATION, OP)["status"]
         if status["phase"] in FINAL_PHASES:
-            return deaths
-        deaths.append(status["step"])
+            return kills
+        kills.append(status["step"])
         await cloud.compute.restart(crash=True)
         if status["step"] == "Hold":
             # That is how a rescue is told that the machine is repaired.

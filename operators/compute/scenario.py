@@ -35,7 +35,7 @@ class Scenario:
 
     def __init__(self, operation: Manifest, *, dead_disks: bool = False) -> None:
         """Prepare; with dead disks, no disk but the first one boots."""
-        self.world = Simulation(self.drive)
+        self.simulation = Simulation(self.drive)
         self.operation = operation
         self.dead_disks = dead_disks
         self.runs: list[str] = []
@@ -63,39 +63,39 @@ class Scenario:
 
     async def begin(self) -> None:
         """Have an Instance that runs, and forget what it took."""
-        api = self.world.api
+        api = self.simulation.api
         api.create(build_size())
         api.create(build_size("large", cpus=4, memory="8Gi"))
         api.create(build_instance("web"))
         if self.operation["spec"]["type"] == "Restore":
             api.create(build_snapshot("kept"))
-        await self.world.settle()
+        await self.simulation.settle()
         assert self.phase(INSTANCE) == "Running"
         if self.dead_disks:
             annotations = {"fake-kubevirt/dead-disks": "true"}
             api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": annotations}})
-        self.world.writes.clear()
+        self.simulation.writes.clear()
 
     async def live(self, kill_at: int | None = None, *, lose: bool = False) -> list[str]:
         """Carry the Operation out; returns the writes that it took."""
         await self.begin()
-        self.world.kill_at, self.world.lose = kill_at, lose
-        self.world.api.create(self.operation)
-        await self.world.settle()
+        self.simulation.kill_at, self.simulation.lose = kill_at, lose
+        self.simulation.api.create(self.operation)
+        await self.simulation.settle()
         if self.operation["spec"]["type"] in TIMED:
             for _ in range(3):
-                self.world.clock.advance(500)
-                await self.world.settle()
-        return list(self.world.writes)
+                self.simulation.clock.advance(500)
+                await self.simulation.settle()
+        return list(self.simulation.writes)
 
     def phase(self, kind: Any) -> str:
         """Return the phase of the Instance, or of the Operation."""
-        held = self.world.api.get(kind, WEB if kind == INSTANCE else OP)
+        held = self.simulation.api.get(kind, WEB if kind == INSTANCE else OP)
         return str(held["status"]["phase"])
 
     def end(self) -> dict[str, Any]:
         """Return what the world has come to."""
-        api = self.world.api
+        api = self.simulation.api
         machine = api.get(VIRTUAL_MACHINE, WEB)
         template = machine["spec"]["template"]["spec"]
         return {
@@ -116,5 +116,5 @@ class Scenario:
 
     def reboots(self) -> int:
         """Return how often the guest of the run that there is has rebooted by itself."""
-        run = self.world.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {"metadata": {}}
+        run = self.simulation.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {"metadata": {}}
         return int((run["metadata"].get("annotations") or {}).get(REBOOTS) or 0)

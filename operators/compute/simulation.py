@@ -120,34 +120,34 @@ class Simulation:
 class SimulatedContext:
     """What a reconcile may see and do, straight on the objects; it stands in for `Context`."""
 
-    def __init__(self, world: Simulation, kind: Kind, primary: Manifest) -> None:
+    def __init__(self, simulation: Simulation, kind: Kind, primary: Manifest) -> None:
         """Start a reconcile of an object."""
-        self.world = world
+        self.simulation = simulation
         self.kind = kind
         self.primary = primary
         self.key = key_of(primary)
         self.uid = uid_of(primary)
         self.generation = int(primary["metadata"].get("generation") or 0)
-        self.log = structlog.get_logger("world")
-        self.metrics = world.metrics
-        self.client = WorldClient(world)
+        self.log = structlog.get_logger("simulation")
+        self.metrics = simulation.metrics
+        self.client = SimulationClient(simulation)
 
     def now(self) -> datetime:
         """Return the time."""
-        return cast(Clock, self.world.clock).now()
+        return cast(Clock, self.simulation.clock).now()
 
     def get(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object as the cache shows it, or None."""
-        return None if kind == self.world.unseen else self.world.api.find(kind, key)
+        return None if kind == self.simulation.unseen else self.simulation.api.find(kind, key)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object, or None."""
-        return self.world.api.find(kind, key)
+        return self.simulation.api.find(kind, key)
 
     def indexed(self, kind: Kind, index: str, value: str) -> list[Manifest]:
         """Return what an index has under a value."""
         function = _INDEXES[index]
-        return [held for held in self.world.api.objects(kind) if value in function(held)]
+        return [held for held in self.simulation.api.objects(kind) if value in function(held)]
 
     def is_served(self, kind: Kind) -> bool:
         """Tell that everything is served."""
@@ -166,22 +166,22 @@ class SimulatedContext:
 
     async def is_current(self) -> bool:
         """Return whether a reconcile sees what exists."""
-        return self.world.current
+        return self.simulation.current
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
         """Write the status when it says something new."""
-        held = self.world.api.find(self.kind, self.key)
+        held = self.simulation.api.find(self.kind, self.key)
         wanted = _without_nothing(status)
         if (
             held is None
-            or not self.world.writable
+            or not self.simulation.writable
             or uid_of(held) != self.uid
             or _without_nothing(held.get("status")) == wanted
         ):
             return False
         gone = {name: None for name in held.get("status") or {} if name not in wanted}
-        api, patch = self.world.api, {**gone, **wanted}
-        self.world.write(
+        api, patch = self.simulation.api, {**gone, **wanted}
+        self.simulation.write(
             f"status {self.kind.kind}", lambda: api.patch_status(self.kind, self.key, patch)
         )
         return True
@@ -198,13 +198,13 @@ class SimulatedContext:
         return Outcome(tuple(done))
 
     def _take(self, step: Step) -> None:
-        api = self.world.api
+        api = self.simulation.api
         match step:
             case Create():
                 held = api.find(step.kind, step.key)
                 if held is None:
                     manifest = copy.deepcopy(step.manifest)
-                    self.world.write(str(step), lambda: api.create(manifest))
+                    self.simulation.write(str(step), lambda: api.create(manifest))
                 elif not (step.ours(held) if step.ours else controller_uid(held) == self.uid):
                     raise PatchError(f"{step.key} belongs to another owner")
             case Apply():
@@ -212,31 +212,31 @@ class SimulatedContext:
             case Delete():
                 held = api.find(step.kind, step.key)
                 if held is not None and uid_of(held) == step.uid and not is_deleting(held):
-                    self.world.write(str(step), lambda: api.delete(step.kind, step.key))
+                    self.simulation.write(str(step), lambda: api.delete(step.kind, step.key))
             case Patch():
                 held = api.get(step.kind, step.key)
                 version = step.resource_version
                 if uid_of(held) != step.uid or version not in ("", _version(held)):
                     raise PatchError("conflict")
                 patched = apply_json_patch(held, step.operations)
-                self.world.write(str(step), lambda: _replace(api, step.kind, held, patched))
+                self.simulation.write(str(step), lambda: _replace(api, step.kind, held, patched))
 
     def _apply(self, step: Apply) -> None:
-        api, manifest = self.world.api, copy.deepcopy(step.manifest)
+        api, manifest = self.simulation.api, copy.deepcopy(step.manifest)
         held = api.find(step.kind, step.key)
         if held is None:
-            self.world.write(str(step), lambda: api.create(manifest))
+            self.simulation.write(str(step), lambda: api.create(manifest))
         elif step.kind != SECRET and held["spec"] != manifest["spec"]:
             patched = {**held, "spec": manifest["spec"]}
-            self.world.write(str(step), lambda: _replace(api, step.kind, held, patched))
+            self.simulation.write(str(step), lambda: _replace(api, step.kind, held, patched))
 
 
-class WorldClient:
+class SimulationClient:
     """A client for requests without a kind; it replaces `Client`."""
 
-    def __init__(self, world: Simulation) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         """Keep the world."""
-        self._world = world
+        self._simulation = simulation
 
     async def raw(
         self, method: str, path: str, body: object = None, *, accept: str = "application/json"
@@ -249,8 +249,8 @@ class WorldClient:
             raise ApiError(406, "NotAcceptable", "406: Not Acceptable")
         *_, namespace, _plural, name, action = path.split("/")
         assert (method, action) == ("PUT", "softreboot")
-        api = self._world.api
-        self._world.write("softreboot", lambda: reboot_guest(api, Key(namespace, name)))
+        api = self._simulation.api
+        self._simulation.write("softreboot", lambda: reboot_guest(api, Key(namespace, name)))
         return {}
 
 

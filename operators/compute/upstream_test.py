@@ -102,7 +102,7 @@ async def test_volume_of_a_machine_that_vanished_is_used_by_the_next(cloud: Clou
 
     for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE):
         cloud.api.vanish(kind, WEB)
-    await cloud.compute.eventually(lambda: _is_anew(cloud, before.uid), "there is another machine")
+    await cloud.compute.eventually(lambda: _is_new(cloud, before.uid), "there is another machine")
     await cloud.settled()
 
     assert cloud.run().ready
@@ -129,7 +129,7 @@ def _holds(cloud: Cloud, condition: str) -> bool:
     return found is not None and found["status"] == "True"
 
 
-def _is_anew(cloud: Cloud, uid: str) -> bool:
+def _is_new(cloud: Cloud, uid: str) -> bool:
     held = cloud.api.find(VIRTUAL_MACHINE, WEB)
     return held is not None and held["metadata"]["uid"] != uid
 

@@ -68,7 +68,7 @@ def build_ending() -> list[Manifest]:
     return [build_claim("web", poolRef={"name": "six"}), build_claim("ending")]
 
 
-def build_ending_world() -> list[Manifest]:
+def build_ending_objects() -> list[Manifest]:
     """Build a pool of each family."""
     return [build_pool(), build_pool("six", family="IPv6", addresses=["2001:db8::/64"])]
 
@@ -105,7 +105,7 @@ class TestEndingClaimConformance(OperatorConformance):
         change={"spec": {"priority": 7}},
         children=(IP_ALLOCATION,),
         rules=RULES,
-        initial_objects=build_ending_world,
+        initial_objects=build_ending_objects,
         drive=end_claim,
     )
 

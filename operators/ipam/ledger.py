@@ -271,7 +271,7 @@ class Ledger:
             and other.addresses.overlaps(mine.addresses)
         )
 
-    def list_beside(self, pool: str) -> list[str]:
+    def list_neighbors(self, pool: str) -> list[str]:
         """Return the pools that claims of a pool wait for a second address of, by name."""
         return sorted(
             name

@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass
-class World:
+class Model:
     """What the API server has."""
 
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Leaders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.model = Model()
         self.views = [Ledger(), Ledger()]
         self.writes: list[Callable[[], None]] = []
 
@@ -112,37 +112,37 @@ class Leaders(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def claim(self, name: str) -> None:
-        self.world.claims.setdefault(name, Claim(self.world.next_uid()))
+        self.model.claims.setdefault(name, Claim(self.model.next_uid()))
 
     @rule(name=st.sampled_from(NAMES))
     def unclaim(self, name: str) -> None:
-        self.world.claims.pop(name, None)
+        self.model.claims.pop(name, None)
 
     @rule(leader=LEADERS)
     def look(self, leader: int) -> None:
-        self.views[leader] = self.world.view()
+        self.views[leader] = self.model.view()
 
     @rule(leader=LEADERS)
     def serve(self, leader: int) -> None:
         for grant in plan_pool(POOLS[leader], self.views[leader]).grants:
-            self.writes.append(partial(self.world.create, grant))
+            self.writes.append(partial(self.model.create, grant))
 
     @rule(leader=LEADERS)
     def show(self, leader: int) -> None:
-        for name, claim in self.world.claims.items():
+        for name, claim in self.model.claims.items():
             entries = self.views[leader].entries_of("p", claim.uid)
             # The status that is looked at may be older than what an earlier write says.
             holding = find_holding("p", "", entries, None)
             if not holding.address:
                 continue
-            self.writes.append(partial(self.world.tell, name, claim.uid, holding.address))
+            self.writes.append(partial(self.model.tell, name, claim.uid, holding.address))
 
     @rule(leader=LEADERS)
     def release(self, leader: int) -> None:
         for entry in self.views[leader].entries.values():
-            hold = evaluate_hold("p", entry.address, entry.claim_uid, self.world.holder(entry))
+            hold = evaluate_hold("p", entry.address, entry.claim_uid, self.model.holder(entry))
             if hold is not ClaimState.HELD:
-                self.writes.append(partial(self.world.delete, entry))
+                self.writes.append(partial(self.model.delete, entry))
 
     @rule(places=st.lists(st.integers(0, 5), min_size=1, max_size=4))
     def arrive(self, places: list[int]) -> None:
@@ -156,14 +156,14 @@ class Leaders(RuleBasedStateMachine):
 
     @invariant()
     def no_address_is_given_twice(self) -> None:
-        shown = [claim.address for claim in self.world.claims.values() if claim.address]
+        shown = [claim.address for claim in self.model.claims.values() if claim.address]
         assert len(set(shown)) == len(shown)
 
     @invariant()
     def what_a_claim_shows_is_its_own(self) -> None:
-        for claim in self.world.claims.values():
+        for claim in self.model.claims.values():
             if claim.address:
-                entry = self.world.entries[allocation_name("public", claim.address)]
+                entry = self.model.entries[allocation_name("public", claim.address)]
                 assert entry.claim_uid == claim.uid
 
     def teardown(self) -> None:
@@ -178,10 +178,10 @@ class Leaders(RuleBasedStateMachine):
             self.look(0)
             self.show(0)
             self.arrive_all()
-        claims = self.world.claims
+        claims = self.model.claims
         served = [claim for claim in claims.values() if claim.address]
         assert len(served) == min(3, len(claims))
-        assert len(self.world.entries) == len(served)
+        assert len(self.model.entries) == len(served)
         self.no_address_is_given_twice()
 
     def arrive_all(self) -> None:
@@ -197,7 +197,7 @@ TestLeaders.settings = settings(max_examples=100, stateful_step_count=40, deadli
 def test_leader_that_wakes_up_late_cannot_give_a_claim_its_released_address() -> None:
     """Each of two leaders made an entry; the one that is not in the status is released."""
     state = Leaders()
-    state.world.claims["c0"] = Claim("u0")
+    state.model.claims["c0"] = Claim("u0")
     state.look(0)
     state.look(1)
     state.serve(0)
@@ -220,5 +220,5 @@ def test_leader_that_wakes_up_late_cannot_give_a_claim_its_released_address() ->
 
     state.no_address_is_given_twice()
     state.what_a_claim_shows_is_its_own()
-    assert [each.address for each in state.world.entries.values()] == ["203.0.113.1"]
-    assert state.world.claims["c0"].address == "203.0.113.1"
+    assert [each.address for each in state.model.entries.values()] == ["203.0.113.1"]
+    assert state.model.claims["c0"].address == "203.0.113.1"

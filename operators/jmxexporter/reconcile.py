@@ -286,28 +286,30 @@ def _inject(
     limit = exporter.spec.max_concurrent if not _is_suspect(targets) else 1
     actions: list[PodAction] = []
     calls: list[GuardCall] = []
-    judged: list[Target] = []
+    evaluated: list[Target] = []
     for target in targets:
         if target.phase is not Phase.DUE:
-            judged.append(target)
+            evaluated.append(target)
         elif target.pod.key in busy:
             message = "waiting for another container of the pod"
-            judged.append(_wait(target, Reason.POD_BUSY, message))
+            evaluated.append(_wait(target, Reason.POD_BUSY, message))
         elif len(at_work) >= limit:
             message = f"injectors are at work in {len(at_work)} pods already (spec.maxConcurrent)"
-            judged.append(_wait(target, Reason.WAITING, message))
+            evaluated.append(_wait(target, Reason.WAITING, message))
         elif target.calls:
             calls += target.calls
             at_work.add(target.pod.key)
             message = "the configuration is being sent to the JVM"
-            judged.append(_wait(target, Reason.UPDATING, message))
+            evaluated.append(_wait(target, Reason.UPDATING, message))
         else:
             request = build_request(exporter, observed.config, target.pod, target.container)
             actions.append(_build_action(exporter, target, request, limits, now))
             busy.add(target.pod.key)
             at_work.add(target.pod.key)
-            judged.append(_wait(target, Reason.STARTING, "an injector is being added to its pod"))
-    return judged, actions, calls
+            evaluated.append(
+                _wait(target, Reason.STARTING, "an injector is being added to its pod")
+            )
+    return evaluated, actions, calls
 
 
 def _is_stuck(run: InjectorRun) -> bool:

@@ -241,7 +241,7 @@ async def _publish_status(
     for reason, note in describe_work(work):
         context.event("Normal", reason, note)
     for pod in work.replaced:
-        note = f"{pod.name} ended and is replaced: {pod.trouble or pod.phase}"
+        note = f"{pod.name} ended and is replaced: {pod.problem or pod.phase}"
         context.event("Warning", Reason.PODS_ENDED, note)
     if await context.apply_status(status):
         context.warn_on_new_condition(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from libs.common.kinds import Manifest
 from operators.podset.naming import ATTEMPT_ANNOTATION, DELETION_COST_ANNOTATION, SLOT_LABEL
-from operators.podset.view import GRACE, TROUBLE_LIMIT, ShrunkPod, init_problem, sidecars_of
+from operators.podset.view import GRACE, PROBLEM_LIMIT, ShrunkPod, init_problem, sidecars_of
 
 _READ_CONDITIONS: Final = frozenset({"Ready", "DisruptionTarget", "PodScheduled"})
 
@@ -84,7 +84,7 @@ def _share_sidecars(names: frozenset[str]) -> list[Manifest]:
 def _shrink_status(status: Mapping[str, Any], sidecars: Collection[str]) -> Manifest:
     kept: Manifest = {name: status[name] for name in ("phase", "reason") if status.get(name)}
     if status.get("reason") and status.get("message"):
-        kept["message"] = str(status["message"])[:TROUBLE_LIMIT]
+        kept["message"] = str(status["message"])[:PROBLEM_LIMIT]
     conditions = [
         _shrink_condition(condition)
         for condition in status.get("conditions") or ()

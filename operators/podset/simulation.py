@@ -168,7 +168,7 @@ class Process:
         self.seen = len(cluster.history)
         for pod in cluster.pods.values():
             self._put(pod)
-        self.buried: set[str] = set()
+        self.deleted: set[str] = set()
 
     def deliver(self, count: int | None = None) -> None:
         """Let the next events of the watch arrive; all of them without a count."""
@@ -266,7 +266,7 @@ class Process:
 
     def _put(self, pod: Manifest) -> None:
         name, held = pod["metadata"]["name"], self.view.get(pod["metadata"]["name"])
-        if uid_of(pod) in getattr(self, "buried", ()):
+        if uid_of(pod) in getattr(self, "deleted", ()):
             return
         if held is None or version_of(held) < version_of(pod):
             self.view[name] = shrink_pod(copy.deepcopy(pod))
@@ -277,7 +277,7 @@ class Process:
             self._mark_deleted(pod["metadata"]["name"], uid_of(pod))
 
     def _mark_deleted(self, name: str, uid: str) -> None:
-        self.buried.add(uid)
+        self.deleted.add(uid)
         if name in self.view and uid_of(self.view[name]) == uid:
             del self.view[name]
 

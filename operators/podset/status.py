@@ -298,15 +298,15 @@ def _describe_update(facts: Assessment) -> str:
 
 def _name_first(waiting: Sequence[PodView]) -> str:
     """Name one of the pods that are waited for: the first in trouble, else the first."""
-    pod = min(waiting, key=lambda pod: (not pod.trouble, _by_slot(pod)), default=None)
+    pod = min(waiting, key=lambda pod: (not pod.problem, _by_slot(pod)), default=None)
     if pod is None:
         return ""
     state = "ready, waits for spec.minReadySeconds" if pod.is_ready else f"{pod.phase}, not ready"
-    return f"; {pod.name} ({pod.trouble or state})"
+    return f"; {pod.name} ({pod.problem or state})"
 
 
 def _describe_pod(pod: PodView) -> str:
-    return f"{pod.name} ({pod.trouble})" if pod.trouble else pod.name
+    return f"{pod.name} ({pod.problem})" if pod.problem else pod.name
 
 
 def _by_slot(pod: PodView) -> tuple[int, str]:

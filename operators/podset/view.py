@@ -23,7 +23,7 @@ from operators.podset.naming import (
 
 GRACE: Final = "deletionGracePeriodSeconds"
 """Field of the metadata: remaining seconds of a pod that is being deleted."""
-TROUBLE_LIMIT: Final = 120
+PROBLEM_LIMIT: Final = 120
 """Maximum length of the text about a problem of a pod."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
@@ -57,7 +57,7 @@ class PodView:
         deletion_cost: Value of the annotation of Kubernetes; 0 without it.
         template_hash: Hash of the template from which it was created; empty if unknown.
         attempt: Number of successive earlier pods that failed soon after their start.
-        trouble: Why it does not run, in a few words; empty if unknown.
+        problem: Why it does not run, in a few words; empty if unknown.
     """
 
     name: str
@@ -75,7 +75,7 @@ class PodView:
     deletion_cost: int = 0
     template_hash: str = ""
     attempt: int = 0
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -134,7 +134,7 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
         deletion_cost=_parse_cost(annotations.get(DELETION_COST_ANNOTATION)),
         template_hash=(metadata.get("labels") or {}).get(TEMPLATE_HASH_LABEL) or "",
         attempt=_parse_count(annotations.get(ATTEMPT_ANNOTATION)),
-        trouble="" if is_ready else _describe_problem(status, init, containers),
+        problem="" if is_ready else _describe_problem(status, init, containers),
     )
 
 
@@ -212,17 +212,17 @@ def _describe_problem(
 ) -> str:
     if status.get("reason"):
         words = f"{status['reason']}: {status.get('message') or ''}"
-        return words.strip(": ")[:TROUBLE_LIMIT]
+        return words.strip(": ")[:PROBLEM_LIMIT]
     for container in init:
-        trouble = init_problem(container)
-        if trouble:
-            return f"Init:{trouble}"[:TROUBLE_LIMIT]
+        problem = init_problem(container)
+        if problem:
+            return f"Init:{problem}"[:PROBLEM_LIMIT]
     for container in containers:
         state = container.get("state") or {}
         for name in ("waiting", "terminated"):
             reason = (state.get(name) or {}).get("reason")
             if reason:
-                return str(reason)[:TROUBLE_LIMIT]
+                return str(reason)[:PROBLEM_LIMIT]
     scheduled = _find_condition(status, "PodScheduled")
     return str(scheduled.get("reason") or "") if scheduled.get("status") == "False" else ""
 

@@ -118,7 +118,7 @@ def test_running_pod_is_read() -> None:
 
     assert (pod.slot, pod.node, pod.phase, pod.is_ready) == (3, "node", "Running", True)
     assert (pod.ready_since, pod.restarts, pod.template_hash) == ("2026-01-31T12:00:05Z", 5, "h")
-    assert pod.is_active and not pod.has_ended and not pod.trouble
+    assert pod.is_active and not pod.has_ended and not pod.problem
 
 
 def test_restarts_of_sidecars_are_read_apart_from_those_of_containers() -> None:
@@ -134,7 +134,7 @@ def test_pod_that_is_being_deleted_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "ended", "trouble"),
+    ("status", "ended", "problem"),
     [
         (ENDED, "2026-01-31T12:00:59Z", "Error"),
         (REJECTED, "2026-01-31T12:00:00Z", "OutOfcpu: Node has no cpu left"),
@@ -146,10 +146,10 @@ def test_pod_that_is_being_deleted_does_not_count() -> None:
     ],
     ids=["ended", "rejected", "unschedulable", "pulling", "init", "init failed", "init done"],
 )
-def test_trouble_and_end_are_read(status: Manifest, ended: str, trouble: str) -> None:
+def test_trouble_and_end_are_read(status: Manifest, ended: str, problem: str) -> None:
     pod = parse_pod(build_pod(status), "web")
 
-    assert (pod.ended, pod.trouble) == (ended, trouble)
+    assert (pod.ended, pod.problem) == (ended, problem)
 
 
 @pytest.mark.parametrize(

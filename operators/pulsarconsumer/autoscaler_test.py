@@ -26,8 +26,10 @@ def report(entries: int = 0, **fields: Any) -> Report:
     return Report((TopicReport("t", entries=entries, messages=entries, **fields),))
 
 
-def decide(scaler: Scaler, current: int, told: Report, now: float = NOW) -> tuple[int, str, str]:
-    decision, _ = scaler.decide(current, told, now)
+def decide(
+    scaler: Scaler, current: int, reported: Report, now: float = NOW
+) -> tuple[int, str, str]:
+    decision, _ = scaler.decide(current, reported, now)
     return decision.replicas, decision.cause, decision.limit
 
 
@@ -48,10 +50,10 @@ def test_backlog_up_to_the_activation_wakes_nobody() -> None:
 
 
 def test_delayed_messages_count_only_when_asked_for() -> None:
-    told = report(500, delayed=500, consumers=1)
+    reported = report(500, delayed=500, consumers=1)
 
-    assert decide(Scaler(policy()), 1, told) == (1, Cause.UNFINISHED, Limit.NONE)
-    assert decide(Scaler(policy(delayedMessages="Count")), 1, told)[0] == 5
+    assert decide(Scaler(policy()), 1, reported) == (1, Cause.UNFINISHED, Limit.NONE)
+    assert decide(Scaler(policy(delayedMessages="Count")), 1, reported)[0] == 5
 
 
 def test_delayed_messages_wake_one_consumer_up_which_stays_until_they_are_due() -> None:
@@ -115,13 +117,13 @@ def test_message_in_the_cooldown_begins_it_anew() -> None:
     [("Exclusive", 4, 1), ("Failover", 4, 4), ("Failover", 0, 1), ("Shared", 4, 10)],
 )
 def test_consumers_that_would_idle_are_left_out(type: str, partitions: int, expected: int) -> None:
-    told = report(5000, partitions=partitions)
+    reported = report(5000, partitions=partitions)
 
     limited = Scaler(policy(), SubscriptionType(type))
     free = Scaler(policy(partitionLimit="Never"), SubscriptionType(type))
 
-    assert decide(limited, 0, told)[0] == expected
-    assert decide(free, 0, told)[0] == 10
+    assert decide(limited, 0, reported)[0] == expected
+    assert decide(free, 0, reported)[0] == 10
 
 
 def test_number_shrinks_no_sooner_than_the_window() -> None:
@@ -186,10 +188,10 @@ def test_age_adds_nobody_who_would_have_nothing_to_do(fields: dict[str, Any]) ->
 
 def test_drain_time_uses_the_rate_of_consumers_that_were_busy_for_two_minutes() -> None:
     scaler = Scaler(policy(targets={"backlogPerReplica": 10_000, "drainTimeSeconds": 100}))
-    told = report(4000, rate_in=20.0, rate_acknowledged=20.0, rate_out=900.0, consumers=2)
+    reported = report(4000, rate_in=20.0, rate_acknowledged=20.0, rate_out=900.0, consumers=2)
     found = []
     for elapsed in (0, 60, 120):
-        decision, memory = scaler.decide(2, told, NOW + elapsed)
+        decision, memory = scaler.decide(2, reported, NOW + elapsed)
         scaler = replace(scaler, memory=memory)
         found.append((decision.replicas, decision.cause))
 
@@ -253,7 +255,7 @@ def test_number_is_always_within_bounds_and_never_falls_blindly(
             decision = scaler.decide_without_broker(current, 5)
             assert decision.replicas >= current
         else:
-            told = report(
+            reported = report(
                 backlog,
                 delayed=min(delayed, backlog),
                 rate_acknowledged=rate,
@@ -261,7 +263,7 @@ def test_number_is_always_within_bounds_and_never_falls_blindly(
                 partitions=partitions,
                 oldest=now - backlog,
             )
-            decision, memory = scaler.decide(current, told, now)
+            decision, memory = scaler.decide(current, reported, now)
             if backlog - delayed > 0:
                 assert decision.replicas >= 1, "what waits is consumed"
         current = decision.replicas
@@ -269,7 +271,7 @@ def test_number_is_always_within_bounds_and_never_falls_blindly(
 
 
 @dataclass
-class World:
+class Model:
     """A topic and its consumers, in steps of a second."""
 
     rate: float
@@ -288,10 +290,10 @@ class World:
             taken = min(self.backlog + arriving, ready * self.rate)
             self.backlog += arriving - taken
             if second % poll == 0:
-                told = report(
+                reported = report(
                     round(self.backlog), rate_in=arriving, rate_acknowledged=taken, consumers=ready
                 )
-                decision, memory = scaler.decide(wanted, told, NOW + second)
+                decision, memory = scaler.decide(wanted, reported, NOW + second)
                 scaler = replace(scaler, memory=memory)
                 changed = second if decision.replicas != wanted else changed
                 wanted = decision.replicas
@@ -300,12 +302,12 @@ class World:
 
 
 def test_burst_is_drained_and_consumers_end() -> None:
-    world = World(rate=10)
+    model = Model(rate=10)
     scaler = Scaler(policy(cooldownSeconds=60))
 
-    history = world.run(scaler, [0.0] * 30 + [100.0] * 60 + [0.0] * 900)
+    history = model.run(scaler, [0.0] * 30 + [100.0] * 60 + [0.0] * 900)
 
-    assert world.backlog == 0
+    assert model.backlog == 0
     assert max(history) == 10
     assert history[29] == 0
     assert history[-1] == 0
@@ -313,24 +315,24 @@ def test_burst_is_drained_and_consumers_end() -> None:
 
 @pytest.mark.parametrize("extra", [{}, {"drainTimeSeconds": 60}])
 def test_steady_load_does_not_make_the_number_swing(extra: dict[str, int]) -> None:
-    world = World(rate=10)
+    model = Model(rate=10)
     targets = {"backlogPerReplica": 200, **extra}
     scaler = Scaler(policy(targets=targets, behavior={"scaleDown": {"stabilizationSeconds": 120}}))
 
-    history = world.run(scaler, [35.0] * 1800)
+    history = model.run(scaler, [35.0] * 1800)
 
     late = history[900:]
-    assert world.backlog < 1000
+    assert model.backlog < 1000
     assert set(late) <= {3, 4, 5}
     assert sum(a != b for a, b in pairwise(late)) <= 12
 
 
 def test_trickle_never_starves() -> None:
     """A message a minute is consumed within the poll and a start, however long the cooldown."""
-    world = World(rate=10)
+    model = Model(rate=10)
     scaler = Scaler(policy(cooldownSeconds=20))
 
-    history = world.run(scaler, [1.0 if second % 60 == 0 else 0.0 for second in range(1200)])
+    history = model.run(scaler, [1.0 if second % 60 == 0 else 0.0 for second in range(1200)])
 
-    assert world.backlog <= 1
+    assert model.backlog <= 1
     assert 0 in history[300:]

@@ -123,7 +123,7 @@ class Reconciler:
             patience=settings.broker_patience_seconds,
             timeout=settings.broker_timeout_seconds * _REQUESTS_OF_A_LOOK,
             limit=settings.max_broker_looks,
-            on_result=self._gauges.told,
+            on_result=self._gauges.reported,
         )
         self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
         self._scalings: dict[Key, _Scaling] = {}

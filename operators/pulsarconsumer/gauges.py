@@ -38,7 +38,7 @@ class Gauges:
         """Take the registry of the process."""
         self._metrics = ctx.metrics
 
-    def told(self, problem: BrokerProblem | None, seconds: float) -> None:
+    def reported(self, problem: BrokerProblem | None, seconds: float) -> None:
         """Count a look at a broker."""
         if self._metrics is not None:
             result = _ANSWERED if problem is None else str(problem.reason)

@@ -150,11 +150,11 @@ async def test_number_that_the_engine_ignores_is_reported(
     )
     assert wanted(api) == 2
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         held = find_condition(api.get(PULSAR_CONSUMER, ORDERS), "ScalingActive") or {}
         return "spec.replicas: 4" in held.get("message", "")
 
-    await harness.eventually(is_told, "the condition names the field")
+    await harness.eventually(is_reported, "the condition names the field")
 
 
 async def test_outage_changes_nothing_but_conditions(
@@ -359,8 +359,8 @@ async def test_number_that_waits_for_a_subscription_is_not_told_as_done(
         lambda: condition(api, "Ready") == ("False", Reason.WAITING_FOR_SUBSCRIPTION)
     )
     await harness.idle()
-    told = [each["reason"] for each in api.objects(EVENT, "default")]
-    assert (wanted(api), Reason.SCALED in told) == (2, False)
+    reported = [each["reason"] for each in api.objects(EVENT, "default")]
+    assert (wanted(api), Reason.SCALED in reported) == (2, False)
 
     broker.status = 0
     broker.topics["other"] = RecordedTopic()

@@ -168,8 +168,8 @@ async def test_subscriptions_of_an_earlier_spec_are_reported_then_deleted(
             timeout=_SECONDS,
         )
         assert broker.subscription(first, "orders"), "nothing is deleted under policy Retain"
-        told = [e for e in api.objects(EVENT, "default") if e["reason"] == Reason.SPEC_CHANGED]
-        assert len(told) == 1
+        reported = [e for e in api.objects(EVENT, "default") if e["reason"] == Reason.SPEC_CHANGED]
+        assert len(reported) == 1
 
         policy = {"spec": {"subscription": {"deletionPolicy": "Delete"}}}
         api.patch(PULSAR_CONSUMER, ORDERS, policy)

@@ -160,8 +160,8 @@ def test_claim_that_was_chosen_in_the_same_way_is_adopted() -> None:
 
 def modified(volume: DemoVolume, claim: Manifest, **refusals: str) -> tuple[str, str, str]:
     """Return the condition Modified of a volume."""
-    told: dict[StrEnum, str] = {Reason(name): text for name, text in refusals.items()}
-    shown = build_status(volume, observe(claim), told, current=[], now=FakeClock().now())
+    reported: dict[StrEnum, str] = {Reason(name): text for name, text in refusals.items()}
+    shown = build_status(volume, observe(claim), reported, current=[], now=FakeClock().now())
     held = find_condition({"status": shown}, "Modified")
     assert held is not None
     return held["status"], held["reason"], held.get("message", "")

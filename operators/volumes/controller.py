@@ -31,7 +31,7 @@ from operators.volumes.observe import (
 from operators.volumes.observed import Observed
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.settings import Settings
-from operators.volumes.status import TROUBLES, build_final_status, build_status
+from operators.volumes.status import PROBLEMS, build_final_status, build_status
 
 _STALE_SECONDS: Final = 1.0
 """Seconds until another look at a DemoVolume that turned out to be newer than the cache has it."""
@@ -107,7 +107,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        ctx.warn_on_new_reason(status, ConditionType.READY, TROUBLES)
+        ctx.warn_on_new_reason(status, ConditionType.READY, PROBLEMS)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
@@ -134,7 +134,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        ctx.warn_on_new_reason(status, ConditionType.TERMINATING, TROUBLES)
+        ctx.warn_on_new_reason(status, ConditionType.TERMINATING, PROBLEMS)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 

@@ -35,8 +35,8 @@ class Simulation:
         self.snapshots: dict[str, Manifest] = {}
         self.pods: set[str] = set()
         self.expandable = True
-        self.heard_volume: Manifest | None = None
-        self.heard_around = Observed()
+        self.seen_volume: Manifest | None = None
+        self.seen_around = Observed()
         self.kept: set[str] = set()
         self.destroyed: set[str] = set()
         self.at_rest = False
@@ -129,9 +129,9 @@ class Simulation:
 
     def act(self, steps: int) -> None:
         """Act on what was heard, and crash after some steps."""
-        if self.heard_volume is None:
+        if self.seen_volume is None:
             return
-        volume, observed = DemoVolume.parse(self.heard_volume), self.heard_around
+        volume, observed = DemoVolume.parse(self.seen_volume), self.seen_around
         if volume.metadata.is_deleting:
             # The claim is read from the API server then, as the controller does.
             observed = self.see_around()
@@ -198,9 +198,9 @@ class Simulation:
 
     def observe_all(self) -> None:
         """Hear of everything, and show it in the status."""
-        self.heard_around = self.see_around()
-        claim, live = self.heard_around.claim, self.volume
-        self.heard_volume = None
+        self.seen_around = self.see_around()
+        claim, live = self.seen_around.claim, self.volume
+        self.seen_volume = None
         if live is None:
             return
         live["status"] = {"conditions": []}
@@ -208,7 +208,7 @@ class Simulation:
             live["status"]["pvcRef"] = {"name": claim.key.name, "uid": claim.uid}
             if claim.capacity is not None:
                 live["status"]["capacity"] = render_quantity(claim.capacity)
-        self.heard_volume = copy.deepcopy(live)
+        self.seen_volume = copy.deepcopy(live)
 
     def converge(self) -> None:
         """Let the operator work undisturbed; the volume must come to rest."""

@@ -28,7 +28,7 @@ POLICIES = st.sampled_from(["Delete", "Retain", "Snapshot"])
 SIZES = st.sampled_from([5, 10, 20, "15675Mi", "16Gi", 1000])
 
 
-class VolumeWorld(Simulation, RuleBasedStateMachine):
+class VolumeMachine(Simulation, RuleBasedStateMachine):
     """Do anything to a DemoVolume and its claim, in any order."""
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class VolumeWorld(Simulation, RuleBasedStateMachine):
     @rule()
     def operator_hears_of_the_volume(self) -> None:
         """Hear of the volume, but not of what is around it."""
-        self.heard_volume = copy.deepcopy(self.volume)
+        self.seen_volume = copy.deepcopy(self.volume)
 
     @rule()
     def operator_hears_of_the_claim(self) -> None:
         """Hear of what is around the volume, but not of the volume."""
-        self.heard_around = self.see_around()
+        self.seen_around = self.see_around()
 
     @rule()
     def operator_has_time(self) -> None:
@@ -247,8 +247,8 @@ class VolumeWorld(Simulation, RuleBasedStateMachine):
         self.converge()
 
 
-TestVolumeWorld = VolumeWorld.TestCase
-TestVolumeWorld.settings = settings(
+TestVolumeMachine = VolumeMachine.TestCase
+TestVolumeMachine.settings = settings(
     max_examples=300,
     stateful_step_count=40,
     deadline=None,

@@ -41,7 +41,7 @@ from operators.volumes.observed import (
 )
 from operators.volumes.resources import build_metadata_patch
 
-TROUBLES: Final = frozenset(
+PROBLEMS: Final = frozenset(
     {
         Reason.LOST,
         Reason.CREATE_FAILED,

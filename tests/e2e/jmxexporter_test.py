@@ -152,14 +152,14 @@ async def test_jvm_that_must_not_be_touched_is_not(cluster: Cluster, namespace: 
     await cluster.client.create(POD, build_pod(namespace, "no-tmp", volumeMounts=[]))
     await cluster.client.create(PROMETHEUS_JMX_EXPORTER, build_exporter(namespace))
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
         failures = (held.get("status") or {}).get("failures") or []
-        told = {each["pod"]: each["reason"] for each in failures}
-        assert told == {"shop": "AttachDisabled", "no-tmp": "TmpNotWritable"}, failures
+        reported = {each["pod"]: each["reason"] for each in failures}
+        assert reported == {"shop": "AttachDisabled", "no-tmp": "TmpNotWritable"}, failures
         return True
 
-    await eventually(is_told, "both refusals are told")
+    await eventually(is_reported, "both refusals are told")
     assert await is_unharmed(cluster, namespace)
     assert await is_unharmed(cluster, namespace, "no-tmp")
 
@@ -283,7 +283,7 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
     identity = first.rpartition("//")[2]
     docker.read("exec", node, *CRICTL, "stop", "--timeout", "0", identity)
 
-    async def is_served_or_told() -> bool:
+    async def is_served_or_reported() -> bool:
         held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
         conditions = (held.get("status") or {}).get("conditions") or []
         found = {each["type"]: each["status"] for each in conditions}
@@ -295,7 +295,7 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
         endpoints = (held.get("status") or {}).get("metricsEndpoints") or []
         return any(each["containerId"] not in first for each in endpoints)
 
-    await eventually(is_served_or_told, "the new container is served")
+    await eventually(is_served_or_reported, "the new container is served")
     assert "shop_orders" in await scrape(cluster, namespace)
     (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
     assert status["restartCount"] == 1, "nobody but the test ended it"
@@ -329,7 +329,7 @@ async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(
     named = ("--namespace", namespace, "--name", "^shop$")
     docker.read(*words, "stopp", docker.read(*words, "pods", "--quiet", *named).strip())
 
-    async def is_served_anew() -> bool:
+    async def is_served_again() -> bool:
         status = (await cluster.client.get(POD, key))["status"]
         (container,) = status["containerStatuses"]
         held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
@@ -340,7 +340,7 @@ async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(
             and served[0] not in before["containerStatuses"][0]["containerID"]
         )
 
-    await eventually(is_served_anew, "the new container is served")
+    await eventually(is_served_again, "the new container is served")
     await eventually(is_published, "its new address is published")
     assert "shop_orders" in await scrape(cluster, namespace)
     (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]

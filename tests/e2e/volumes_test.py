@@ -43,11 +43,11 @@ async def test_kept_manifest_becomes_a_claim_of_that_name_and_size(
 
     await eventually(made, "the claim exists")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         volume = await cluster.client.get(DEMO_VOLUME, Key(namespace, "data"))
         return bool((volume.get("status") or {}).get("name") == "data")
 
-    await eventually(told, "status.name is the name of the spec")
+    await eventually(reported, "status.name is the name of the spec")
 
 
 async def test_volume_is_bound_once_a_pod_uses_it(cluster: Cluster, namespace: str) -> None:
@@ -60,11 +60,11 @@ async def test_volume_is_bound_once_a_pod_uses_it(cluster: Cluster, namespace: s
     assert volume["status"]["capacity"]
     assert volume["status"]["volumeName"]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         held = await cluster.client.get(DEMO_VOLUME, Key(namespace, "data"))
         return "user" in str(held["status"].get("usedBy"))
 
-    await eventually(told, "status.usedBy names the pod")
+    await eventually(reported, "status.usedBy names the pod")
 
 
 async def test_deleted_claim_is_made_again(cluster: Cluster, namespace: str) -> None:

@@ -76,10 +76,10 @@ class Watcher:
             if change.type == "DELETED":
                 self._claims.pop(name, None)
                 return
-            self._judge(name, manifest)
+            self._evaluate(name, manifest)
             self._claims[name] = manifest
 
-    def _judge(self, name: str, claim: Manifest) -> None:
+    def _evaluate(self, name: str, claim: Manifest) -> None:
         address, target = text_at(claim, "status", "address"), text_at(
             claim, "spec", "target", "name"
         )

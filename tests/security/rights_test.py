@@ -58,14 +58,14 @@ async def test_operator_without_a_right_neither_ends_nor_runs_hot(subject: Subje
 
     async def check(right: Right) -> list[str]:
         async with turns:
-            return await find_trouble(subject, right)
+            return await find_problem(subject, right)
 
     found = await asyncio.gather(*map(check, list_rights(subject)))
 
     assert [line for lines in found for line in lines] == []
 
 
-async def find_trouble(subject: Subject, right: Right) -> list[str]:
+async def find_problem(subject: Subject, right: Right) -> list[str]:
     """Run an operator without a right; returns what it does wrong, in words."""
     resource, verb = right
     trial = Trial.of(subject)

@@ -88,7 +88,7 @@ CASES: Final[dict[str, Callable[[str], Manifest]]] = {
 }
 """Operators that need nothing but Kubernetes, and the objects of their users."""
 NETWORK: Final = build("network.slipway.dev/v1alpha1", "Network", "lan", cidrs=["10.10.0.0/16"])
-_WORLD: Final[dict[str, list[Manifest]]] = {"ipam": [POOL], "network": [NETWORK]}
+_INITIAL_OBJECTS: Final[dict[str, list[Manifest]]] = {"ipam": [POOL], "network": [NETWORK]}
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,9 @@ def test_upgrade_and_rollback_lose_nothing(
     kind = f"{build_object('x')['kind']}.{build_object('x')['apiVersion'].partition('/')[0]}"
     with ExitStack() as stack:
         cluster.install_crds(previous, operator)
-        cluster.apply(*_WORLD.get(operator, ()), *(build_object(f"first-{n}") for n in range(3)))
+        cluster.apply(
+            *_INITIAL_OBJECTS.get(operator, ()), *(build_object(f"first-{n}") for n in range(3))
+        )
         leader = Replica(previous, operator, "previous", cluster, log)
         stack.callback(leader.stop)
         wait_observed(cluster, kind, leader, ["first-0", "first-1", "first-2"])

@@ -73,7 +73,7 @@ _JAVA: Final = "Java client, warm JVM"
 _SILENT: Final = {"log_sample_ratio": 0}
 _BATCH: Final = {"batch_max_messages": _BURST}
 _WIDE: Final = {"max_in_flight": 8}
-CONTENDERS: Final[Mapping[str, Candidate]] = {
+CANDIDATES: Final[Mapping[str, Candidate]] = {
     _LOOP: Candidate("", "read"),
     "app": Candidate(_LOOP, "read", settings=_SILENT),
     "app, maxInFlight 8": Candidate(_LOOP, "read", settings=_SILENT | _WIDE),
@@ -133,11 +133,11 @@ class AppCost:
 def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[AppCost]:
     """Have all candidates consume the same messages, in turns."""
     topic = new_topic()
-    runs = [(name, f"s{turn}-{name}") for turn in range(rounds) for name in CONTENDERS]
+    runs = [(name, f"s{turn}-{name}") for turn in range(rounds) for name in CANDIDATES]
     _produce(broker, topic, [subscription for _, subscription in runs], messages, size)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CANDIDATES}
     for name, subscription in runs:
-        candidate = CONTENDERS[name]
+        candidate = CANDIDATES[name]
         count = min(messages, candidate.most)
         if candidate.work == "java":
             command = _java_command(broker, topic, subscription, count)
@@ -147,7 +147,7 @@ def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[A
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found[name].append(json.loads(done.stdout.splitlines()[-1]))
     rates = {name: statistics.median(run["rate"] for run in runs) for name, runs in found.items()}
-    loops = {name: candidate.loop or name for name, candidate in CONTENDERS.items()}
+    loops = {name: candidate.loop or name for name, candidate in CANDIDATES.items()}
     return [
         AppCost(
             name,
@@ -192,7 +192,7 @@ def contend(
     server: str, topic: str, subscription: str, name: str, messages: int
 ) -> dict[str, float]:
     """Consume all messages and return the rate, the CPU time a message and the memory."""
-    candidate = CONTENDERS[name]
+    candidate = CANDIDATES[name]
     before = read_usage(os.getpid()).cpu_seconds
     consume = _consume if candidate.loop else _loop
     seconds = consume(server, topic, subscription, candidate, messages)

@@ -27,7 +27,7 @@ def test_status_is_that_of_the_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (ToolError("No [docker] answers"), "Error: No [docker] answers\n"),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "No space left on device: /x; "),
@@ -37,12 +37,12 @@ def test_status_is_that_of_the_tool() -> None:
     ids=lambda each: type(each).__name__,
 )
 def test_what_went_wrong_is_one_line(
-    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+    error: Exception, reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(lambda: fail(error)) == 1
 
     said = capsys.readouterr().err
-    assert told in said
+    assert reported in said
     assert len(said.splitlines()) == 1
 
 

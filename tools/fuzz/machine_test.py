@@ -54,15 +54,15 @@ class Operations(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.Runner()
-        self._arena = FuzzHarness(self.subject)
+        self._harness = FuzzHarness(self.subject)
         self._specs: dict[str, list[Manifest]] = {}
 
     @initialize()
     def start(self) -> None:
-        self._loop.run(self._arena.open())
+        self._loop.run(self._harness.open())
 
     def teardown(self) -> None:
-        self._loop.run(self._arena.close())
+        self._loop.run(self._harness.close())
         self._loop.close()
 
     @rule(name=_NAMES, number=_NUMBERS, misfortune=_MISFORTUNES)
@@ -87,33 +87,33 @@ class Operations(RuleBasedStateMachine):
 
     @rule(name=_NAMES, misfortune=_MISFORTUNES)
     def delete(self, name: str, misfortune: Misfortune) -> None:
-        self._arena.inject(misfortune)
-        self._arena.delete(name)
+        self._harness.inject(misfortune)
+        self._harness.delete(name)
         self._specs.pop(name, None)
-        self._loop.run(self._arena.settle())
+        self._loop.run(self._harness.settle())
 
     @rule(name=_NAMES, misfortune=_MISFORTUNES)
     def delete_and_create_at_once(self, name: str, misfortune: Misfortune) -> None:
-        self._arena.delete(name)
+        self._harness.delete(name)
         self._write(name, dict(self.subject.spec), misfortune)
 
     @rule(number=_NUMBERS)
     def lose_a_child(self, number: int) -> None:
-        self._arena.lose_child(number)
-        self._loop.run(self._arena.settle())
+        self._harness.lose_child(number)
+        self._loop.run(self._harness.settle())
 
     @rule()
     def restart(self) -> None:
-        self._arena.inject("none")
-        self._loop.run(self._arena.restart())
+        self._harness.inject("none")
+        self._loop.run(self._harness.restart())
 
     @invariant()
     def operator_rests_and_says_what_is(self) -> None:
-        if self._arena.harness is not None:
-            assert self._loop.run(self._arena.find_problems()) == []
+        if self._harness.harness is not None:
+            assert self._loop.run(self._harness.find_problems()) == []
 
     def _spec(self, name: str) -> Manifest:
-        held = self._arena.find(name)
+        held = self._harness.find(name)
         return dict(self.subject.spec) if held is None else dict(held["spec"])
 
     def _mutate(self, spec: Manifest, number: int) -> Manifest:
@@ -129,10 +129,10 @@ class Operations(RuleBasedStateMachine):
         return found if is_small(changed) else spec
 
     def _write(self, name: str, spec: Manifest, misfortune: Misfortune) -> None:
-        self._arena.inject(misfortune)
-        self._loop.run(self._arena.write(name, spec))
+        self._harness.inject(misfortune)
+        self._loop.run(self._harness.write(name, spec))
         self._specs.setdefault(name, []).append(spec)
-        self._loop.run(self._arena.settle())
+        self._loop.run(self._harness.settle())
 
 
 def is_small(manifest: Mapping[str, Any]) -> bool:

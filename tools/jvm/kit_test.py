@@ -69,8 +69,8 @@ def test_jars_tell_nothing_of_when_and_where_they_were_built(name: str) -> None:
 
     # The one that guard/pom.xml names.
     assert {entry.date_time for entry in ours} == {(2026, 1, 1, 0, 0, 0)}
-    told = {line.partition(":")[0] for line in lines}
-    assert not told & {"Built-By", "Build-Jdk", "Created-By", "Bnd-LastModified"}
+    reported = {line.partition(":")[0] for line in lines}
+    assert not reported & {"Built-By", "Build-Jdk", "Created-By", "Bnd-LastModified"}
 
 
 def test_kit_that_is_named_is_taken(tmp_path: Path) -> None:

@@ -230,7 +230,9 @@ def _soft_reboot(
     if not agent and not acpi:
         text = "VMI neither have the agent connected nor the ACPI feature enabled"
         return Answer(409, text)
-    ignores_acpi = text_map_at(vmi, "metadata", "annotations").get(PREFIX + "ignores-acpi") == "true"
+    ignores_acpi = (
+        text_map_at(vmi, "metadata", "annotations").get(PREFIX + "ignores-acpi") == "true"
+    )
     if not agent and ignores_acpi:
         # The button is pressed, and nobody hears.
         return Answer(_OK)

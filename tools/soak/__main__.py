@@ -17,8 +17,8 @@ from tools.pulsar import ensure_pulsar
 from tools.soak.churn import choose, run_churn
 from tools.soak.consumers import describe, run_consumers
 from tools.soak.jvms import run_jvms
-from tools.soak.nodes import run_deaths
-from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
+from tools.soak.nodes import run_kills
+from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_replacements, write_rows
 from tools.soak.prerequisites import install_operators
 from tools.soak.workloads import WORKS
 
@@ -44,9 +44,9 @@ def _run_nodes(options: argparse.Namespace) -> list[str]:
     works = [work for work in WORKS if work.operator in (options.operators or [work.operator])]
     if options.install:
         install_operators((work.operator for work in works), options.namespace)
-    recoveries = asyncio.run(run_deaths(works, options.namespace))
+    recoveries = asyncio.run(run_kills(works, options.namespace))
     if options.write:
-        write_rows("nodes", NODES, tabulate_deaths(recoveries))
+        write_rows("nodes", NODES, tabulate_replacements(recoveries))
     return [f"{each.fault}: {each.problem}" for each in recoveries if each.problem]
 
 

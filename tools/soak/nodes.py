@@ -41,7 +41,7 @@ class NodeFault:
     look: tuple[str, ...]
 
 
-DEATHS: Final = (
+KILLS: Final = (
     NodeFault("operator pod", (), ()),
     NodeFault(
         "kubelet",  # systemd starts it again.
@@ -216,7 +216,7 @@ class SoakRun:
         return self._run(fault.look) if fault.look else ""
 
 
-async def run_deaths(works: Sequence[Workload], namespace: str) -> list[Recovery]:
+async def run_kills(works: Sequence[Workload], namespace: str) -> list[Recovery]:
     """Kill each part once while operators work that are installed in a namespace.
 
     Raises:
@@ -224,7 +224,7 @@ async def run_deaths(works: Sequence[Workload], namespace: str) -> list[Recovery
     """
     trial = SoakRun(works, namespace, up())
     recoveries = []
-    for fault in DEATHS:
+    for fault in KILLS:
         for recovery in await trial.run(fault):
             end = recovery.problem or f"all well after {recovery.seconds:.0f} s"
             print(f"{fault.name}: {recovery.operator}: {end}", flush=True)

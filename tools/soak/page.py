@@ -8,10 +8,10 @@ from statistics import median
 from typing import Final
 
 from tools.soak.measure import Sample, split_quarters
-from tools.soak.nodes import DEATHS, Recovery
+from tools.soak.nodes import KILLS, Recovery
 from tools.sweep.report import PAGE, read_block, replace_block
 
-NODES: Final = ("operator", *(fault.name for fault in DEATHS))
+NODES: Final = ("operator", *(fault.name for fault in KILLS))
 """Columns of the table of deaths: seconds until all was well."""
 CHURN: Final = ("operator", "minutes", "changes", "memory", "descriptors", "threads", "queue")
 """Columns of the table of churn: of memory and the like the second quarter and the last."""
@@ -20,14 +20,14 @@ type Rows = Mapping[str, Sequence[str]]
 """Cells by the first of them."""
 
 
-def tabulate_deaths(recoveries: Sequence[Recovery]) -> dict[str, list[str]]:
+def tabulate_replacements(recoveries: Sequence[Recovery]) -> dict[str, list[str]]:
     """Build a row for each operator; a death that was not tried is a dash."""
     cells: dict[str, dict[str, str]] = {}
     for each in recoveries:
         end = each.problem and f"**{each.problem}**"
         cells.setdefault(each.operator, {})[each.fault] = end or f"{each.seconds:.0f} s"
     return {
-        operator: [operator, *(found.get(fault.name, "-") for fault in DEATHS)]
+        operator: [operator, *(found.get(fault.name, "-") for fault in KILLS)]
         for operator, found in cells.items()
     }
 

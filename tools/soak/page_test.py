@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.soak.measure import Sample
 from tools.soak.nodes import Recovery
-from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
+from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_replacements, write_rows
 
 PAGE = """Words.
 
@@ -28,7 +28,7 @@ def test_row_of_a_run_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     path.write_text(PAGE)
     found = [Recovery("podset", "node", 71.4), Recovery("podset", "kubelet", 300, "not ready")]
 
-    write_rows("nodes", NODES, tabulate_deaths(found), path)
+    write_rows("nodes", NODES, tabulate_replacements(found), path)
 
     expected = PAGE.replace("9 s | 9 s | 9 s | 9 s", "- | **not ready** | - | 71 s")
     assert path.read_text() == expected

@@ -38,7 +38,7 @@ from tools.sweep.zygote import Zygote, read_log
 
 _LANES: Final = 2
 """Operators that are swept at a time."""
-_TOLD: Final = 100
+_REPORTED: Final = 100
 """Trials after which a sweep says how far it is."""
 
 
@@ -240,7 +240,7 @@ async def _try_new(
         journal.note(verdict)
         if verdict.failed:
             print(report.render_verdict(verdict), flush=True)
-        if (number := next(numbers)) % _TOLD == 0:
+        if (number := next(numbers)) % _REPORTED == 0:
             print(f"{number} of {len(new)} trials in {now() - started:.0f} s", flush=True)
 
     return [*recalled, *await runner.try_plans(new, tell)]

@@ -172,7 +172,7 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
         return _refuse(record, 409, "Conflict")
     session = exchange.session
     created = await exchange.proxy.act(
-        "POST", exchange.path, session.estrange(build_foreign(record.body))
+        "POST", exchange.path, session.hand_to_foreigner(build_foreign(record.body))
     )
     if created.status >= 300:
         raise RuntimeError(f"Cannot put a foreign object in the way: {created.body[:500]!r}")

@@ -88,7 +88,7 @@ class Session:
         leaks: Where a canary was seen, in words.
         operator: Id of the operator, which names the Lease of its election.
         group: API group of the operator; what its objects own is made again when it is lost.
-        estrange: Makes an object that is put in the way one of somebody else.
+        hand_to_foreigner: Makes an object that is put in the way one of somebody else.
         rewrite: Takes what differs from run to run out of a name, so that moments are alike.
         scoped: Cluster-scoped resources of which a trial has objects of its own.
         systems: Outside systems by id.
@@ -124,7 +124,7 @@ class Session:
     counters: Counters = field(default_factory=Counters)
     group: str = ""
     operator: str = ""
-    estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    hand_to_foreigner: Callable[[Manifest], Manifest] = lambda manifest: manifest
     rewrite: Callable[[str], str] = str
     watched: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)

@@ -130,8 +130,8 @@ async def test_kopf_begins_in_the_past_and_catches_up(
 ) -> None:
     monkeypatch.setattr(stale, "LATE_SECONDS", 0.5)  # The listing comes before the watch.
     informer = Informer(CONFIG_MAP, namespaces=(TRIAL,))
-    told: list[str] = []
-    informer.add_handler(lambda change, *_: told.append(f"{change.key.name} {informer.synced}"))
+    reported: list[str] = []
+    informer.add_handler(lambda change, *_: reported.append(f"{change.key.name} {informer.synced}"))
     stop = asyncio.Event()
     async with trial.connect(1) as client:
         source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
@@ -142,4 +142,4 @@ async def test_kopf_begins_in_the_past_and_catches_up(
         await source
 
     assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == []
-    assert told == ["before False", "written True"]
+    assert reported == ["before False", "written True"]

@@ -116,7 +116,7 @@ class Trial:
         )
         session.crash = self._crash
         session.rewrite = self._rewrite
-        session.estrange = workload.estrange
+        session.hand_to_foreigner = workload.hand_to_foreigner
         session.group, session.operator = workload.primary.group, workload.operator.id
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {

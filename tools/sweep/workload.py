@@ -183,8 +183,8 @@ class Workload:
         arguments: Flags of the operator, which turn on what this workload tries.
         rewrite: Rewrites a title such as `pods web-0` or a line of a state if it has a part that
             differs from run to run, such as a hash of a UID.
-        estrange: Makes an object that a fault puts in the way one of somebody else, where that is
-            said by more than labels and owners.
+        hand_to_foreigner: Makes an object foreign, for kinds whose ownership depends on more than
+            labels and owners.
         scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
         spares: Returns whether a fault is skipped because a different final state is correct after
             it, for example after a permanent refusal or a loss of data.
@@ -206,7 +206,7 @@ class Workload:
     outside: tuple[ExternalSystem, ...] = ()
     arguments: tuple[str, ...] = ()
     rewrite: Callable[[str], str] = str
-    estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    hand_to_foreigner: Callable[[Manifest], Manifest] = lambda manifest: manifest
     scaled: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     spares: Callable[[Mode, Trigger], bool] = lambda *_: False
 

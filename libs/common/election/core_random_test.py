@@ -47,7 +47,7 @@ class Replica:
         return self.now + self.offset
 
 
-class World:
+class LeaseModel:
     """One Lease on one server, and those who want it."""
 
     def __init__(self, replicas: list[Replica]) -> None:
@@ -130,46 +130,46 @@ def build_replica(name: str, offset: float, rate: float) -> Replica:
     return Replica(LeaseCore(name, Timing()), offset, rate, NOON)
 
 
-def act(world: World, action: str, replica: Replica, seconds: float) -> None:
+def act(model: LeaseModel, action: str, replica: Replica, seconds: float) -> None:
     """Do one thing to a replica; what cannot be done now is nothing."""
     sent = replica.sent
     if action in ("begin", "turn"):
         if replica.core.lost_reason:
-            world.restart(replica)
-        world.begin(replica)
+            model.restart(replica)
+        model.begin(replica)
         sent = replica.sent
     if action in ("serve", "turn") and sent and not sent.done:
-        world.serve(sent)
+        model.serve(sent)
     if action in ("finish", "turn"):
-        world.finish(replica)
+        model.finish(replica)
     if action in _DISTURBANCES:
-        _DISTURBANCES[action](world, replica, seconds)
+        _DISTURBANCES[action](model, replica, seconds)
 
 
-def arrive_late(world: World, replica: Replica, _: float) -> None:
+def arrive_late(model: LeaseModel, replica: Replica, _: float) -> None:
     if replica.late and not (sent := replica.late.pop()).done:
-        world.serve(sent)
+        model.serve(sent)
 
 
-def edit_labels(world: World, _: Replica, __: float) -> None:
-    if world.lease:
-        world.version += 1
-        world.lease = replace(world.lease, resource_version=str(world.version))
+def edit_labels(model: LeaseModel, _: Replica, __: float) -> None:
+    if model.lease:
+        model.version += 1
+        model.lease = replace(model.lease, resource_version=str(model.version))
 
 
-def release(world: World, replica: Replica, _: float) -> None:
+def release(model: LeaseModel, replica: Replica, _: float) -> None:
     if record := replica.core.release(replica.wall):
-        world.serve(Sent(Step(Verb.REPLACE, record=record), 0))
+        model.serve(Sent(Step(Verb.REPLACE, record=record), 0))
     replica.core.lose("stopped")
 
 
-def jump(_: World, replica: Replica, seconds: float) -> None:
+def jump(_: LeaseModel, replica: Replica, seconds: float) -> None:
     replica.wall += timedelta(days=seconds - 1)
 
 
-_DISTURBANCES: dict[str, Callable[[World, Replica, float], None]] = {
-    "give_up": lambda world, replica, _: world.give_up(replica),
-    "restart": lambda world, replica, _: world.restart(replica),
+_DISTURBANCES: dict[str, Callable[[LeaseModel, Replica, float], None]] = {
+    "give_up": lambda model, replica, _: model.give_up(replica),
+    "restart": lambda model, replica, _: model.restart(replica),
     "late": arrive_late,
     "edit": edit_labels,
     "release": release,
@@ -192,25 +192,25 @@ def test_two_replicas_never_lead_at_once(
         build_replica(name, offset, rate)
         for name, offset, rate in zip("abc", offsets, rates, strict=True)
     ]
-    world = World(replicas)
+    model = LeaseModel(replicas)
     for action, index, seconds in events:
-        act(world, action, replicas[index], seconds)
-        assert len(world.leaders()) <= 1
+        act(model, action, replicas[index], seconds)
+        assert len(model.leaders()) <= 1
         for replica in replicas:
             replica.move(seconds)
-        assert len(world.leaders()) <= 1
+        assert len(model.leaders()) <= 1
 
-    numbers = [token for token, _ in world.tokens]
+    numbers = [token for token, _ in model.tokens]
     assert numbers == sorted(set(numbers)), "each leader has a greater fencing token"
 
 
 def test_someone_leads_in_the_end_when_all_goes_well() -> None:
     replicas = [build_replica(name, 0.0, 1.0) for name in "abc"]
-    world = World(replicas)
+    model = LeaseModel(replicas)
     for _ in range(40):
         for replica in replicas:
-            act(world, "turn", replica, 0)
+            act(model, "turn", replica, 0)
             replica.move(1.0)
 
-    assert len(world.leaders()) == 1
-    assert len(world.tokens) == 1
+    assert len(model.leaders()) == 1
+    assert len(model.tokens) == 1

@@ -33,7 +33,7 @@ from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, choose_
 
 log = structlog.get_logger(__name__)
 
-_LIST_ANEW: Final = 5
+_RELIST: Final = 5
 """Number of successive failures (a few seconds) after which the version may be the cause."""
 
 
@@ -145,7 +145,7 @@ def _needs_listing(err: SlipwayError, failures: int) -> bool:
     if isinstance(err, Forbidden | NotFound):
         return True
     refused = isinstance(err, ApiError) and not isinstance(err, TooManyRequests)
-    return refused and failures % _LIST_ANEW == 0
+    return refused and failures % _RELIST == 0
 
 
 def _report(informer: Informer, scope: Scope, err: SlipwayError, delay: float) -> None:

@@ -32,7 +32,7 @@ from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.kstatus import compute_status
 from libs.common.testing.outcome import Run, is_of_the_operator, writes_of_the_operator
 from libs.common.testing.subject import Subject
-from libs.common.testing.trial import NAMESPACE, Hurt, Trial, scope_of
+from libs.common.testing.trial import NAMESPACE, InjectFault, Trial, scope_of
 from libs.common.testing.write_faults import CRASH_MODES, Fail, WriteCrash, spread
 
 __all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
@@ -110,7 +110,7 @@ class OperatorConformance(Trial):
     async def test_crash_at_each_write_changes_nothing(self) -> None:
         """A crash before, inside or after each write ends where an undisturbed run ends."""
 
-        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, InjectFault]]:
             for index, mode in spread(writes, CRASH_MODES):
                 yield f"crash {mode} at write {index}", partial(WriteCrash, index=index, mode=mode)
 
@@ -119,7 +119,7 @@ class OperatorConformance(Trial):
     async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
         """A write whose answer is lost is looked up, never repeated blindly."""
 
-        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, InjectFault]]:
             for index in range(writes):
                 yield f"answer of write {index} lost", partial(Fail, index=index, lost_answer=True)
 
@@ -128,11 +128,11 @@ class OperatorConformance(Trial):
     async def test_refused_writes_are_tried_again(self) -> None:
         """A refusal of each write ends where an undisturbed run ends."""
 
-        def faults(writes: int) -> Iterator[tuple[str, Hurt]]:
+        def faults(writes: int) -> Iterator[tuple[str, InjectFault]]:
             for index, status in spread(writes, _REFUSALS):
                 retry = 0.01 if status == 429 else None
-                harm = partial(Fail, index=index, status=status, retry_after=retry)
-                yield f"{status} at write {index}", harm
+                fault = partial(Fail, index=index, status=status, retry_after=retry)
+                yield f"{status} at write {index}", fault
 
         await self._assert_harmless(faults)
 
@@ -310,7 +310,9 @@ class OperatorConformance(Trial):
             assert total > 0
             assert harness.metric("workqueue_adds_total", name=name, controller=name) > 0
 
-    async def _assert_harmless(self, faults: Callable[[int], Iterator[tuple[str, Hurt]]]) -> None:
+    async def _assert_harmless(
+        self, faults: Callable[[int], Iterator[tuple[str, InjectFault]]]
+    ) -> None:
         """Hold runs that are harmed, some side by side, against a calm one.
 
         Args:
@@ -321,8 +323,8 @@ class OperatorConformance(Trial):
         pending = faults(len(expected.writes))
 
         async def work() -> None:
-            for how, harm in pending:
-                self._assert_same(await self.run(harm), expected, how)
+            for how, fault in pending:
+                self._assert_same(await self.run(fault), expected, how)
 
         number = 1 if self.subject.alone else _AT_ONCE
         workers = [asyncio.create_task(work()) for _ in range(number)]

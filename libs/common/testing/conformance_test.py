@@ -51,7 +51,7 @@ async def show(context: Context, generation: int, current: Iterable[Manifest] = 
     await context.apply_status({"conditions": said})
 
 
-async def write_time_anew(context: Context) -> None:
+async def rewrite_time(context: Context) -> None:
     """Forget what the conditions were before."""
     await show(context, context.generation)
 
@@ -88,7 +88,7 @@ async def read_a_secret(context: Context) -> None:
 
 
 async def test_times_that_are_written_anew_are_found() -> None:
-    suite = build_suite(build_wrong(reconcile=write_time_anew))
+    suite = build_suite(build_wrong(reconcile=rewrite_time))
 
     with pytest.raises(AssertionError, match=r"writes after a restart: .'patch widgets/status"):
         await suite.test_zero_writes_when_settled()

@@ -17,7 +17,7 @@ from libs.common.testing.outcome import Run, count_names, normalize, writes_of_t
 from libs.common.testing.subject import Subject
 from libs.common.testing.write_faults import WriteFault
 
-type Hurt = Callable[[FakeApi], WriteFault]
+type InjectFault = Callable[[FakeApi], WriteFault]
 """Prepare a harm."""
 
 NAMESPACE: Final = "default"
@@ -100,19 +100,19 @@ class Trial:
                     return
                 await asyncio.sleep(_POLL)
 
-    async def run(self, harm: Hurt | None = None) -> Run:
+    async def run(self, fault: InjectFault | None = None) -> Run:
         """Run the workload, harmed in one way."""
         async with self.api() as api:
-            hurt = harm(api) if harm is not None else None
+            inject = fault(api) if fault is not None else None
             harness = self.harness(api)
-            if hurt is not None:
-                hurt.harness = harness
+            if inject is not None:
+                inject.harness = harness
             async with harness:
                 await self.workload(api, harness)
-                if hurt is not None:
+                if inject is not None:
                     # How many writes of the status a run needs is a matter of timing, so that the
                     # last of another run may not come in this one.
-                    assert hurt.fired or hurt.seen, "the fault was never reached"
+                    assert inject.fired or inject.seen, "the fault was never reached"
                 return self.outcome(api, 0)
 
     def outcome(self, api: FakeApi, mark: int) -> Run:

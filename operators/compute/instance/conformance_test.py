@@ -50,7 +50,7 @@ def build_ending() -> list[Manifest]:
     ]
 
 
-def pretend_and_end(api: FakeApi) -> None:
+def run_and_delete(api: FakeApi) -> None:
     """Let the world go on, and delete the second Instance once it runs."""
     run_kubevirt(api)
     held = api.find(INSTANCE, ENDING)
@@ -96,7 +96,7 @@ class TestEndingInstanceConformance(BlurredConformance):
         outliving=(DATA_VOLUME,),
         rules=RULES,
         initial_objects=build_initial_objects,
-        drive=pretend_and_end,
+        drive=run_and_delete,
     )
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:

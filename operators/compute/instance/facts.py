@@ -21,7 +21,7 @@ from operators.compute.instance.observed import (
     has_network,
 )
 
-_TROUBLE: Final = frozenset(
+_PROBLEM: Final = frozenset(
     {
         PrintableStatus.PVC_NOT_FOUND,
         PrintableStatus.DATA_VOLUME_ERROR,
@@ -260,7 +260,7 @@ def _evaluate_migratable(observed: Observed) -> Condition:
 def _find_problem(observed: Observed) -> str:
     """Return what KubeVirt reports as wrong with a machine that should run."""
     machine = observed.machine
-    if machine is None or machine.view.printable_status not in _TROUBLE:
+    if machine is None or machine.view.printable_status not in _PROBLEM:
         return ""
     failure = machine.view.conditions.find(VmCondition.FAILURE)
     detail = f": {failure.message}" if failure is not None and failure.message else ""

@@ -79,7 +79,7 @@ async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
         "snapshots": [],
         "reboots": 0,
     }
-    steps = life.world.api.get(OPERATION, OP)["status"]["steps"]
+    steps = life.simulation.api.get(OPERATION, OP)["status"]["steps"]
     assert [step["name"] for step in steps] == ["Baseline", "Restart", "WaitRunning", "Finish"]
     assert all(step["state"] == "Done" for step in steps)
 
@@ -87,12 +87,12 @@ async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
 async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
     life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}))
     await life.begin()
-    before = life.world.api.get(INSTANCE, WEB)["status"]
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    before = life.simulation.api.get(INSTANCE, WEB)["status"]
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
-    after = life.world.api.get(INSTANCE, WEB)["status"]
-    (disk,) = life.world.api.objects(DATA_VOLUME)
+    after = life.simulation.api.get(INSTANCE, WEB)["status"]
+    (disk,) = life.simulation.api.objects(DATA_VOLUME)
     assert after["rootDisk"]["name"] == key_of(disk).name != before["rootDisk"]["name"]
     assert disk["spec"]["source"] == {"registry": {"url": NEW["registry"]}}
     for field in ("macAddress", "firmwareUUID", "vmUID"):
@@ -105,21 +105,21 @@ async def test_machine_whose_template_changed_gets_its_disk(type_: str, change: 
     """The generation that KubeVirt reports stays behind that of such a machine permanently."""
     life = Scenario(build_operation(type_, **dict(TYPES)[type_]))
     await life.begin()
-    api = life.world.api
+    api = life.simulation.api
     if change == "running":
         api.patch(INSTANCE, WEB, {"spec": {"evictionStrategy": "None"}})
     else:
         api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
-        await life.world.settle()
+        await life.simulation.settle()
         api.patch(INSTANCE, WEB, {"spec": {"size": "large"}})
-    await life.world.settle()
+    await life.simulation.settle()
     machine = api.get(VIRTUAL_MACHINE, WEB)
     assert machine["status"]["observedGeneration"] < machine["metadata"]["generation"]
 
     api.create(life.operation)
-    await life.world.settle()
-    life.world.clock.advance(700)
-    await life.world.settle()
+    await life.simulation.settle()
+    life.simulation.clock.advance(700)
+    await life.simulation.settle()
 
     assert life.phase(OPERATION) == "Succeeded"
     assert api.get(VIRTUAL_MACHINE, WEB)["spec"]["runStrategy"] == (
@@ -144,9 +144,9 @@ async def roll_back(life: Scenario, kill_at: int | None = None) -> list[str]:
     """Rebuild onto a disk that does not boot, and let the time run out."""
     await life.live(kill_at)
     for _ in range(3):
-        life.world.clock.advance(1000)
-        await life.world.settle()
-    return list(life.world.writes)
+        life.simulation.clock.advance(1000)
+        await life.simulation.settle()
+    return list(life.simulation.writes)
 
 
 async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
@@ -155,7 +155,7 @@ async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
     expected = calm.end()
     assert (expected["phase"], expected["reason"]) == ("Failed", "RolledBack")
     assert (expected["instance"], expected["disks"]) == ("Running", 1)
-    assert calm.world.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
+    assert calm.simulation.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
 
     for index in range(len(writes)):
         life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
@@ -173,7 +173,7 @@ async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
         life = Scenario(build_operation(type_, **spec))
 
         def cancel(api: FakeApi, life: Scenario = life, index: int = index) -> None:
-            if len(life.world.writes) >= index and api.find(OPERATION, OP) is not None:
+            if len(life.simulation.writes) >= index and api.find(OPERATION, OP) is not None:
                 api.patch(OPERATION, OP, {"spec": {"cancel": True}})
 
         life.at_action = cancel
@@ -189,14 +189,14 @@ async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
 async def test_operations_on_one_instance_take_turns_in_their_order() -> None:
     life = Scenario(build_operation("Reboot"))
     await life.begin()
-    api = life.world.api
+    api = life.simulation.api
     names = ["c", "a", "b"]
     for number, name in enumerate(names):
         operation = build_operation("Reboot", name)
         operation["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
         api.create(operation)
         api.patch(OPERATION, Key("default", name), {"metadata": {}})
-    await life.world.settle()
+    await life.simulation.settle()
 
     ends = [api.get(OPERATION, Key("default", name))["status"] for name in names]
     assert [end["phase"] for end in ends] == ["Succeeded"] * 3
@@ -207,12 +207,12 @@ async def test_operation_that_does_not_want_to_wait_fails_while_another_is_at_wo
     life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
     assert life.phase(OPERATION) == "Running"
-    life.world.api.create(build_operation("Reboot", "hasty", queue="FailIfBusy"))
-    life.world.api.create(build_operation("Reboot", "patient"))
-    await life.world.settle()
+    life.simulation.api.create(build_operation("Reboot", "hasty", queue="FailIfBusy"))
+    life.simulation.api.create(build_operation("Reboot", "patient"))
+    await life.simulation.settle()
 
-    hasty = life.world.api.get(OPERATION, Key("default", "hasty"))["status"]
-    patient = life.world.api.get(OPERATION, Key("default", "patient"))["status"]
+    hasty = life.simulation.api.get(OPERATION, Key("default", "hasty"))["status"]
+    patient = life.simulation.api.get(OPERATION, Key("default", "patient"))["status"]
     assert (hasty["phase"], hasty["reason"]) == ("Failed", "Busy")
     assert (patient["phase"], patient["queuePosition"]) == ("Pending", 1)
 
@@ -220,11 +220,11 @@ async def test_operation_that_does_not_want_to_wait_fails_while_another_is_at_wo
 async def test_lease_of_an_operation_that_is_gone_is_taken_over() -> None:
     life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
-    api = life.world.api
+    api = life.simulation.api
     api.vanish(OPERATION, OP)
     assert len(api.objects(LEASE)) == 1
     api.create(build_operation("Reboot", "op"))
-    await life.world.settle()
+    await life.simulation.settle()
 
     assert api.get(OPERATION, OP)["status"]["leaseName"]
     (lease,) = api.objects(LEASE) or [{}]
@@ -235,21 +235,21 @@ async def test_lease_of_an_operation_that_is_gone_is_taken_over() -> None:
 async def test_deletion_of_a_running_operation_undoes_what_it_did() -> None:
     life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
-    life.world.api.patch(OPERATION, OP, {"metadata": {"finalizers": ["test/finalizer"]}})
-    life.world.api.delete(OPERATION, OP)
-    await life.world.settle()
+    life.simulation.api.patch(OPERATION, OP, {"metadata": {"finalizers": ["test/finalizer"]}})
+    life.simulation.api.delete(OPERATION, OP)
+    await life.simulation.settle()
 
-    assert life.world.api.find(OPERATION, OP) is None
-    assert life.world.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
+    assert life.simulation.api.find(OPERATION, OP) is None
+    assert life.simulation.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
     assert life.phase(INSTANCE) == "Running"
-    assert life.world.api.objects(LEASE) == []
+    assert life.simulation.api.objects(LEASE) == []
 
 
 async def test_operation_on_an_instance_that_is_not_there_fails() -> None:
     life = Scenario(build_operation("Reboot", "op", "nobody"))
     await life.live()
 
-    status = life.world.api.get(OPERATION, OP)["status"]
+    status = life.simulation.api.get(OPERATION, OP)["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "TargetNotFound")
 
 
@@ -262,8 +262,8 @@ async def test_operation_names_both_uids_of_an_instance_that_is_not_the_one_it_w
     life = Scenario(operation)
     await life.live()
 
-    uid = life.world.api.get(INSTANCE, WEB)["metadata"]["uid"]
-    status = life.world.api.get(OPERATION, OP)["status"]
+    uid = life.simulation.api.get(INSTANCE, WEB)["metadata"]["uid"]
+    status = life.simulation.api.get(OPERATION, OP)["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "TargetNotFound")
     assert f"has UID {uid} instead of 0000-wrong" in status["message"]
 
@@ -271,12 +271,12 @@ async def test_operation_names_both_uids_of_an_instance_that_is_not_the_one_it_w
 async def test_reboot_of_a_machine_that_is_off_fails() -> None:
     life = Scenario(build_operation("Reboot"))
     await life.begin()
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
-    await life.world.settle()
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
+    await life.simulation.settle()
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
-    assert life.world.api.get(OPERATION, OP)["status"]["reason"] == "NotRunning"
+    assert life.simulation.api.get(OPERATION, OP)["status"]["reason"] == "NotRunning"
     assert life.phase(INSTANCE) == "Stopped"
 
 
@@ -284,13 +284,13 @@ async def test_reboot_of_a_machine_that_is_off_fails() -> None:
 async def test_operation_does_not_fail_for_what_the_cache_does_not_show_yet(unseen: Kind) -> None:
     life = Scenario(build_operation("Resize", resize={"size": "large"}))
     await life.begin()
-    life.world.unseen = unseen
-    life.world.api.create(life.operation)
-    await life.world.settle()
-    assert "outcome" not in (life.world.api.get(OPERATION, OP).get("status") or {})
+    life.simulation.unseen = unseen
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
+    assert "outcome" not in (life.simulation.api.get(OPERATION, OP).get("status") or {})
 
-    life.world.unseen = None
-    await life.world.settle()
+    life.simulation.unseen = None
+    await life.simulation.settle()
     assert life.phase(OPERATION) == "Succeeded"
 
 
@@ -298,7 +298,7 @@ async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
     """A create whose answer was lost may arrive when nobody waits for it any more."""
     life = Scenario(build_operation("Reboot"))
     await life.begin()
-    api, ended = life.world.api, life.operation
+    api, ended = life.simulation.api, life.operation
     made: list[Manifest] = []
 
     def keep(api: FakeApi) -> None:
@@ -306,12 +306,12 @@ async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
 
     life.at_action = keep
     api.create(ended)
-    await life.world.settle()
+    await life.simulation.settle()
     assert life.phase(OPERATION) == "Succeeded"
     kept = ("name", "namespace", "labels", "ownerReferences")
     api.create({**made[0], "metadata": {name: made[0]["metadata"][name] for name in kept}})
     api.create(build_operation("Reboot", "next"))
-    await life.world.settle()
+    await life.simulation.settle()
 
     assert api.get(OPERATION, Key("default", "next"))["status"]["phase"] == "Succeeded"
 
@@ -320,16 +320,18 @@ async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() ->
     """Others on the same Instance may have ended already."""
     life = Scenario(build_operation("Reboot", "done"))
     await life.begin()
-    api = life.world.api
+    api = life.simulation.api
     api.create(life.operation)
-    await life.world.settle()
-    api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"fake-kubevirt/dead-disks": "true"}}})
+    await life.simulation.settle()
+    api.patch(
+        VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"fake-kubevirt/dead-disks": "true"}}}
+    )
     api.create(build_operation("Rebuild", "op"))
-    await life.world.settle()
+    await life.simulation.settle()
     assert life.phase(OPERATION) == "Running"
     waiting = api.create(build_operation("Reboot", "next"))
 
-    ctx = SimulatedContext(life.world, OPERATION, waiting)
+    ctx = SimulatedContext(life.simulation, OPERATION, waiting)
     observed = observe_operation(cast(Context, ctx), Operation.parse(waiting))
 
     assert observed.lock is not None

@@ -23,12 +23,12 @@ from operators.compute.scenario import NEW, OP, WEB, Scenario
 
 
 def status_of(life: Scenario) -> dict[str, Any]:
-    status: dict[str, Any] = life.world.api.get(OPERATION, OP)["status"]
+    status: dict[str, Any] = life.simulation.api.get(OPERATION, OP)["status"]
     return status
 
 
 def volumes_of(life: Scenario, kind: Any = VIRTUAL_MACHINE) -> dict[str, Any]:
-    manifest = life.world.api.get(kind, WEB)
+    manifest = life.simulation.api.get(kind, WEB)
     spec = manifest["spec"]["template"]["spec"] if kind == VIRTUAL_MACHINE else manifest["spec"]
     return {volume["name"]: volume for volume in spec["volumes"]}
 
@@ -39,16 +39,16 @@ async def begin(life: Scenario, **annotations: str) -> Scenario:
     if annotations:
         notes = {f"fake-kubevirt/{name}": value for name, value in annotations.items()}
         patch = {"metadata": {"annotations": notes}}
-        life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, patch)
-    life.world.api.create(life.operation)
-    await life.world.settle()
+        life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, patch)
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
     return life
 
 
 async def pass_time(life: Scenario, seconds: float, times: int = 1) -> None:
     for _ in range(times):
-        life.world.clock.advance(seconds)
-        await life.world.settle()
+        life.simulation.clock.advance(seconds)
+        await life.simulation.settle()
 
 
 # SoftReboot.
@@ -58,7 +58,7 @@ async def test_soft_reboot_keeps_the_run_and_is_told_by_the_agent() -> None:
     life = await begin(Scenario(build_operation("SoftReboot")))
 
     assert (status_of(life)["reason"], len(life.runs), life.reboots()) == ("Succeeded", 1, 1)
-    assert life.world.writes.count("softreboot") == 1
+    assert life.simulation.writes.count("softreboot") == 1
 
 
 async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> None:
@@ -67,7 +67,7 @@ async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> Non
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "NotRebooted")
-    assert (life.world.writes.count("softreboot"), len(life.runs)) == (2, 1)
+    assert (life.simulation.writes.count("softreboot"), len(life.runs)) == (2, 1)
 
 
 async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() -> None:
@@ -81,11 +81,11 @@ async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() ->
 async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
     life = Scenario(build_operation("SoftReboot"))
     await life.begin()
-    run = life.world.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    run = life.simulation.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     kept = [each for each in run["status"]["conditions"] if each["type"] != "AgentConnected"]
-    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, {"status": {"conditions": kept}})
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, {"status": {"conditions": kept}})
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Succeeded", "Unverified")
@@ -94,14 +94,14 @@ async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
 async def test_guest_is_not_asked_before_that_is_written_down() -> None:
     """A process that asks and dies would have the next one ask again."""
     life = await begin(Scenario(build_operation("SoftReboot")), ignores_reboot="true")
-    life.world.writes.clear()
-    life.world.writable = False
+    life.simulation.writes.clear()
+    life.simulation.writable = False
     await pass_time(life, 130)
-    assert "softreboot" not in life.world.writes
+    assert "softreboot" not in life.simulation.writes
 
-    life.world.writable = True
+    life.simulation.writable = True
     await pass_time(life, 1)
-    assert life.world.writes.count("softreboot") == 1
+    assert life.simulation.writes.count("softreboot") == 1
 
 
 # Snapshot and Restore.
@@ -109,10 +109,10 @@ async def test_guest_is_not_asked_before_that_is_written_down() -> None:
 
 async def test_snapshot_is_named_and_outlives_its_operation() -> None:
     life = await begin(Scenario(build_operation("Snapshot", snapshot={"name": "before"})))
-    life.world.api.delete(OPERATION, OP)
-    await life.world.settle()
+    life.simulation.api.delete(OPERATION, OP)
+    await life.simulation.settle()
 
-    snapshot = life.world.api.get(MACHINE_SNAPSHOT, Key("default", "before"))
+    snapshot = life.simulation.api.get(MACHINE_SNAPSHOT, Key("default", "before"))
     assert snapshot["spec"]["source"]["name"] == "web"
     assert "ownerReferences" not in snapshot["metadata"]
 
@@ -141,27 +141,27 @@ async def test_snapshot_that_kubevirt_cannot_take_is_not_asked_for() -> None:
         {"enabled": False, "name": "root", "reason": why},
         {"enabled": False, "name": "cloud-init", "reason": "Snapshot is not supported"},
     ]
-    api = life.world.api
+    api = life.simulation.api
     api.patch_status(VIRTUAL_MACHINE, WEB, {"volumeSnapshotStatuses": states})
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotUnsupported")
     assert status["message"] == f"KubeVirt cannot take a snapshot of disk root: {why}"
-    assert life.world.api.objects(MACHINE_SNAPSHOT) == []
+    assert life.simulation.api.objects(MACHINE_SNAPSHOT) == []
 
 
 async def test_snapshot_of_somebody_else_is_left_alone() -> None:
     life = Scenario(build_operation("Snapshot", snapshot={"name": "theirs"}))
     await life.begin()
-    theirs = life.world.api.create(build_snapshot("theirs"))
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    theirs = life.simulation.api.create(build_snapshot("theirs"))
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "NameTaken")
-    held = life.world.api.get(MACHINE_SNAPSHOT, Key("default", "theirs"))
+    held = life.simulation.api.get(MACHINE_SNAPSHOT, Key("default", "theirs"))
     assert held["metadata"]["uid"] == theirs["metadata"]["uid"]
 
 
@@ -169,7 +169,7 @@ async def test_restore_boots_from_a_disk_that_is_made_of_the_snapshot() -> None:
     life = await begin(Scenario(build_operation("Restore", restore={"snapshot": "kept"})))
 
     assert status_of(life)["phase"] == "Succeeded"
-    (disk,) = life.world.api.objects(DATA_VOLUME)
+    (disk,) = life.simulation.api.objects(DATA_VOLUME)
     assert disk["spec"]["source"] == {"snapshot": {"name": "kept-root", "namespace": "default"}}
     assert volumes_of(life)["root"]["dataVolume"]["name"] == key_of(disk).name
 
@@ -203,13 +203,13 @@ async def test_rescue_has_the_own_disk_beside_another_and_goes_back_by_itself() 
     after = volumes_of(life, VIRTUAL_MACHINE_INSTANCE)
     assert after["root"]["dataVolume"]["name"] == "web-root"
     assert "rescued" not in after
-    assert [key_of(disk).name for disk in life.world.api.objects(DATA_VOLUME)] == ["web-root"]
+    assert [key_of(disk).name for disk in life.simulation.api.objects(DATA_VOLUME)] == ["web-root"]
 
 
 async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
     life = await begin(Scenario(build_rescue()))
-    life.world.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
-    await life.world.settle()
+    life.simulation.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
+    await life.simulation.settle()
 
     assert status_of(life)["phase"] == "Succeeded"
     assert volumes_of(life)["root"]["dataVolume"]["name"] == "web-root"
@@ -218,24 +218,24 @@ async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
 async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_disk() -> None:
     life = await begin(Scenario(build_rescue()))
     notes = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": "true"}}}
-    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
+    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
     await pass_time(life, 4000, times=4)
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "RollbackFailed")
 
     gone = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": None}}}
-    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, gone)
-    await life.world.settle()
+    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, gone)
+    await life.simulation.settle()
 
     assert volumes_of(life, VIRTUAL_MACHINE_INSTANCE)["root"]["dataVolume"]["name"] == "web-root"
-    assert Key("default", "web-root") in map(key_of, life.world.api.objects(DATA_VOLUME))
+    assert Key("default", "web-root") in map(key_of, life.simulation.api.objects(DATA_VOLUME))
 
 
 async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive() -> None:
     life = await begin(Scenario(build_rescue()))
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
-    await life.world.settle()
-    assert Key("default", "web-root") in map(key_of, life.world.api.objects(DATA_VOLUME))
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
+    await life.simulation.settle()
+    assert Key("default", "web-root") in map(key_of, life.simulation.api.objects(DATA_VOLUME))
 
     await pass_time(life, 601)
     assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
@@ -247,15 +247,15 @@ async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive()
 
 async def test_rebuild_mends_an_instance_whose_first_image_cannot_be_had() -> None:
     life = Scenario(build_operation("Rebuild"))
-    api = life.world.api
+    api = life.simulation.api
     api.create(build_size())
     api.create(build_instance("web", image={"url": "https://example.com/broken.qcow2"}))
-    await life.world.settle()
+    await life.simulation.settle()
     assert life.phase(INSTANCE) == "Failed"
 
     api.patch(INSTANCE, WEB, {"spec": {"image": IMAGE}})
     api.create(life.operation)
-    await life.world.settle()
+    await life.simulation.settle()
 
     assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
     (disk,) = api.objects(DATA_VOLUME)
@@ -271,36 +271,36 @@ async def test_disk_of_an_agentless_guest_that_is_replaced_is_kept(type_: str) -
     spec: dict[str, Any] = {"restore": {"snapshot": "kept"}} if type_ == "Restore" else {}
     life = Scenario(build_operation(type_, **spec), dead_disks=True)
     await life.begin()
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Succeeded", "Unverified")
     assert "disk web-root is kept" in status["message"]
-    shown = life.world.api.get(INSTANCE, WEB)["status"]
+    shown = life.simulation.api.get(INSTANCE, WEB)["status"]
     assert [disk["name"] for disk in shown["keptDisks"]] == ["web-root"]
 
     await pass_time(life, 86_399)
-    assert len(life.world.api.objects(DATA_VOLUME)) == 2
+    assert len(life.simulation.api.objects(DATA_VOLUME)) == 2
     await pass_time(life, 1)
-    (disk,) = life.world.api.objects(DATA_VOLUME)
+    (disk,) = life.simulation.api.objects(DATA_VOLUME)
     assert key_of(disk).name == shown["rootDisk"]["name"] != "web-root"
 
 
 async def test_user_goes_back_to_a_kept_disk_by_a_directive() -> None:
     life = Scenario(build_operation("Rebuild"), dead_disks=True)
     await life.begin()
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
-    life.world.api.create(life.operation)
-    await life.world.settle()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
 
     back = {"kind": "RootDisk", "token": "back", "disk": "web-root", "use": "Boot"}
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": [back]}})
-    await life.world.settle()
-    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
-    await life.world.settle()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"directives": [back]}})
+    await life.simulation.settle()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
+    await life.simulation.settle()
 
     assert life.phase(INSTANCE) == "Running"
-    (disk,) = life.world.api.objects(DATA_VOLUME)
+    (disk,) = life.simulation.api.objects(DATA_VOLUME)
     assert key_of(disk).name == "web-root", "its agent answers, so the other one is deleted"

@@ -211,7 +211,7 @@ NODES = st.sampled_from(["n1", "n2"])
 
 
 @st.composite
-def build_sight(draw: st.DrawFn) -> Finding:
+def build_view(draw: st.DrawFn) -> Finding:
     run = draw(st.integers(1, 3))
     pods = [
         build_pod(f"p{number}", draw(NODES), vmi=f"v{draw(st.integers(1, 3))}")
@@ -229,7 +229,7 @@ def build_sight(draw: st.DrawFn) -> Finding:
     return find(draw(st.sampled_from([vmi, vmi, None])), *pods)
 
 
-@given(st.lists(build_sight(), max_size=12))
+@given(st.lists(build_view(), max_size=12))
 def test_history_of_a_binding_is_sound(sights: list[Finding]) -> None:
     """At most one place; the epoch grows with each change; no run gives way to an earlier one."""
     binding, newest = TARGET, ""

@@ -172,8 +172,10 @@ class _PoolAllocation:
             self._in_a_row = 0
             counter = self._ctx.metrics.counter(metrics.ALLOCATIONS)
             counter.labels(self._pool.metadata.name).inc(len(made))
-        judged = [self._evaluate(grant_of[id(each.step)], each.error) for each in outcome.failures]
-        return all(judged)
+        evaluated = [
+            self._evaluate(grant_of[id(each.step)], each.error) for each in outcome.failures
+        ]
+        return all(evaluated)
 
     def _evaluate(self, grant: Assignment, error: Exception) -> bool:
         """Return whether a failure leaves the others their chance."""
@@ -218,7 +220,7 @@ class _PoolAllocation:
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
     """Return pools that share addresses with a pool, or serve second addresses of its claims."""
     name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
-    return [Key("", other) for other in {*ledger.list_sharers(name), *ledger.list_beside(name)}]
+    return [Key("", other) for other in {*ledger.list_sharers(name), *ledger.list_neighbors(name)}]
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:

@@ -257,8 +257,8 @@ def build_initial_objects(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
 
 
 @given(build_initial_objects())
-def test_no_address_is_given_that_somebody_has(world: tuple[PoolView, Ledger]) -> None:
-    pool, ledger = world
+def test_no_address_is_given_that_somebody_has(model: tuple[PoolView, Ledger]) -> None:
+    pool, ledger = model
     plan = plan_pool(pool, ledger)
 
     given_ = [grant.address for grant in plan.grants]
@@ -277,8 +277,8 @@ def test_no_address_is_given_that_somebody_has(world: tuple[PoolView, Ledger]) -
 
 
 @given(build_initial_objects())
-def test_nobody_waits_while_an_address_is_free(world: tuple[PoolView, Ledger]) -> None:
-    pool, ledger = world
+def test_nobody_waits_while_an_address_is_free(model: tuple[PoolView, Ledger]) -> None:
+    pool, ledger = model
     plan = plan_pool(pool, ledger)
 
     waiting = [uid for uid, verdict in plan.verdicts.items() if verdict.position is not None]
@@ -294,9 +294,9 @@ def test_nobody_waits_while_an_address_is_free(world: tuple[PoolView, Ledger]) -
 
 
 @given(build_initial_objects())
-def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
+def test_queue_is_served_from_its_head(model: tuple[PoolView, Ledger]) -> None:
     """Of those for whom any address would do, nobody is served before one who ranks higher."""
-    pool, ledger = world
+    pool, ledger = model
     plan = plan_pool(pool, ledger)
 
     ranks = {request.uid: request.rank(None) for request in ledger.list_open(POOL)}

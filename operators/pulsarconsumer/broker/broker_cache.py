@@ -88,7 +88,7 @@ class BrokerCache:
         patience: float = PATIENCE,
         timeout: float = 15.0,
         limit: int = MAX_CONCURRENT,
-        on_result: OnResult = lambda _trouble, _seconds: None,
+        on_result: OnResult = lambda _problem, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
         """Start empty."""

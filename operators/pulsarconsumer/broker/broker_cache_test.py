@@ -20,7 +20,7 @@ REPORT = Report(())
 
 
 @dataclass
-class World:
+class Model:
     """A desk, and a broker whose answers are given by hand."""
 
     patience: float = 0.0
@@ -51,105 +51,109 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def model() -> Model:
+    return Model()
 
 
 async def test_quick_answer_is_there_in_the_same_pass() -> None:
-    world = World(patience=5.0)
+    model = Model(patience=5.0)
 
-    look = await world.look()
+    look = await model.look()
 
     assert (look.broker_state.report, look.serial, look.again) == (REPORT, 1, 15.0)
-    assert world.woken == 0
+    assert model.woken == 0
 
 
-async def test_slow_broker_tells_nothing_until_the_pass_that_it_wakes(world: World) -> None:
-    world.gate.clear()
+async def test_slow_broker_tells_nothing_until_the_pass_that_it_wakes(model: Model) -> None:
+    model.gate.clear()
 
-    first = await world.look()
+    first = await model.look()
     assert (first.broker_state.asked, first.again) == (False, 1.0)
-    world.gate.set()
-    await until(lambda: world.woken == 1)
+    model.gate.set()
+    await until(lambda: model.woken == 1)
 
-    assert (await world.look()).broker_state.report == REPORT
-    assert world.asked == 1
+    assert (await model.look()).broker_state.report == REPORT
+    assert model.asked == 1
 
 
-async def test_broker_is_asked_when_it_is_due(world: World) -> None:
-    await world.look()
+async def test_broker_is_asked_when_it_is_due(model: Model) -> None:
+    await model.look()
     await turns()
-    world.clock.advance(14.0)
-    await world.look()
-    assert world.asked == 1
+    model.clock.advance(14.0)
+    await model.look()
+    assert model.asked == 1
 
-    world.clock.advance(1.0)
-    await world.look()
+    model.clock.advance(1.0)
+    await model.look()
     await turns()
 
-    assert world.asked == 2
+    assert model.asked == 2
 
 
-async def test_failures_are_counted_and_the_last_answer_is_kept(world: World) -> None:
-    await world.look()
+async def test_failures_are_counted_and_the_last_answer_is_kept(model: Model) -> None:
+    await model.look()
     await turns()
-    world.error = TimeoutError("gone")
+    model.error = TimeoutError("gone")
     for failures in (1, 2, 3):
-        world.clock.advance(15.0)
-        await world.look()
+        model.clock.advance(15.0)
+        await model.look()
         await turns()
-        broker_state = (await world.look()).broker_state
+        broker_state = (await model.look()).broker_state
         assert broker_state.failures == failures
         assert (broker_state.report, broker_state.fresh) == (REPORT, None)
 
-    world.error = None
-    world.clock.advance(15.0)
-    await world.look()
+    model.error = None
+    model.clock.advance(15.0)
+    await model.look()
     await turns()
 
-    assert (await world.look()).broker_state.failures == 0
+    assert (await model.look()).broker_state.failures == 0
 
 
-async def test_address_that_is_silent_is_left_alone_for_all(world: World) -> None:
-    world.error = TimeoutError("gone")
-    await world.look()
+async def test_address_that_is_silent_is_left_alone_for_all(model: Model) -> None:
+    model.error = TimeoutError("gone")
+    await model.look()
     await turns()
-    asked = world.asked
+    asked = model.asked
 
     for number in range(50):
-        look = await world.look(Key("default", str(number)))
+        look = await model.look(Key("default", str(number)))
         assert look.broker_state.problem is not None
 
-    assert world.asked == asked
+    assert model.asked == asked
 
 
-async def test_look_that_could_not_be_made_is_made_soon_and_tells_nothing(world: World) -> None:
-    await world.look()
+async def test_look_that_could_not_be_made_is_made_soon_and_tells_nothing(model: Model) -> None:
+    await model.look()
     await turns()
-    told = await world.look()
-    world.clock.advance(15.0)
-    world.error = ServerError(503)
-    await world.look()
+    reported = await model.look()
+    model.clock.advance(15.0)
+    model.error = ServerError(503)
+    await model.look()
     await turns()
 
-    look = await world.look()
-    assert (look.broker_state, look.serial, look.again) == (told.broker_state, told.serial, 1.0)
-    world.clock.advance(1.0)
-    await world.look()
+    look = await model.look()
+    assert (look.broker_state, look.serial, look.again) == (
+        reported.broker_state,
+        reported.serial,
+        1.0,
+    )
+    model.clock.advance(1.0)
+    await model.look()
     await turns()
-    assert world.asked == 3
+    assert model.asked == 3
 
 
-async def test_new_question_forgets_the_old_answer(world: World) -> None:
-    await world.look()
+async def test_new_question_forgets_the_old_answer(model: Model) -> None:
+    await model.look()
     await turns()
-    world.gate.clear()
+    model.gate.clear()
 
-    assert not (await world.look(status_query="other")).broker_state.asked
-    world.gate.set()
+    assert not (await model.look(status_query="other")).broker_state.asked
+    model.gate.set()
 
 
-async def test_change_is_made_once_and_a_failed_one_again(world: World) -> None:
+async def test_change_is_made_once_and_a_failed_one_again(model: Model) -> None:
     done: list[int] = []
 
     async def act() -> None:
@@ -159,7 +163,7 @@ async def test_change_is_made_once_and_a_failed_one_again(world: World) -> None:
 
     effects = []
     for _ in range(4):
-        effects.append(await world.cache.act(KEY, "seek 1", act, world.wake))
+        effects.append(await model.cache.act(KEY, "seek 1", act, model.wake))
         await turns()
 
     assert len(done) == 2

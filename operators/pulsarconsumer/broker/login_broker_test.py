@@ -29,8 +29,8 @@ from operators.pulsarconsumer.testing.security import (
 
 @pytest.fixture
 def issuer(strict_broker: Broker) -> Iterator[FakeIssuer]:
-    with FakeIssuer(strict_broker.token, seconds=3600) as played:
-        yield played
+    with FakeIssuer(strict_broker.token, seconds=3600) as fakes:
+        yield fakes
 
 
 async def ask(address: str, login: Login) -> AdminError | None:

@@ -106,13 +106,13 @@ async def test_subscription_is_made_once_and_backlog_waits_in_it(
     with pytest.raises(AdminConflict):
         await admin.create_subscription(Topic.parse(topic), "s")
     await asyncio.to_thread(produce, pulsar_broker, topic, 200)
-    told = (await read_broker(admin, status_query)).topics[0]
+    reported = (await read_broker(admin, status_query)).topics[0]
 
     assert (first.created, first.subscribed) == (True, True)
     assert (again.created, again.dead_letters) == (False, 0)
-    assert told.entries < 10, "a batch is one entry"
-    assert 190 <= told.messages <= 210, "messages are estimated"
-    assert told.oldest is not None
+    assert reported.entries < 10, "a batch is one entry"
+    assert 190 <= reported.messages <= 210, "messages are estimated"
+    assert reported.oldest is not None
 
 
 @pytest.mark.parametrize("batching", [True, False])

@@ -39,7 +39,7 @@ ROUNDS = (
     ("Reboot", "Rebuild", "Migrate", "Reboot", "Migrate"),
 )
 """What is done to each machine, at the same time."""
-_DEATHS_AFTER: Final = (0, 2, 5)
+_KILLS_AFTER: Final = (0, 2, 5)
 """How many operations have ended when the operators are killed."""
 
 
@@ -127,7 +127,7 @@ async def kill_operators_as_they_work(cluster: Cluster, namespace: str) -> None:
     A new process waits for the Lease of the dead one, so one that was killed as soon as it is ready
     would never work.
     """
-    for number in _DEATHS_AFTER:
+    for number in _KILLS_AFTER:
         await eventually(partial(have_ended, cluster, namespace, number), f"{number} have ended")
         for operator in OPERATORS:
             pods = await cluster.client.list(

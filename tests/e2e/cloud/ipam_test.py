@@ -180,7 +180,7 @@ async def leads_to(cluster: Cluster, namespace: str, service: str) -> None:
             return False
         shown = [each["addresses"][0] for each in held.get("endpoints") or ()]
         claim = await cluster.client.get(IP_CLAIM, Key(namespace, "web"))
-        told = find_condition(claim, "Bound") or {"status": ""}
-        return bool(wanted) and shown == wanted and told["status"] == "True"
+        reported = find_condition(claim, "Bound") or {"status": ""}
+        return bool(wanted) and shown == wanted and reported["status"] == "True"
 
     await eventually(same, f"the address leads to {service}")

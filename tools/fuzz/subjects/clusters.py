@@ -68,7 +68,7 @@ class FakeWorkloadFleet:
     def __init__(self, api: FakeApi) -> None:
         """Begin without clusters."""
         self._api = api
-        self._played: dict[str, FakeWorkloads] = {}
+        self._fakes: dict[str, FakeWorkloads] = {}
 
     async def look(self, access: Access) -> Workload:
         """Report the nodes of a cluster."""
@@ -84,7 +84,7 @@ class FakeWorkloadFleet:
 
     def _of(self, access: Access) -> FakeWorkloads:
         # A cluster that is made again under its name is another: it has another authority.
-        return self._played.setdefault(access.ca, FakeWorkloads(self._api, {}, {}))
+        return self._fakes.setdefault(access.ca, FakeWorkloads(self._api, {}, {}))
 
 
 @contextmanager

@@ -376,7 +376,7 @@ _CRDS: Final = (
     *map(build_open_crd, (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)),
 )
 _CHILDREN: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET)
-_TENDERS: Final = (
+_COMPONENTS: Final = (
     show_status(INSTANCE, _expect_machine),
     show_status(OPERATION, lambda _, __: {"phase": "Succeeded"}),
     show_status(IP_CLAIM, _expect_claim),
@@ -408,7 +408,7 @@ WORKLOADS: Final = (
             Phase("delete", _delete, is_empty),
         ),
         invariants=(check_nodes, check_order, check_authorities, check_rebuilds),
-        components=_TENDERS,
+        components=_COMPONENTS,
         outside=(_API,),
         spares=_is_exempt,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
@@ -439,7 +439,7 @@ WORKLOADS: Final = (
             Phase("delete", _delete_three, is_empty),
         ),
         invariants=(check_nodes, check_order, check_authorities, check_rebuilds, check_members),
-        components=_TENDERS,
+        components=_COMPONENTS,
         outside=(_API,),
         spares=_is_exempt,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),

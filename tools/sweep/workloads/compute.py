@@ -223,8 +223,8 @@ def _is_marked(record: NamespaceRecord) -> bool:
     large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]
     free = not any(each["metadata"].get("ownerReferences") for each in held)
     stale = find_condition(record.get(INSTANCE, "web") or {}, "RestartRequired")
-    told = stale is not None and stale["status"] == "True"
-    return len(held) == 2 and free and large == [True] and told
+    reported = stale is not None and stale["status"] == "True"
+    return len(held) == 2 and free and large == [True] and reported
 
 
 def _is_filled(record: NamespaceRecord) -> bool:
@@ -326,7 +326,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         unwatched=(SECRET, MACHINE_SNAPSHOT_CONTENT),
         outside=(GUESTS,),
         rewrite=_blur,
-        estrange=_hand_to_foreigner,
+        hand_to_foreigner=_hand_to_foreigner,
         spares=lambda mode, moment: mode in _FINAL.get(moment.target, ()),
     )
 

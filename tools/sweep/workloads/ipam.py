@@ -437,7 +437,7 @@ WORKLOADS: Final = (
         invariants=(check_addresses, check_entries, check_places),
         components=(_LOAD_BALANCER,),
         rewrite=_blur,
-        estrange=_hand_to_foreigner,
+        hand_to_foreigner=_hand_to_foreigner,
         fold=_fold,
     ),
     Workload(
@@ -462,7 +462,7 @@ WORKLOADS: Final = (
         ),
         invariants=(check_addresses, check_entries, check_given),
         rewrite=_blur,
-        estrange=_hand_to_foreigner,
+        hand_to_foreigner=_hand_to_foreigner,
         fold=_fold,
     ),
     Workload(
@@ -481,7 +481,7 @@ WORKLOADS: Final = (
         ),
         invariants=(check_addresses, check_entries),
         rewrite=_blur,
-        estrange=_hand_to_foreigner,
+        hand_to_foreigner=_hand_to_foreigner,
         fold=_fold,
     ),
 )

@@ -56,11 +56,13 @@ def test_empty_variable_counts_as_absent() -> None:
 
 
 def test_all_faults_are_told_by_their_variables() -> None:
-    told = faults(SERVER="kafka://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b")
+    reported = faults(
+        SERVER="kafka://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b"
+    )
 
     begin = "must begin with pulsar://, pulsar+ssl://, http:// or https://"
     types = "'Exclusive', 'Shared', 'Failover' or 'KeyShared'"
-    assert told.splitlines() == [
+    assert reported.splitlines() == [
         f"PULSAR_CONSUMER_SERVER: {begin}, not 'kafka://x'",
         f"PULSAR_CONSUMER_SUBSCRIPTION_TYPE: Input should be {types}, not 'shared'",
         "PULSAR_CONSUMER_MAX_IN_FLIGHT: Input should be greater than or equal to 1, not '0'",
