@@ -55,12 +55,12 @@ class Sizes:
     Attributes:
         claims: Of the empty and of the nearly full pool.
         growth: Of each growing pool.
-        neighbor: Results of ipam and of its peer.
+        compared: Results of ipam and of its peer.
     """
 
     claims: int
     growth: int
-    neighbor: int
+    compared: int
 
 
 @dataclass(slots=True)
@@ -264,17 +264,17 @@ async def _run_ours(
             ("empty pool", "empty", sizes.claims),
             ("last of a pool", "full", sizes.claims),
             *((cidr[-3:], f"pool{cidr[-2:]}", sizes.growth) for cidr in _GROWTH),
-            ("compared with the peer", "pair", sizes.neighbor),
+            ("compared with the peer", "pair", sizes.compared),
         ]
         for scenario, pool, count in scenarios:
             console.print(f"{scenario}: {count} claims")
             row = await measure(plane, requester, process.pid, scenario, pool, count)
             report.rows.append(row)
-        console.print(f"{_OURS_FOR_CAPI}: {sizes.neighbor} claims")
+        console.print(f"{_OURS_FOR_CAPI}: {sizes.compared} claims")
         requests = Requester(client, await make_namespace(client, "capi"), REQUESTS)
         await requests.request("capi", 5, "capi-warm")
         report.rows.append(
-            await measure(plane, requests, process.pid, _OURS_FOR_CAPI, "capi", sizes.neighbor)
+            await measure(plane, requests, process.pid, _OURS_FOR_CAPI, "capi", sizes.compared)
         )
 
 
@@ -287,8 +287,8 @@ async def _run_peer(
     kubeconfig = plane.write_kubeconfig(folder / "peer.kubeconfig")
     with ipam_peer.running(kubeconfig, folder / "peer.log") as pid:
         await requester.request("peer", 5, "peer-warm")
-        Console().print(f"{ipam_peer.NAME}: {sizes.neighbor} claims")
-        row = await measure(plane, requester, pid, ipam_peer.NAME, "peer", sizes.neighbor)
+        Console().print(f"{ipam_peer.NAME}: {sizes.compared} claims")
+        row = await measure(plane, requester, pid, ipam_peer.NAME, "peer", sizes.compared)
         report.rows.append(row)
 
 
@@ -346,10 +346,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
     parser.add_argument(
-        "--beside", type=int, default=2000, help="number of claims in the comparison with the peer"
+        "--compared", type=int, default=2000, help="number of claims in the comparison with the peer"
     )
     options = parser.parse_args(argv)
-    sizes = Sizes(options.claims, options.growth, options.neighbor)
+    sizes = Sizes(options.claims, options.growth, options.compared)
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         folder = Path(name)
         try:

@@ -112,7 +112,7 @@ def _cpu(*pids: int) -> float:
 
 
 async def bench_replacements(
-    context: BenchContext, candidates: Sequence[Candidate], replacement: int
+    context: BenchContext, candidates: Sequence[Candidate], count: int
 ) -> None:
     """Time how long dead pods take to be replaced in sets of 50, one death of each in turns."""
     sets: list[tuple[Candidate, str]] = []
@@ -130,7 +130,7 @@ async def bench_replacements(
             )
             for candidate, namespace in sets
         ]
-        for _ in range(replacement):
+        for _ in range(count):
             for name, victims in turns:
                 wait = await victims.time_one()
                 context.report.replacements.setdefault(name, []).append(wait)
@@ -206,7 +206,7 @@ async def _run_round(
                 await bench_scale(context, candidate, size)
             if candidate.name == DEFAULT:
                 tell(candidate.name, "replacements")
-                await bench_replacements(context, [candidate], options.replacement)
+                await bench_replacements(context, [candidate], options.replacements)
     rivals = [pair for pair in _candidates(plane, folder) if pair[0].name != DEFAULT]
     with ExitStack() as started:
         for _, start in rivals:
@@ -214,7 +214,7 @@ async def _run_round(
         await asyncio.sleep(_START_SECONDS)
         tell(" and ".join(candidate.name for candidate, _ in rivals), "replacements in turns")
         await bench_replacements(
-            context, [candidate for candidate, _ in rivals], options.replacement
+            context, [candidate for candidate, _ in rivals], options.replacements
         )
     with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
         for size in options.sizes:
@@ -255,7 +255,7 @@ def main() -> int:
     parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000], help="set sizes")
-    parser.add_argument("--deaths", type=int, default=100, help="pods killed one by one a round")
+    parser.add_argument("--replacements", type=int, default=100, help="pods killed one by one a round")
     parser.add_argument("--quick", action="store_true", help="leave out the 10,000 pods")
     parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
     options = parser.parse_args()

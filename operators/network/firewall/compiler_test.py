@@ -175,8 +175,8 @@ def test_policy_for_one_family_opens_the_same_to_it_and_nothing_more(
 ) -> None:
     firewall = parse_firewall("web", *drawn, defaultEgress=["Deny", "Allow"][egress])
     compiled = compile_firewall(firewall.spec, protected=AddressSet.of(["10.0.0.1/32"]))
-    whole = build_firewall_policy(firewall, compiled, ["vm-uid"], Carrier(), AROUND)
-    narrow = Carrier(families=frozenset({family}))
+    whole = build_firewall_policy(firewall, compiled, ["vm-uid"], PolicyTarget(), AROUND)
+    narrow = PolicyTarget(families=frozenset({family}))
     policy = build_firewall_policy(firewall, compiled, ["vm-uid"], narrow, AROUND)
 
     rules = [*policy["spec"]["ingress"], *policy["spec"]["egress"]]
