@@ -346,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
     parser.add_argument(
-        "--compared", type=int, default=2000, help="number of claims in the comparison with the peer"
+        "--compared", type=int, default=2000, help="claims in the comparison with the peer"
     )
     options = parser.parse_args(argv)
     sizes = Sizes(options.claims, options.growth, options.compared)

@@ -255,7 +255,9 @@ def main() -> int:
     parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000], help="set sizes")
-    parser.add_argument("--replacements", type=int, default=100, help="pods killed one by one a round")
+    parser.add_argument(
+        "--replacements", type=int, default=100, help="pods deleted one by one in each round"
+    )
     parser.add_argument("--quick", action="store_true", help="leave out the 10,000 pods")
     parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
     options = parser.parse_args()

@@ -9,6 +9,7 @@ import pytest
 
 from tools.prose.corpora import CORPORA, strip_markdown
 from tools.prose.limits import GOAL, load_limits, lower
+from tools.prose.names import find_vague_names, is_vague
 from tools.prose.rules import RULES
 from tools.prose.text import Passage, check
 from tools.prose.vale import render_vale
@@ -55,6 +56,20 @@ def test_code_is_not_prose() -> None:
     page = "Run `mend anew`.\n```sh\nmend --whoever\n```\nsee [it](anew.md)\n"
     assert check([Passage("page.md", 1, strip_markdown(page))]).findings == []
     assert strip_markdown(page).count("\n") == page.count("\n")
+
+
+def test_names_in_code_are_standard_terms() -> None:
+    assert find_vague_names(ROOT) == []
+
+
+@pytest.mark.parametrize("name", ["Desk", "_find_trouble", "worldClient", "lookout"])
+def test_vague_name_is_found(name: str) -> None:
+    assert is_vague(name)
+
+
+@pytest.mark.parametrize("name", ["test_nobody_is_told", "Reconciler", "_fetch", "settled"])
+def test_standard_name_is_not_found(name: str) -> None:
+    assert not is_vague(name)
 
 
 def test_limits_only_go_down() -> None:

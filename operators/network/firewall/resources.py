@@ -85,13 +85,13 @@ def build_rules(
         selections: What stands for the peers of the openings.
     """
     kept = (_narrow(allow_rule, policy_target) for allow_rule in allow_rules)
-    return [_build_rule(allow_rule, field, selections) for allow_rule in kept if allow_rule is not None]
+    return [_build_rule(each, field, selections) for each in kept if each is not None]
 
 
 def _narrow(allow_rule: AllowRule, policy_target: PolicyTarget) -> AllowRule | None:
     """Leave out the blocks of families that the network does not have.
 
-    None is_up_to_date for an allow_rule that has no other block: one without blocks would open everything.
+    Return None for a rule without other blocks: a rule without any block would allow everything.
     """
     blocks = tuple(each for each in allow_rule.blocks if each.family in policy_target.families)
     return None if allow_rule.blocks and not blocks else replace(allow_rule, blocks=blocks)
