@@ -81,7 +81,7 @@ def build_rules(
     Args:
         allow_rules: What may pass.
         field: Field of the other end: `from` or `to`.
-        carrier: Kind of policy, and the families of its blocks.
+        policy_target: Kind of policy, and the families of its blocks.
         selections: What stands for the peers of the openings.
     """
     kept = (_narrow(allow_rule, policy_target) for allow_rule in allow_rules)
