@@ -37,7 +37,7 @@ def play(workloads: Workloads) -> None:
 
 
 def build_controller_with_fakes(settings: Settings) -> Controller:
-    """Build the controller beside a cluster that is pretended."""
+    """Build the controller of a cluster with fakes."""
     return build_controller(settings, lambda _: _playing.get())
 
 
@@ -94,7 +94,7 @@ class TestClustersConformance(OperatorConformance):
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[FakeApi]:
-        """Run the fake API of a test, and the pretended cluster beside it."""
+        """Run the fake API of a test, and a fake cluster."""
         async with super().api() as api:
             play(FakeWorkloads(api, {}, {}))
             yield api

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from operators.pulsarconsumer.app import intake, source, worker
+from operators.pulsarconsumer.app import receiver, source, worker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -60,7 +60,7 @@ def handler() -> Iterator[Blocking]:
 def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REDELIVERY_SECONDS", _SECONDS)
     # As with a slow broker, the queue is empty for a moment between the redeliveries.
-    monkeypatch.setattr(intake, "POLL_MILLISECONDS", 1)
+    monkeypatch.setattr(receiver, "POLL_MILLISECONDS", 1)
 
 
 def backlog(broker: Broker, topic: str) -> int:

@@ -38,6 +38,8 @@ from operators.clusters.naming import (
     kubeconfig_name,
     user_data_name,
 )
+from tools.sweep.external_system import ExternalSystem
+from tools.sweep.fake_cluster import READY, FakeCluster, changes_cluster, pool_of
 from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord, Version
