@@ -147,7 +147,8 @@ def test_reference_has_a_page_for_each_source(tmp_path: Path) -> None:
     assert "status.conditions[]" not in api
     metrics = pages[Path("docs/reference/fleet/metrics.md")]
     assert "| `fleet_sunk_total` | counter | `cause` | Boats that sank. |" in metrics
-    assert "controller_runtime_reconcile_total" in metrics
+    assert "controller_runtime_reconcile_total" not in metrics
+    assert "(../metrics.md)" in metrics
 
 
 def test_api_page_links_the_examples(tmp_path: Path) -> None:
@@ -175,6 +176,13 @@ def test_index_links_every_page() -> None:
     index = render_index([FLEET])[Path("docs/reference/README.md")]
 
     assert "| fleet | `Boat` | [api](fleet/api.md)," in index
+
+
+def test_metrics_of_the_library_are_on_one_page() -> None:
+    page = render_index([FLEET])[Path("docs/reference/metrics.md")]
+
+    assert "| `controller_runtime_reconcile_total` | counter | `controller`, `result` |" in page
+    assert "fleet_sunk_total" not in page
 
 
 def test_text_around_generated_blocks_is_kept(tmp_path: Path) -> None:

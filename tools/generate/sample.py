@@ -55,7 +55,7 @@ class Mast(KubernetesModel):
 class BoatSpec(KubernetesModel):
     """BoatSpec is what a user asks for."""
 
-    sailors: Annotated[int, Field(ge=0, le=9)] = 1
+    crew: Annotated[int, Field(ge=0, le=9)] = 1
     """crew is the number of sailors."""
     home: Annotated[DnsLabel | None, Immutable()] = None
     """home is the harbor | port."""

@@ -10,7 +10,7 @@ from typing import Final
 
 VAGUE: Final = frozenset(
     {
-        *("amiss", "anew", "arena", "beside", "bury", "contender", "crew", "deaf", "desk"),
+        *("amiss", "anew", "arena", "beside", "bury", "contender", "deaf", "desk"),
         *("estrange", "fearless", "grip", "heard", "heirs", "hurt", "intake", "judge", "lookout"),
         *("mend", "pretend", "scene", "settler", "sight", "survey", "tender", "told", "trouble"),
         *("vanished", "whoever", "world"),

@@ -11,6 +11,7 @@ from tools.generate.docs.api import render_api, render_api_summary
 from tools.generate.docs.examples import render_examples
 from tools.generate.docs.tables import (
     render_conditions,
+    render_framework_metrics,
     render_metrics,
     render_permissions_tables,
     render_settings_table,
@@ -38,7 +39,7 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
 
 
 def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
-    """Render the page that lists the reference pages of all operators."""
+    """Render the pages about all operators: the index and the metrics that all have."""
     pages = ("api", "conditions", "settings", "metrics", "rbac")
     rows = [
         (
@@ -50,11 +51,18 @@ def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
     ]
     intro = (
         "Every page here is generated: `./dev generate` writes them from the code. "
+        "[Metrics of every operator](metrics.md) are the metrics of the library. "
         "[Public API of the library](library.md) lists what operators can import."
     )
     table = render_table(("Operator", "Kinds", "Pages"), rows)
     text = render_page("Reference", [intro, table], origin=f"{GENERATOR} from operators")
-    return {Path("docs", "reference", "README.md"): text}
+    metrics = render_page(
+        "Metrics of every operator",
+        [render_framework_metrics()],
+        origin=f"{GENERATOR} from libs/common/metric_specs.py",
+    )
+    folder = Path("docs", "reference")
+    return {folder / "README.md": text, folder / "metrics.md": metrics}
 
 
 def build_blocks(operator: OperatorSource) -> dict[str, str]:
@@ -62,7 +70,5 @@ def build_blocks(operator: OperatorSource) -> dict[str, str]:
     return {
         "api": render_api_summary(operator),
         "conditions": render_conditions(operator, heading="###"),
-        "metrics": render_metrics(operator, heading="###", framework=False),
-        "rbac": render_permissions_tables(operator, heading="###"),
         "settings": render_settings_table(operator),
     }

@@ -27,17 +27,20 @@ def render_conditions(operator: OperatorSource, *, heading: str = "##") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def render_metrics(operator: OperatorSource, *, heading: str = "##", framework: bool = True) -> str:
-    """Render the metrics of an operator, then those that every operator has."""
-    parts = []
-    if operator.metrics:
-        parts += [f"{heading} Of this operator", render_metrics_table(operator.metrics)]
-    if framework:
-        parts += [f"{heading} Of every operator", render_metrics_table(FRAMEWORK_METRICS)]
-    return "\n\n".join(parts)
+def render_metrics(operator: OperatorSource) -> str:
+    """Render the metrics that only this operator has, and a link to the others."""
+    link = "It also has the [metrics of every operator](../metrics.md)."
+    if not operator.metrics:
+        return f"This operator has no metrics of its own. {link}"
+    return f"{render_metrics_table(operator.metrics)}\n\n{link}"
 
 
-def render_permissions_tables(operator: OperatorSource, *, heading: str = "##") -> str:
+def render_framework_metrics() -> str:
+    """Render the metrics that every operator has."""
+    return render_metrics_table(FRAMEWORK_METRICS)
+
+
+def render_permissions_tables(operator: OperatorSource) -> str:
     """Render what the operator may do where, and why."""
     places = (
         ("In each watched namespace", namespaced_rules(operator)),
@@ -47,7 +50,7 @@ def render_permissions_tables(operator: OperatorSource, *, heading: str = "##") 
     parts = []
     for title, rules in places:
         if rules:
-            parts += [f"{heading} {title}", _render_rules(rules)]
+            parts += [f"## {title}", _render_rules(rules)]
     return "\n\n".join(parts)
 
 
