@@ -86,7 +86,9 @@ async def test_address_is_bound_once_the_load_balancer_reports_it(
         assert "203.0.113.0 for Service web-ip" in reported(api, "Bound")[2]
 
         announce(api, kind)
-        await harness.eventually(lambda: reported(api, "Bound")[:2] == ("True", "Bound"), "announced")
+        await harness.eventually(
+            lambda: reported(api, "Bound")[:2] == ("True", "Bound"), "announced"
+        )
         assert reported(api, "Announced")[:2] == ("True", "Announced")
 
 
