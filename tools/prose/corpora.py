@@ -46,7 +46,7 @@ def read_start(root: Path) -> Iterator[Passage]:
 
 
 def read_docs(root: Path) -> Iterator[Passage]:
-    """Yield the pages of docs that people write, without decisions."""
+    """Yield the pages of docs that people write, without decisions; comments of examples."""
     pages = [
         page
         for page in (root / "docs").rglob("*.md")
@@ -54,6 +54,11 @@ def read_docs(root: Path) -> Iterator[Passage]:
         and not re.match(r"docs/reference/[a-z-]+/", page.relative_to(root).as_posix())
     ]
     yield from _read_pages(root, pages)
+    for path in sorted(root.glob("operators/*/examples/*.yaml")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            _, mark, comment = line.partition("# ")
+            if mark:
+                yield Passage(str(path.relative_to(root)), number, strip_markdown(comment))
 
 
 def read_decisions(root: Path) -> Iterator[Passage]:
