@@ -34,10 +34,10 @@ from operators.network.controller import OPERATOR
 from tools.cluster.binaries import find_tool
 
 _PATIENCE: Final = 60.0
+"""Seconds that a change of a policy may take to reach the packets."""
 _START: Final = 400.0
 """Seconds until the plugin works. Without a key for telemetry it waits for three minutes and then
 sends none."""
-"""Seconds that a change of a policy may take to reach the packets."""
 _SERVE: Final = """
 import socket, sys, threading
 def serve(port):
@@ -88,15 +88,17 @@ class Lab:
         self.on_node("iptables-nft", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
         self._forward_api()
         kubeconfig = self._plane.write_kubeconfig(folder / "npm.kubeconfig")
-        log = (folder / "npm.log").open("w")
         command = [str(program), "start", "--kubeconfig", str(kubeconfig)]
-        self._spawn(self._node, command, {"HOSTNAME": "node"}, log)
+        with (folder / "npm.log").open("w") as log:
+            self._spawn(self._node, command, {"HOSTNAME": "node"}, log)
 
     def stop(self) -> None:
         """End all processes and remove the namespaces."""
         for process in self._processes:
             process.terminate()
             process.wait(15)
+            if process.stdout is not None:
+                process.stdout.close()
         if self._listener is not None:
             self._listener.close()
         for name in (*self._pods.values(), self._node):
