@@ -23,6 +23,8 @@ from tools.dev.images import load_operator
 from tools.dev.install import Release, install
 from tools.dev.options import Target, find_target
 from tools.images import check_needs
+from tools.monitoring.deploy import deploy_to_kind
+from tools.monitoring.traffic import make_traffic
 
 _READY_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
@@ -36,11 +38,13 @@ def run_demo(
     kubeconfig: Path | None = None,
     context: str | None = None,
     build: bool = True,
+    monitoring: bool = False,
 ) -> None:
     """Install the operators, apply their examples and show them turn Ready.
 
     The kind cluster `name` is brought up first, unless a cluster of the user's own is named.
-    `build` False takes the images that were built last.
+    `build` False takes the images that were built last. `monitoring` runs Prometheus beside the
+    operators and changes objects, so that its graphs move.
 
     Raises:
         ToolError: A step failed, or the objects were not Ready in time.
@@ -66,6 +70,9 @@ def run_demo(
         target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
     _watch(examples, target.kubectl, namespace, console)
     looks = create_objects(operators, target, namespace, progress)
+    if monitoring and target.kind:
+        looks += deploy_to_kind(target.kind, operators, namespace, progress)
+        make_traffic(operators, target.kubectl, namespace, progress)
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nAll Ready, {took} after the start.")
     console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)

@@ -96,6 +96,7 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
         (("bench", "page"), 2, "No benchmark named 'page'"),
         (("demo", "compute"), 1, "compute: nothing to show on a bare cluster"),
         (("demo", "cloud", "--all"), 2, "demo cloud runs alone"),
+        (("demo", "--monitoring", "--context", "mine"), 2, "--monitoring needs the kind cluster"),
         (("up", "--kubevirt-from", "."), 2, "--kubevirt-from requires --with kubevirt"),
         (("watch", "nosuch"), 2, "There is no operator 'nosuch'"),
         (("kubeconfig", "--name", "other"), 1, "run `./dev up --name other` first"),

@@ -43,16 +43,24 @@ def demo(
         typer.Option("--kubevirt", help="With cloud: run one machine on the real KubeVirt."),
     ] = False,
     kubevirt_from: KubeVirtFrom = None,
+    monitoring: Annotated[
+        bool,
+        typer.Option(
+            "--monitoring",
+            help="Run Prometheus with the alerts of the charts, and Grafana with the dashboards"
+            " if its image can be pulled; change objects so that the graphs move.",
+        ),
+    ] = False,
     no_build: Annotated[
         bool, typer.Option("--no-build", help="Use the images of the last build.")
     ] = False,
 ) -> None:
     """Create a cluster if needed, install operators and show their objects becoming Ready."""
     if _CLOUD in (operators or ()):
-        if operators != [_CLOUD] or everything or kubeconfig or context:
+        if operators != [_CLOUD] or everything or kubeconfig or context or monitoring:
             raise UsageError(
                 "demo cloud runs alone on a kind cluster: remove the other operators, --all,"
-                " --kubeconfig and --context"
+                " --monitoring, --kubeconfig and --context"
             )
         if kubevirt:
             run_kubevirt_demo = importlib.import_module("tools.demo.kubevirt").run_kubevirt_demo
@@ -68,6 +76,8 @@ def demo(
             "--kubevirt and --kubevirt-from are options of the cloud demo: run"
             " `./dev demo cloud --kubevirt`"
         )
+    if monitoring and (kubeconfig or context):
+        raise UsageError("--monitoring needs the kind cluster: remove --kubeconfig and --context")
     named = list_operators() if everything else operators or _FIRST
     chosen = [check_operator(one) for one in named]
     # Imported here: the demo loads most of the library, and --help must stay fast.
@@ -79,4 +89,5 @@ def demo(
         kubeconfig=kubeconfig,
         context=context,
         build=not no_build,
+        monitoring=monitoring,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from xml.sax.saxutils import escape
@@ -61,6 +62,13 @@ class Drawing:
         self._parts.append(
             f'<path d="{path}" fill="none" stroke="{_LINE}" stroke-width="1.5"{dashes}'
             ' marker-end="url(#tip)"/>'
+        )
+
+    def line(self, points: Sequence[tuple[float, float]], color: str, width: float = 1) -> None:
+        """Add a line through the points, without a tip."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self._parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width:g}"/>'
         )
 
     def lifeline(self, x: int, y: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.site.drawing import Drawing, draw_sequence
+from tools.site.graphs import draw_dashboard
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 
@@ -234,6 +235,32 @@ def draw_rebuild() -> Drawing:
     )
 
 
+def draw_operators() -> Drawing:
+    """Draw panels of the dashboard about all operators, while a demo changes objects."""
+    return draw_dashboard(
+        "Dashboard Slipway / Operators: replicas, reconciles, queues, requests, memory",
+        "slipway-operators.json",
+        (
+            *("Replicas up", "Leaders", "Failing reconciles"),
+            *("Rate by result", "Duration", "Objects that are not ready"),
+            *("Requests by status code", "API request latency", "Memory"),
+        ),
+    )
+
+
+def draw_podset() -> Drawing:
+    """Draw the dashboard about PodSets, while a demo changes objects."""
+    return draw_dashboard(
+        "Dashboard Slipway / podset: objects, the reasons why some are not ready, reconciles",
+        "podset.json",
+        (
+            *("Replicas up", "Objects", "Objects that are not ready"),
+            *("Objects by Ready condition", "Objects that are not ready, by reason"),
+            "Reconciles by result",
+        ),
+    )
+
+
 PICTURES: Final[dict[str, Callable[[], Drawing]]] = {
     "slots.svg": draw_slots,
     "address.svg": draw_address,
@@ -243,6 +270,8 @@ PICTURES: Final[dict[str, Callable[[], Drawing]]] = {
     "runtime.svg": draw_runtime,
     "start.svg": draw_start,
     "rebuild.svg": draw_rebuild,
+    "monitoring-operators.svg": draw_operators,
+    "monitoring-podset.svg": draw_podset,
 }
 
 
