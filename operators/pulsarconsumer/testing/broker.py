@@ -8,6 +8,7 @@ folder holds `lib/*.jar` and `java`, a link to a Java of version 17 or later.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -283,16 +284,18 @@ class Broker:
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 break
-            try:
-                self.request("GET", "brokers/health")
-            except (OSError, ValueError) as err:
-                if isinstance(err, ValueError):
-                    return  # The page says `ok`, which is no JSON.
-                time.sleep(0.1)
-            else:
-                return
+            with contextlib.suppress(OSError):
+                if self._takes_messages():
+                    return
+            time.sleep(0.1)
         tail = "\n".join(self.log().splitlines()[-30:])
         raise TimeoutError(f"The Pulsar broker did not become healthy:\n{tail}")
+
+    def _takes_messages(self) -> bool:
+        with contextlib.suppress(json.JSONDecodeError):  # The page says `ok`, which is no JSON.
+            self.request("GET", "brokers/health")
+        # It is created after the broker is healthy, and until then no topic in it is found.
+        return "public/default" in self.request("GET", "namespaces/public")
 
     def _end(self, *, hard: bool) -> None:
         process, self._process = self._process, None
