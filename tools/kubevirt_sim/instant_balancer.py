@@ -13,10 +13,14 @@ from typing import Final
 
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import SERVICE, key_of
-from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.store import Change
-from tools.kubevirt_sim.load_balancer import announced, build_refusal, choose_addresses
+from tools.kubevirt_sim.load_balancer import (
+    announced,
+    build_refusal,
+    choose_addresses,
+    is_served,
+)
 from tools.kubevirt_sim.settings import LoadBalancer
 
 _LONG_AGO: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +29,7 @@ _LONG_AGO: Final = datetime(2026, 1, 1, tzinfo=UTC)
 def announce(api: FakeApi, kind: LoadBalancer = "MetalLB") -> None:
     """Announce or refuse each Service of type LoadBalancer that has no address yet."""
     for service in api.objects(SERVICE):
-        if text_at(service, "spec", "type") != "LoadBalancer" or announced(service):
+        if not is_served(service) or announced(service):
             continue
         taken = [address for each in api.objects(SERVICE) for address in announced(each)]
         addresses = choose_addresses(service, kind, taken)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from libs.common.kinds import CORE_EVENT, SERVICE, Manifest, build_object, key_of, uid_of
 from libs.common.plan import Create, Step
-from libs.common.reading import maps_at, text_at, text_map_at
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
@@ -67,7 +67,7 @@ def build_load_balancer(simulator: SimulatorContext) -> Controller:
 
 def _plan(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
     held = dict(service.get("status") or {})
-    if text_at(service, "spec", "type") != "LoadBalancer":
+    if not is_served(service):
         return []
     shown = announced(service)
     others = [each for each in ctx.list(SERVICE) if key_of(each) != ctx.key]
@@ -80,6 +80,15 @@ def _plan(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
         return [] if wanted else _refuse(ctx, service, kind)
     balancer = {"ingress": [{"ip": each} for each in wanted]} if wanted else {}
     return [patch_status(SERVICE, service, {**held, "loadBalancer": balancer})]
+
+
+def is_served(service: Mapping[str, Any]) -> bool:
+    """Return whether the load balancer cares for a Service.
+
+    As the Kubernetes API asks of a default implementation, it ignores Services with a class.
+    """
+    spec = map_at(service, "spec")
+    return spec.get("type") == "LoadBalancer" and not spec.get("loadBalancerClass")
 
 
 def _are_pooled(addresses: Iterable[str]) -> bool:

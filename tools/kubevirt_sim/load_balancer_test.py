@@ -44,6 +44,13 @@ async def test_words_of_another_load_balancer_are_not_understood(sim: KubeVirtSi
     assert await give(sim, build_service("shop")) == ["198.51.100.2"]
 
 
+async def test_service_of_a_class_is_left_to_another_implementation(sim: KubeVirtSim) -> None:
+    service = build_service("web")
+    service["spec"]["loadBalancerClass"] = "example.com/other"
+
+    assert await give(sim, service) == []
+
+
 async def test_service_that_is_refused_has_no_address_and_an_event(sim: KubeVirtSim) -> None:
     notes = {METALLB: "203.0.113.7", MODE: "refuse"}
 
