@@ -217,13 +217,15 @@ class Client:
     ) -> AsyncGenerator[WatchEvent]:
         """Watch a kind from a resource version until the server ends the stream.
 
-        Bookmarks are requested and yielded. They arrive about once a minute, so a stream without
-        any event for `inactivity_seconds` is considered dead.
+        Bookmarks are requested and yielded. They arrive about once a minute, except for kinds that
+        the server does not cache and kinds that have not changed since it started. A stream without
+        any event for `inactivity_seconds` may have lost its server, and ends too: a server that is
+        gone does not accept the next one.
 
         Raises:
             Expired: The resource version is too old.
             ApiError: The server refused, or sent another error.
-            Unreachable: The stream broke or delivered nothing for too long.
+            Unreachable: The server was not reached, or the stream broke.
         """
         query = selectors(label_selector, field_selector) | {
             "watch": "true",
@@ -242,6 +244,8 @@ class Client:
                 try:
                     async for line in lines_of(response):
                         yield parse_event(line, request)
+                except aiohttp.SocketTimeoutError:
+                    return
                 finally:
                     abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:

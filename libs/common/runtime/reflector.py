@@ -76,12 +76,14 @@ class Reflector:
             try:
                 if not version:
                     version = await self._list(informer, scope.namespace)
-                opened, mark_alive = self._clock.monotonic(), False
+                opened, received = self._clock.monotonic(), False
                 stream = self._watch(informer, scope.namespace, version)
                 async with contextlib.aclosing(stream):
                     async for seen in stream:
-                        version, failures, mark_alive = seen, 0, True
-                if not mark_alive and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
+                        version, failures, received = seen, 0, True
+                # The server accepted the watch, even if nothing happened.
+                informer.mark_alive(scope.namespace)
+                if not received and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
                     # There must be a pause if the server ends each stream immediately.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))

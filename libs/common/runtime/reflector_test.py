@@ -175,6 +175,20 @@ async def test_progress_resets_the_back_off(fake_api: FakeApi, fake_client: Clie
             assert moved == pytest.approx(0.2)
 
 
+async def test_watch_that_ends_without_an_event_shows_that_the_source_is_alive(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """The server sends no bookmarks for kinds that it does not cache, such as Events."""
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        watcher.clock.advance(1000)
+        assert watcher.informer.silence == 1000
+        fake_api.watches.cut(CONFIG_MAP)
+        await until(lambda: watcher.has_watched(2))
+
+        assert watcher.informer.silence == 0
+
+
 async def test_streams_that_end_at_once_are_not_asked_for_without_a_pause(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
