@@ -145,7 +145,8 @@ def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[A
             command = [sys.executable, "-m", "tools.bench.consumer_app"]
             command += [broker.service_url, topic, subscription, name, str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found[name].append(json.loads(done.stdout.splitlines()[-1]))
+        # The Pulsar client logs to the same stream, until the process is over.
+        found[name].append(json.loads(next(filter(_is_result, done.stdout.splitlines()))))
     rates = {name: statistics.median(run["rate"] for run in runs) for name, runs in found.items()}
     loops = {name: candidate.loop or name for name, candidate in CANDIDATES.items()}
     return [
@@ -176,6 +177,10 @@ def _produce(
         producer.send_async(body, lambda *_: None, properties={"number": str(number)})
     producer.flush()
     peer.close()
+
+
+def _is_result(line: str) -> bool:
+    return line.startswith("{")
 
 
 def _java_command(broker: Broker, topic: str, subscription: str, messages: int) -> list[str]:

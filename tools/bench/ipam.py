@@ -43,7 +43,7 @@ _AT_ONCE: Final = 64
 _TAKEN: Final = 0.1
 """Share of a pool that is taken before the rest is asked for together."""
 _PAIR_BLOCK: Final = "10.96.0.0/17"
-_SETTINGS: Final = {"WATCH_NAMESPACES": "*"}
+_SETTINGS: Final = {"WATCH_NAMESPACES": "*", "CLUSTER_API": "true"}
 _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 """Pools of 254, 4,094 and 65,534 addresses."""
 
