@@ -11,7 +11,8 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.samples import build_pool
+from tools.bench.counters import count_writes
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
@@ -50,7 +52,8 @@ class Report:
         load: Processes that wanted a core in the minute before.
         instances: How many were made together.
         seconds: Until all of them ran.
-        cpu_seconds: CPU time of compute until then.
+        cpu: CPU seconds of each process until then.
+        writes: Number of writes of each verb and resource until then, also those of the simulator.
         operations: Seconds of each Operation, by type.
         handovers: Seconds from the move of a guest until the endpoints of its address followed.
     """
@@ -58,7 +61,8 @@ class Report:
     load: float
     instances: int
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    cpu: dict[str, float] = field(default_factory=dict)
+    writes: dict[str, float] = field(default_factory=dict)
     operations: dict[str, list[float]] = field(default_factory=dict)
     handovers: list[float] = field(default_factory=list)
 
@@ -203,9 +207,14 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
         with compute, ipam:
             await asyncio.sleep(3.0)
             console.print(f"{instances} Instances")
-            before = read_usage(compute.pid).cpu_seconds
+            pids = {"compute": compute.pid, "ipam": ipam.pid, **plane.pids}
+            pids["simulator and client"] = os.getpid()
+            before, writes = read_cpu(pids), await count_writes(plane.config)
             report.seconds = await start_instances(client, namespace, instances)
-            report.cpu_seconds = read_usage(compute.pid).cpu_seconds - before
+            report.cpu = {name: used - before[name] for name, used in read_cpu(pids).items()}
+            after = Counter(await count_writes(plane.config))
+            after.subtract(writes)
+            report.writes = {name: number for name, number in after.items() if number}
             follower = Follower(client, namespace)
             following = asyncio.create_task(follower.run())
             for number in range(rounds):
@@ -219,6 +228,11 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
     return report
 
 
+def read_cpu(pids: Mapping[str, int]) -> dict[str, float]:
+    """Read the CPU seconds of processes."""
+    return {name: read_usage(pid).cpu_seconds for name, pid in pids.items()}
+
+
 def _kind_of(manifest: Manifest) -> Kind:
     group, _, version = manifest["apiVersion"].partition("/")
     plural = {"IPPool": "ippools", "InstanceSize": "instancesizes"}[manifest["kind"]]
@@ -227,10 +241,20 @@ def _kind_of(manifest: Manifest) -> Kind:
 
 def render(report: Report) -> list[str]:
     """Render the table of a report."""
-    cpu = report.cpu_seconds * 1000 / report.instances
     lines = [
-        f"{report.instances} Instances with an address each ran after {report.seconds:.1f} s;",
-        f"compute used {cpu:.0f} ms of CPU for each.",
+        f"{report.instances} Instances with an address each ran after {report.seconds:.1f} s.",
+        "",
+        "| for each Instance | |",
+        "|---|---|",
+        *(
+            f"| CPU of {name} | {seconds * 1000 / report.instances:.0f} ms |"
+            for name, seconds in report.cpu.items()
+        ),
+        *(
+            f"| {name} | {number / report.instances:.1f} |"
+            for name, number in sorted(report.writes.items())
+            if number >= report.instances / 10
+        ),
         "",
         "| what | times | p50 ms | p99 ms |",
         "|---|---|---|---|",
@@ -252,6 +276,7 @@ def render_page(report: Report) -> list[str]:
         f"on {describe_machine()}.",
         "KubeVirt is simulated without delays. The operators, the API server and the controllers",
         "of the simulator share the cores and cause all of the measured times.",
+        "Writes include those of the simulator.",
         "",
         *describe_load(report.load),
         *render(report),
