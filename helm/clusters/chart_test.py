@@ -8,12 +8,15 @@ from datetime import timedelta
 import pytest
 
 from helm.suite import ChartSuite
+from libs.common import fastyaml
 from libs.common.conditions import Condition
+from libs.common.testing.helm import render_notes
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.metrics import METRICS
+from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import Observed, Workload
-from operators.clusters.samples import NOW, authorities
+from operators.clusters.samples import NOW, authorities, parse_cluster, view_network
 from operators.clusters.settings import Settings
 
 _VALUES = re.compile(r'(\w+)="([^"]*)"')
@@ -60,3 +63,14 @@ class TestClustersChart(ChartSuite):
         shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
 
         assert all(shown[label] == value for label, value in wanted.items()) is fires
+
+    def test_cluster_of_the_notes_can_form_on_their_network(self) -> None:
+        text = render_notes(self.chart).partition("<<EOT\n")[2].partition("\nEOT")[0]
+        specs = {one["kind"]: one["spec"] for one in fastyaml.load_all(text)}
+
+        condition = evaluate_network(
+            parse_cluster(**specs["KubernetesCluster"]),
+            Observed(network=view_network(**specs["Network"])),
+        )
+
+        assert condition.status == "True", condition.message

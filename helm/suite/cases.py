@@ -189,6 +189,9 @@ CASES: Final[Mapping[str, Case]] = {
     "prometheusRule.labels": Case(
         {"release": "p"}, "PrometheusRule", "metadata.labels.release", "p"
     ),
+    "prometheusRule.alertLabels": Case(
+        {"severity": "page"}, "PrometheusRule", "spec.groups.0.rules.0.labels.severity", "page"
+    ),
     "dashboard.labels.grafana_dashboard": Case(
         "yes", "ConfigMap", "metadata.labels.grafana_dashboard"
     ),
@@ -215,7 +218,7 @@ ELSEWHERE: Final = frozenset(
         *("rbac.clusterRoles", "global.platformAssignsUserIds", "global.allowUnknownKeys"),
         *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
-        "dashboard.runtime",
+        *("dashboard.runtime", "prometheusRule.disabledAlerts"),
         *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),
     }
 )

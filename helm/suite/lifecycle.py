@@ -73,6 +73,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"global": {"imageRegistri": "m.io"}},
         "global.imageRegistri: unknown key; the chart reads imageRegistry, ",
     ),
+    "alert-that-the-chart-does-not-have": (
+        {"prometheusRule": {"enabled": True, "disabledAlerts": ["OperatorGone"]}},
+        "prometheusRule.disabledAlerts: the chart has no alert OperatorGone; its alerts are Operator",
+    ),
     "image-of-a-stranger": (
         {"image": {"tag": "0.1.0"}},
         "image.registry: slipway/podset would be pulled from Docker Hub",

@@ -114,6 +114,18 @@ class MonitoringSuite(SuiteBase):
                     chosen = (f'job="{self.chart}"', 'job=~"$job",namespace=~"$namespace"')
                     assert selector.startswith(chosen), place
 
+    def test_disabled_alert_is_left_out_and_all_others_have_the_labels(self) -> None:
+        rule = {"enabled": True, "disabledAlerts": ["OperatorDown"], "alertLabels": {"team": "a"}}
+        group = dig(self.render_one("PrometheusRule", {"prometheusRule": rule}), "spec.groups.0")
+        default = [
+            {**one, "labels": {**one["labels"], "team": "a"}}
+            for one in self.alerts()
+            if one["alert"] != "OperatorDown"
+        ]
+
+        assert group["rules"] == default
+        assert len(default) == len(self.alerts()) - 1
+
     def test_alerts_have_a_severity_and_say_what_to_do(self) -> None:
         names = [rule["alert"] for rule in self.alerts()]
 

@@ -81,16 +81,39 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.prometheusRule: the alerts of the library (operator-common.alerts), and the alerts in
+operator-common.allAlerts: the alerts of the library (operator-common.alerts), and the alerts in
 files/alerts.yaml of the operator's chart, if that file exists. SELECTOR in that file is replaced by
 the labels of this installation.
 */}}
-{{- define "operator-common.prometheusRule" -}}
-{{- if .Values.prometheusRule.enabled -}}
+{{- define "operator-common.allAlerts" -}}
 {{- $rules := (include "operator-common.alerts" . | fromYaml).rules -}}
 {{- with .Files.Get "files/alerts.yaml" -}}
 {{- $selector := printf "job=%q" (include "operator-common.fullname" $) -}}
 {{- $rules = concat $rules (. | replace "SELECTOR" $selector | fromYaml).rules -}}
+{{- end -}}
+{{- dict "rules" $rules | toYaml -}}
+{{- end -}}
+
+{{/*
+operator-common.prometheusRule: the alerts as an object of the Prometheus operator. The name of an alert in
+prometheusRule.disabledAlerts must exist: an upgrade that renames an alert would otherwise enable it again.
+*/}}
+{{- define "operator-common.prometheusRule" -}}
+{{- if .Values.prometheusRule.enabled -}}
+{{- $disabled := .Values.prometheusRule.disabledAlerts -}}
+{{- $rules := list -}}
+{{- $names := list -}}
+{{- range (include "operator-common.allAlerts" . | fromYaml).rules -}}
+{{- $names = append $names .alert -}}
+{{- if not (has .alert $disabled) -}}
+{{- $_ := set . "labels" (merge dict $.Values.prometheusRule.alertLabels .labels) -}}
+{{- $rules = append $rules . -}}
+{{- end -}}
+{{- end -}}
+{{- range $disabled -}}
+{{- if not (has . $names) -}}
+{{- fail (printf "prometheusRule.disabledAlerts: the chart has no alert %s; its alerts are %s" . (join ", " $names)) -}}
+{{- end -}}
 {{- end -}}
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule

@@ -9,7 +9,8 @@ values to consider.
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
 The operator reconciles objects in {{ ternary (ternary (printf "the namespaces that match %s" $watched.selector) "all namespaces" (not (empty $watched.selector))) (printf "the namespace%s %s" (ternary "s" "" (gt (len $watched.names) 1)) (join ", " $watched.names)) $watched.all }}.
 {{- if not $watched.all }}
-Other namespaces are not watched. To watch them: --set watch.namespaces='{team-a,team-b}', or --set watch.clusterWide=true.
+Other namespaces are not watched. To change this, upgrade with --set watch.namespaces='{team-a,team-b}' or
+--set watch.clusterWide=true.
 {{- end }}
 
 The operator runs the image {{ include "operator-common.image" . }}.
@@ -24,9 +25,16 @@ Check the operator:
   kubectl -n {{ $namespace }} rollout status deployment/{{ $name }}
   kubectl -n {{ $namespace }} logs deployment/{{ $name }} --follow{{ if gt (int .Values.replicas) 1 }} --all-pods{{ end }}
   helm -n {{ $namespace }} test {{ .Release.Name }}
+The plugin `kubectl slipway` lists objects that are not ready (`kubectl slipway problems`) and names the cause
+(`kubectl slipway why KIND/NAME`).
+{{- if not .Values.rbac.userRoles }}
+
+Users with the built-in roles view, edit and admin have no access to the kinds of this operator. To grant it in the whole
+cluster: --set rbac.userRoles=true, in one release per cluster.
+{{- end }}
 {{- if le (int .Values.replicas) 1 }}
 
-One replica runs, so a node upgrade interrupts the operator. To add a hot standby: --set replicas=2
+The operator has one replica, so the drain of its node interrupts it. To add a hot standby: --set replicas=2
 {{- end }}
 {{- if not (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
 

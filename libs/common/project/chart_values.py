@@ -237,6 +237,8 @@ class PrometheusRule(Switch):
 
     namespace: Namespace | Literal[""]
     labels: Labels
+    alert_labels: Labels
+    disabled_alerts: list[str]
 
 
 class Dashboard(Switch):
