@@ -70,6 +70,8 @@ CASES: Final[Mapping[str, Case]] = {
     "global.imagePullSecrets": Case([{"name": "a"}], "Deployment", f"{_POD}.imagePullSecrets"),
     "global.commonLabels": Case({"a": "b"}, "Service", "metadata.labels.a", "b"),
     "global.commonAnnotations": Case({"a": "b"}, "Role", "metadata.annotations.a", "b"),
+    "global.nodeSelector": Case({"a": "b"}, "Job", f"{_POD}.nodeSelector"),
+    "global.tolerations": Case(_TOLERATIONS, "Pod", "spec.tolerations"),
     "commonLabels": Case({"a": "b"}, "Deployment", "spec.template.metadata.labels.a", "b"),
     "commonAnnotations": Case({"a": "b"}, "Job", "metadata.annotations.a", "b"),
     "imagePullSecrets": Case([{"name": "a"}], "Pod", "spec.imagePullSecrets"),
@@ -119,6 +121,7 @@ CASES: Final[Mapping[str, Case]] = {
         for field in ("periodSeconds", "timeoutSeconds", "failureThreshold")
     },
     "strategy": Case({"type": "Recreate"}, "Deployment", "spec.strategy"),
+    "revisionHistoryLimit": Case(1, "Deployment", "spec.revisionHistoryLimit"),
     "deploymentAnnotations": Case({"a": "b"}, "Deployment", "metadata.annotations.a", "b"),
     "podDisruptionBudget.maxUnavailable": Case("50%", "PodDisruptionBudget", "spec.maxUnavailable"),
     "podDisruptionBudget.minAvailable": Case(1, "PodDisruptionBudget", "spec.minAvailable"),

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "alert-that-the-chart-does-not-have": (
         {"prometheusRule": {"enabled": True, "disabledAlerts": ["OperatorGone"]}},
-        "prometheusRule.disabledAlerts: the chart has no alert OperatorGone; its alerts are Operator",
+        "prometheusRule.disabledAlerts: the chart has no alert OperatorGone; its alerts are ",
     ),
     "image-of-a-stranger": (
         {"image": {"tag": "0.1.0"}},

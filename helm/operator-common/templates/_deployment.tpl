@@ -18,7 +18,7 @@ metadata:
   {{- end }}
 spec:
   replicas: {{ .Values.replicas }}
-  revisionHistoryLimit: 3
+  revisionHistoryLimit: {{ .Values.revisionHistoryLimit }}
   selector:
     matchLabels:
       {{- include "operator-common.selectorLabels" . | nindent 6 }}

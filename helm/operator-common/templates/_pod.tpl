@@ -55,11 +55,11 @@ dnsConfig:
 hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with merge dict .Values.nodeSelector .Values.global.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with concat .Values.tolerations .Values.global.tolerations | uniq }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -40,7 +40,7 @@ names the mistake and the remedy.
 
 {{/* operator-common.validateGlobal: rejects keys under global that have no effect. */}}
 {{- define "operator-common.validateGlobal" -}}
-{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "platformAssignsUserIds" "allowUnknownKeys" -}}
+{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "nodeSelector" "tolerations" "platformAssignsUserIds" "allowUnknownKeys" -}}
 {{- if not .Values.global.allowUnknownKeys -}}
 {{- range $key, $_ := .Values.global -}}
 {{- if not (has $key $known) -}}

@@ -70,6 +70,8 @@ class Global(BaseModel):
     image_pull_secrets: Objects
     common_labels: Labels
     common_annotations: Labels
+    node_selector: Labels
+    tolerations: Objects
     platform_assigns_user_ids: bool
     allow_unknown_keys: bool
 
@@ -286,6 +288,7 @@ class ChartValues(ValuesModel):
     liveness_probe: Probe
     readiness_probe: Probe
     strategy: dict[str, Any]
+    revision_history_limit: Annotated[int, Field(ge=0)]
     deployment_annotations: Labels
     pod_annotations: Labels
     pod_labels: Labels
