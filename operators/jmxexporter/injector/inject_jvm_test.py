@@ -9,7 +9,9 @@ import concurrent.futures
 import secrets
 import shutil
 import socket
+import subprocess
 import urllib.error
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +35,70 @@ BAD = (
 )
 """Configurations that an endpoint refuses."""
 OTHER = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_sales\n"
+STUCK_ENGINE = """
+package dev.slipway.jmx.engine;
+
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.Function;
+
+public final class Engine implements Function<Map<String, String>, Map<String, String>> {
+  private HttpServer server;
+
+  @Override
+  public Map<String, String> apply(Map<String, String> call) {
+    if (!call.get("command").equals("stop")) {
+      return start(call);
+    }
+    if (Files.exists(Paths.get(System.getProperty("stuck")))) {
+      throw new IllegalStateException("stuck");
+    }
+    server.stop(0);
+    return new HashMap<>();
+  }
+
+  private Map<String, String> start(Map<String, String> call) {
+    byte[] page = ("jmx_exporter_build_info{name=\\"test\\",version=\\"0\\"} 1\\n"
+        + "jmx_guard_config_info{hash=\\"" + call.get("configHash") + "\\"} 1\\n").getBytes();
+    try {
+      int port = Integer.parseInt(call.get("port"));
+      server = HttpServer.create(new InetSocketAddress(call.get("host"), port), 0);
+    } catch (java.io.IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+    server.createContext("/", exchange -> {
+      exchange.sendResponseHeaders(200, page.length);
+      exchange.getResponseBody().write(page);
+      exchange.close();
+    });
+    server.start();
+    Map<String, String> answer = new HashMap<>();
+    answer.put("changed", "true");
+    return answer;
+  }
+}
+"""
+"""An engine that serves, and cannot be stopped while the file exists that a property names."""
+
+
+@pytest.fixture(scope="session")
+def stuck_kit(jvm_kit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a kit whose engine cannot always be stopped."""
+    kit = tmp_path_factory.mktemp("stuck")
+    for name in ("agent", "upstream"):
+        shutil.copy(jvm_kit / f"{name}.jar", kit)
+    source, classes = kit / "Engine.java", kit / "classes"
+    source.write_text(STUCK_ENGINE)
+    compiler = next(jvm_kit.glob("java/*/bin/javac"))
+    subprocess.run([compiler, "--release", "8", "-d", classes, source], check=True)
+    with zipfile.ZipFile(kit / "engine.jar", "w") as jar:
+        for path in classes.rglob("*.class"):
+            jar.write(path, path.relative_to(classes))
+    return kit
 
 
 def test_metrics_of_a_running_jvm_are_served(start_jvm: Start, release: int) -> None:
@@ -153,6 +219,67 @@ def test_endpoint_moves_when_other_ports_are_asked_for(start_jvm: Start) -> None
     assert (report.state, report.port) == (State.SERVING, other), report
     with pytest.raises(urllib.error.URLError):
         scrape_metrics(port)
+
+
+def start_stuck(start_jvm: Start, kit: Path, stuck: Path, release: int) -> tuple[Jvm, int]:
+    """Start an application with an endpoint that cannot be stopped while a file exists."""
+    stuck.touch()
+    jvm, port = start_jvm(f"-Dstuck={stuck}", release=release), find_free_port()
+    usual, jvm._kit = jvm._kit, kit
+    report = jvm.inject_one(port=port)
+    assert (report.state, report.port) == (State.SERVING, port), report
+    jvm._kit = usual
+    return jvm, port
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_endpoint_moves_even_if_the_old_one_cannot_be_stopped(
+    start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
+) -> None:
+    jvm, _ = start_stuck(start_jvm, stuck_kit, tmp_path / "stuck", release)
+    other = find_free_port()
+
+    report = jvm.inject_one(port=other)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, other, True), report
+    assert "shop_orders" in scrape_metrics(other)
+    stopped = jvm.inject_one(Action.STOP)
+    assert (stopped.state, stopped.changed) == (State.STOPPED, True), stopped
+    assert not is_open(other)
+
+
+def test_endpoint_that_cannot_be_stopped_is_not_forgotten(
+    start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
+) -> None:
+    """A stop that is repeated must not report an endpoint as stopped that still serves."""
+    jvm, port = start_stuck(start_jvm, stuck_kit, tmp_path / "stuck", release)
+
+    first = jvm.inject_one(Action.STOP)
+    assert (first.state, first.reason) == (State.FAILED, Reason.AGENT_ERROR), first
+    assert "stuck" in first.message and is_open(port)
+    (tmp_path / "stuck").unlink()
+    second = jvm.inject_one(Action.STOP)
+
+    assert (second.state, second.changed) == (State.STOPPED, True), second
+    assert not is_open(port)
+
+
+def test_engine_whose_port_is_kept_by_the_one_before_leaves_that_one(
+    start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
+) -> None:
+    jvm, port = start_stuck(start_jvm, stuck_kit, tmp_path / "stuck", release)
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.PORT_IN_USE), report
+    (tmp_path / "stuck").unlink()
+    replaced = jvm.inject_one(port=port)
+    assert (replaced.state, replaced.changed) == (State.SERVING, True), replaced
+    assert "shop_orders" in scrape_metrics(port)
 
 
 def test_newer_engine_takes_the_place_of_the_older(

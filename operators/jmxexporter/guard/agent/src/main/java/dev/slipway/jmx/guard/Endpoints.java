@@ -51,33 +51,46 @@ final class Endpoints {
   /** Starts the new endpoint before the old one ends: no scrape is missed. */
   private static Map<String, String> move(String id, Endpoint old, Map<String, String> request) throws Exception {
     Map<String, String> answer = start(id, request);
-    try {
-      old.stop();
-    } catch (Exception e) {
-      // The new endpoint serves, and that is the answer.
-      Agent.ignore(e);
-    }
+    // The new endpoint serves, and that is the answer, even if the old one fails to stop.
+    tryStop(old);
     return answer;
   }
 
   /** The port can be held by one only; when the new engine does not start, the old one goes on. */
   private static Map<String, String> replace(String id, Endpoint old, Map<String, String> request) throws Exception {
     RUNNING.remove(id);
-    old.stop();
+    boolean stopped = tryStop(old);
     try {
       return start(id, request);
     } catch (Throwable e) {
-      start(id, old.request());
+      if (stopped) {
+        start(id, old.request());
+      } else {
+        // It still holds the port, and can be stopped by a later request.
+        RUNNING.put(id, old);
+      }
       throw e;
     }
   }
 
+  private static boolean tryStop(Endpoint old) {
+    try {
+      old.stop();
+      return true;
+    } catch (Throwable e) {
+      Agent.ignore(e);
+      return false;
+    }
+  }
+
   private static Map<String, String> stop(String id) throws Exception {
-    Endpoint running = RUNNING.remove(id);
+    Endpoint running = RUNNING.get(id);
     Map<String, String> answer = new HashMap<>();
     answer.put("changed", String.valueOf(running != null));
     if (running != null) {
       running.stop();
+      // Only now: an endpoint that fails to stop may still serve, and is asked again.
+      RUNNING.remove(id);
     }
     return answer;
   }
