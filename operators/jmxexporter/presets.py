@@ -1,8 +1,8 @@
 """Rules for common software, selected by `spec.config.preset`.
 
-The rules for Tomcat and for Kafka clients were tested with the beans of Tomcat 9.0.98 and of a
-producer of Kafka 3.9.0; all rules were tested with documented bean names: see the tests of this
-module.
+They were tried on the beans of Tomcat 10.1.40, of Spring Boot 3.5.0 with Tomcat and Hikari, and of
+a broker, a producer and a consumer of Kafka 3.9.0 (KRaft). The rules for Cassandra were tested with
+documented bean names only: see the tests of this module.
 """
 
 # ruff: noqa: E501 - patterns cannot be broken.
@@ -64,9 +64,9 @@ rules:
 - pattern: 'kafka.controller<type=(\w+), name=(\w+)><>Value:'
   name: kafka_controller_$1_$2
   type: GAUGE
-- pattern: 'kafka.network<type=RequestMetrics, name=RequestsPerSec, request=(\w+)(?:, version=\d+)?><>Count:'
+- pattern: 'kafka.network<type=RequestMetrics, name=RequestsPerSec, request=(\w+)(?:, version=(\d+))?><>Count:'
   name: kafka_network_requests_total
-  labels: {request: "$1"}
+  labels: {request: "$1", version: "$2"}
   type: COUNTER
 - pattern: 'kafka.network<type=RequestMetrics, name=TotalTimeMs, request=(\w+)><>(Mean|50thPercentile|99thPercentile):'
   name: kafka_network_request_time_milliseconds
@@ -89,7 +89,11 @@ rules:
 - pattern: 'kafka.coordinator.group<type=GroupMetadataManager, name=(\w+)><>Value:'
   name: kafka_coordinator_group_$1
   type: GAUGE
-- pattern: 'kafka.(producer|consumer)<type=([\w-]+), client-id=([^,>]+)><>([\w-]+-(?:rate|avg|max|total|count|lag)):'
+- pattern: 'kafka.(producer|consumer)<type=([\w-]+), client-id=([^,>]+)><>([\w-]+)-total:'
+  name: kafka_$1_$4_total
+  labels: {client_id: "$3", group: "$2"}
+  type: COUNTER
+- pattern: 'kafka.(producer|consumer)<type=([\w-]+), client-id=([^,>]+)><>([\w-]+-(?:rate|avg|max|count|lag)):'
   name: kafka_$1_$4
   labels: {client_id: "$3", group: "$2"}
   type: GAUGE
