@@ -76,7 +76,7 @@ def read_production(operator: str) -> str:
 
 
 def write_overlay(directory: Path, operator: str, text: str) -> Path:
-    """Write an overlay beside links to the bases, and return its directory."""
+    """Write an overlay next to links to the bases, and return its directory."""
     scratch = directory / "overlays" / "scratch" / operator
     scratch.mkdir(parents=True)
     (scratch / "kustomization.yaml").write_text(text, encoding="utf-8")

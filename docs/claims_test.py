@@ -151,7 +151,7 @@ def test_variables_that_are_named_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_modules_that_are_run_exist(page: Path) -> None:
     for module in _MODULE.findall(page.read_text()):
-        # The name of the library where it is installed.
+        # The import name of the library in an installation.
         module = module.replace(PACKAGE, "libs.common")
         if "greeter" not in module and "backups" not in module:
             assert importlib.util.find_spec(module) is not None, module

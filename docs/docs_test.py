@@ -116,7 +116,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tests_that_are_named_exist(page: Path) -> None:
-    """A page names tests by name; the files that have them are named on it, too."""
+    """If a page names a test, the page also names the file of the test."""
     named = {span for span in _CODE.findall(prose_of(page)) if re.fullmatch(r"test_\w+", span)}
     spans = set(_CODE.findall(prose_of(page)))
     files = [ROOT / span for span in spans if span.endswith(".py") and (ROOT / span).is_file()]

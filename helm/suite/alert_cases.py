@@ -22,7 +22,7 @@ class AlertCase:
         quiet: Series with which it neither fires nor is pending.
         at: Time by which it fires.
         before: Time at which it does not fire yet, if it waits.
-        labels: Labels of the alert in addition to those of the installation.
+        labels: Labels of the alert, in addition to the labels of the installation.
     """
 
     firing: Series

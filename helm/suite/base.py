@@ -33,13 +33,13 @@ class SuiteBase:
     settings: ClassVar[type[CommonSettings]]
     """Settings of the operator."""
     metrics: ClassVar[Sequence[MetricSpec]] = ()
-    """Metrics of the operator, beside those of the framework."""
+    """Metrics of the operator, in addition to the metrics of the framework."""
     workload_metrics: ClassVar[Sequence[MetricSpec]] = ()
-    """Metrics of the pods that it runs for its users, where the dashboard shows those, too."""
+    """Metrics of the pods that the operator runs for its users, if the dashboard shows them."""
     computed: ClassVar[frozenset[str]] = frozenset()
+    """Variables that the chart computes if no setting sets them."""
     signs: ClassVar[bool] = False
-    """Whether the chart has a Secret for a key with which the operator signs what it sends."""
-    """Variables that the chart computes where no setting gives them."""
+    """Whether the chart has a Secret for the key with which the operator signs what it sends."""
 
     def render(
         self, values: Mapping[str, Any] | None = None, *kinds: str, namespace: str = NAMESPACE
@@ -48,7 +48,7 @@ class SuiteBase:
         return render_chart(self.chart, values, namespace=namespace, show_only=kinds)
 
     def render_one(self, kind: str, values: Mapping[str, Any] | None = None) -> Manifest:
-        """Render the only object of a kind, or of several the one that is named as the release."""
+        """Render the only object of a kind; of several, the object named like the release."""
         found = self.render(values, kind)
         found = [one for one in found if one["metadata"]["name"] == self.chart] or found
 
@@ -72,7 +72,7 @@ class SuiteBase:
 
 
 def dig(manifest: Any, path: str) -> Any:
-    """Return what a dotted path leads to; None where it ends early. Digits index lists."""
+    """Return the value at a dotted path, or None if there is none. Digits index lists."""
     for part in path.split("."):
         if isinstance(manifest, list):
             index = int(part)
@@ -85,7 +85,7 @@ def dig(manifest: Any, path: str) -> Any:
 
 
 def nest(path: str, value: Any) -> dict[str, Any]:
-    """Build the values in which a dotted path leads to `value`."""
+    """Build values that have `value` at a dotted path."""
     for part in reversed(path.split(".")):
         value = {part: value}
     nested: dict[str, Any] = value
@@ -93,7 +93,7 @@ def nest(path: str, value: Any) -> dict[str, Any]:
 
 
 def find_pods(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Return every pod spec, be it a Pod's or a template's."""
+    """Return every pod spec, in Pods as well as in templates."""
     specs = (dig(one, "spec.template.spec") or one["spec"] for one in manifests if "spec" in one)
     return [spec for spec in specs if isinstance(spec, dict) and "containers" in spec]
 

@@ -23,7 +23,7 @@ class Case:
         value: What the user sets.
         kind: Kind of the object that shows it.
         path: Where in the object, dotted.
-        expected: What is there; the value itself when it is None.
+        expected: Expected content; None if the value itself is expected.
     """
 
     value: Any

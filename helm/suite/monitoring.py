@@ -55,7 +55,7 @@ class MonitoringSuite(SuiteBase):
         return [panel for panel in panels if panel["type"] != "row"]
 
     def expressions(self) -> Iterator[tuple[str, str]]:
-        """Yield every query with where it stands."""
+        """Yield every query with its location."""
         for rule in self.alerts():
             yield rule["alert"], rule["expr"]
         for panel in self.panels():

@@ -17,10 +17,10 @@ _DANGEROUS = frozenset({"*", "bind", "escalate", "impersonate"})
 
 
 class PermissionSuite(SuiteBase):
-    """Roles, bindings and where they are."""
+    """Roles, bindings and their namespaces."""
 
     def generated(self) -> Manifest:
-        """Read the permissions that the chart is to grant."""
+        """Read the permissions that the chart should grant."""
         path = CHARTS / self.chart / "files" / "rbac.yaml"
         rules: Manifest = fastyaml.load(path.read_text(encoding="utf-8"))
         return rules

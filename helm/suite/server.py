@@ -28,7 +28,7 @@ _VALUES: Final = {
 class ServerSuite(SuiteBase):
     """Install, upgrade and uninstall against kube-apiserver; nothing runs there.
 
-    The marker stands on each test: on the class, those of all suites would inherit it.
+    The marker stands on each test: on the class, the suites of all charts would inherit it.
     """
 
     @pytest.mark.apiserver

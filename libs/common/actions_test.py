@@ -1,4 +1,4 @@
-"""Actions: what is told of the steps of a plan."""
+"""Actions: what is reported about the steps of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an apply is needed, held against what an API server makes of it."""
+"""Whether an apply is needed, compared with what an API server stores."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def typed(value: Any) -> Any:
 async def test_server_and_comparison_agree(
     fake_api: FakeApi, fake_client: Client, live: Manifest, desired: Manifest
 ) -> None:
-    """After an apply nothing drifts; where nothing drifts, an apply changes nothing."""
+    """After an apply nothing drifts, and if nothing drifts, an apply changes nothing."""
     if fake_api.registry.find(THING.group, THING.version, THING.plural) is None:
         fake_api.register(THING)
     name = f"t{next(_numbers)}"

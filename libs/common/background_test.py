@@ -1,4 +1,4 @@
-"""Questions to outside systems: who waits for an answer, who is woken, and who is left alone."""
+"""Queries in the background: who waits for the response, who is woken, and who is not."""
 
 from __future__ import annotations
 

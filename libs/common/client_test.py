@@ -170,7 +170,7 @@ async def test_delete_of_a_stale_version_is_a_conflict(
 async def test_apply_to_another_incarnation_is_a_conflict(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
-    """The server calls it invalid; to a reconciler it is an outdated look, which a retry mends."""
+    """The server calls it invalid; for a reconciler it is a stale read, which a retry corrects."""
     fake_api.create(build_map())
     other = {**build_map(), "metadata": {"name": KEY.name, "namespace": "default", "uid": "x"}}
 
@@ -315,7 +315,7 @@ async def test_watch_that_is_left_closes_its_connection(
 async def test_name_that_is_a_path_leads_nowhere(
     fake_api: FakeApi, fake_client: Client, key: Key
 ) -> None:
-    """An empty one would lead to the collection: to delete one would be to delete all."""
+    """A path with an empty name is the collection: deleting one object would delete all."""
     fake_api.create(build_object(CONFIG_MAP, "a", "other"))
 
     with pytest.raises(BadRequest, match="name"):
@@ -339,7 +339,7 @@ async def test_kind_is_served_when_discovery_knows_it(
 
 
 async def test_list_that_keeps_arriving_may_take_longer_than_a_request() -> None:
-    """A healthy list of 100,000 objects takes longer than a response that must come at once."""
+    """Listing 100,000 objects takes longer than a response that should come immediately."""
 
     async def trickle(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

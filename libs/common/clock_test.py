@@ -1,4 +1,4 @@
-"""The clock of the machine, and the one that tests move by hand: one contract."""
+"""The real clock and the manual clock of tests fulfil the same contract."""
 
 from __future__ import annotations
 

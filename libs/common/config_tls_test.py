@@ -107,7 +107,7 @@ def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 async def test_authority_without_extensions_is_trusted(authorities: tuple[Path, Path]) -> None:
-    """As those of older clusters of EKS are; Python 3.13 refuses them unless it is told."""
+    """Older EKS clusters have such authorities; Python 3.13 refuses them by default."""
     one, two = authorities
     async with serving(one) as server:
         async with Client(ConnectionConfig(server.url, ca_file=str(one / "ca.crt"))) as client:
@@ -211,7 +211,7 @@ async def test_connection_whose_certificate_is_refused_is_not_kept(
             put(tmp_path, authority, "second")
             assert await ask(client) == "first", "a kept connection is as it was"
             server.admits = lambda name: name == "second"
-            # A request that is refused is sent once more, a watch is not.
+            # A refused request is sent a second time, a watch is not.
             for _ in range(2 if watching else 1):
                 with pytest.raises(Unauthorized):
                     await (look(client) if watching else ask(client))
@@ -229,7 +229,7 @@ def build_context(authority: Path, clock: Callable[[], float] = time.time) -> Re
 
 
 async def ask_often(server: Server, context: ssl.SSLContext) -> list[bool]:
-    """Tell of five connections, each made after the one before, which took up a session."""
+    """Open five connections one after another; return which of them resumed a session."""
     async with Client(ConnectionConfig(server.url, tls=context)) as client:
         for _ in range(5):
             await ask(client)

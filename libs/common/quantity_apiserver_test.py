@@ -1,4 +1,4 @@
-"""Quantities, held against the real API server: it reads the same values out of the same texts."""
+"""Quantities: the real API server reads the same values from the same texts."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What guests are told, held against bash, cloud-init's grammar and kubeadm itself."""
+"""The user data of guests, checked with bash, cloud-init's grammar and kubeadm itself."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_first_node_gets_no_credentials_to_join(member: Membership) -> None:
 
 
 def test_same_node_is_told_the_same_each_time(member: Membership) -> None:
-    """Otherwise each pass would write the Secret anew."""
+    """Otherwise each reconcile would write the Secret again."""
     assert render_user_data(member, Role.JOIN, WEB) == render_user_data(member, Role.JOIN, WEB)
 
 
@@ -283,7 +283,7 @@ def test_kubeadm_refuses_what_is_misspelled(
 def test_kubeadm_signs_with_the_authorities(
     current: Membership, kubeadm: Path, tmp_path: Path
 ) -> None:
-    """It makes what it does not find, so that a wrong name would go unseen but for the words."""
+    """Kubeadm creates missing files, so only its output shows that a name is wrong."""
     (tmp_path / "etcd").mkdir()
     for name, content in current.authorities.files.items():
         (tmp_path / name.replace("etcd-ca", "etcd/ca")).write_text(content)
@@ -307,7 +307,7 @@ def run(kubeadm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def current(kubeadm: Path) -> Membership:
-    """Return a cluster of the version of kubeadm, which refuses those of others."""
+    """Return a cluster of kubeadm's own version; kubeadm refuses other versions."""
     version = run(kubeadm, "version", "--output", "short").stdout.strip()
     cluster = parse_cluster(version=version)
     return Membership(cluster, ADDRESS, authorities(), credentials()[1])

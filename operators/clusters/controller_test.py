@@ -113,7 +113,7 @@ class Cloud:
 
 @pytest.fixture
 async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
-    """Run the operator, and guests beside it."""
+    """Run the operator, with simulated guests."""
     fake_api.register(build_crd(KubernetesCluster))
     for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
         fake_api.register(kind)

@@ -36,7 +36,7 @@ class RealEtcd:
     Attributes:
         program: The program etcd.
         folder: Where data, certificates and logs are.
-        authorities: Those of the cluster.
+        authorities: Certificate authorities of the cluster.
         ports: Client and peer port of each member, by name.
         processes: Members that run, by name.
     """

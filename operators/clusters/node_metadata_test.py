@@ -1,4 +1,4 @@
-"""Labels and taints of a pool reach Nodes that exist; those of other people stay."""
+"""Labels and taints of a pool reach existing Nodes; labels and taints of other people stay."""
 
 from __future__ import annotations
 

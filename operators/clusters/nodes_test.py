@@ -1,4 +1,4 @@
-"""Which nodes are drained, removed, rebuilt and given back."""
+"""Which nodes are drained, removed, rebuilt and released."""
 
 from __future__ import annotations
 

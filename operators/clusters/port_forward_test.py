@@ -1,6 +1,6 @@
 """Connections through the API server: the frames that a kubelet sends, over real TLS.
 
-The frames are those of Kubernetes 1.36: the port of each channel first, then data, errors as text.
+The frames come from Kubernetes 1.36: the port of each channel first, then data, errors as text.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_second_cluster_begins(self) -> None:
-        """Once the API has answered, whoever boots joins."""
+        """After the API has responded once, every guest that boots joins."""
         conditions = (self.simulation.primary.get("status") or {}).get("conditions") or ()
         begun = any(
             each["type"] == "Initialized" and each["status"] == "True" for each in conditions

@@ -88,7 +88,7 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
         fake_api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool]}})
         await operator.eventually(lambda: bool(workloads.taken), "the node gets its label")
 
-        # The next reconcile, of which there is one at each poll, asks and gets no answer.
+        # The next reconcile, one per poll, sends a request and gets no response.
         await operator.eventually(lambda: workloads.waiting, "it asks", timeout=60)
         await asyncio.wait({asyncio.create_task(operator.settled())}, timeout=4 * PATIENCE)
         workloads.slow = False

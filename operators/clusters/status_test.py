@@ -59,7 +59,7 @@ def test_cluster_without_an_address_waits_for_that() -> None:
 
 
 def test_cluster_whose_first_machine_cannot_start_says_why() -> None:
-    """That the address leads nowhere follows from it."""
+    """That the address has no endpoint follows from it."""
     plane = replace(
         view_instance(PLANE, CONTROL_PLANE, ready=False), message="there is no InstanceSize huge"
     )

@@ -86,7 +86,7 @@ class Node:
     """The /etc of a node of a control plane, made by kubeadm itself.
 
     Args:
-        folder: Where it is kept.
+        folder: Folder of the downloaded file.
         kubeadm: The program.
     """
 

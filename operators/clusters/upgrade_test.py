@@ -89,7 +89,7 @@ def upgraded(*names: str) -> list[Node]:
 
 
 def steps(observed: Observed, **spec: Any) -> list[str]:
-    """Return what is done next, as logs show it, but for labels of nodes."""
+    """Return the next steps as logs show them, except labels of nodes."""
     plan = plan_nodes(cluster(**spec), observed, NOW)
     rebuilds = [
         f"rebuild {action.step.manifest['spec']['targetRef']['name']}"

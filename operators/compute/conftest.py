@@ -1,4 +1,4 @@
-"""Fixtures of the tests of compute: the operator beside a simulated KubeVirt."""
+"""Fixtures of the tests of compute: the operator and a simulated KubeVirt."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ IMAGE = {"url": "https://images.example.com/other.qcow2"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Say what an Operation is to come to, however often its process dies.
+    """The expected result of an Operation, however often its process dies.
 
     Attributes:
         type: Its type.
         runs: Runs of the machine that there were in all.
-        spec: What it is told.
+        spec: Its options.
         power: Power of the machine at the end.
         same_disk: Whether the machine boots from the disk that it had before.
         made: How many of each kind there are at the end.
@@ -70,7 +70,7 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
     if case.type == "Restore":
         await cloud.operate("Snapshot", "kept")
     if case.type == "SoftReboot":
-        # Times of conditions have whole seconds: a guest that were back at once could not be told.
+        # Times of conditions have whole seconds: a faster reboot of the guest could not be seen.
         await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, boot_seconds="1.1")
     disk, mac = cloud.machine().disks["root"], cloud.run().interfaces[0].mac
 
@@ -120,7 +120,7 @@ async def _live(cloud: Cloud, case: Case) -> list[str]:
         kills.append(status["step"])
         await cloud.compute.restart(crash=True)
         if status["step"] == "Hold":
-            # That is how a rescue is told that the machine is repaired.
+            # This is how a user ends a rescue.
             cloud.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
 
 

@@ -173,7 +173,7 @@ async def test_resize_that_needs_a_restart_restarts_once(cloud: Cloud) -> None:
 
 async def test_soft_reboot_keeps_the_run_and_waits_for_the_agent(cloud: Cloud) -> None:
     before = cloud.run()
-    # Times of conditions have whole seconds: a guest that were back at once could not be told.
+    # Times of conditions have whole seconds: a faster reboot of the guest could not be seen.
     await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, boot_seconds="1.1")
 
     status = await cloud.operate("SoftReboot")

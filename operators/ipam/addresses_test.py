@@ -1,4 +1,4 @@
-"""Sets of addresses, held against sets of numbers that are counted through."""
+"""Sets of addresses, compared with sets of numbers."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ def build_target(name: str, address: str) -> list[Manifest]:
 
 
 def build_initial_objects() -> list[Manifest]:
-    """Build what is there before: a pool of one address, and two Services to lead to."""
+    """Build the initial objects: a pool of one address, and two Services as targets."""
     pool = build_pool(addresses=["203.0.113.0"])
     # What the suite makes vanish is the first by name, which has to be ours.
     return [pool, *build_target("x-one", "10.0.0.1"), *build_target("x-two", "10.0.0.2")]
 
 
 def build_bound() -> list[Manifest]:
-    """Build a claim that leads to a Service."""
+    """Build a claim with a Service as its target."""
     return [build_claim(target={"kind": "Service", "name": "x-one"})]
 
 

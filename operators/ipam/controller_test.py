@@ -188,7 +188,7 @@ async def test_overlapping_pools_give_no_address_twice(
 async def test_many_claims_at_once_get_an_address_each(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Upstream: k8snetworkplumbingwg/whereabouts#110, many at once made duplicates."""
+    """Upstream: k8snetworkplumbingwg/whereabouts#110, many claims together got duplicates."""
     api.create(build_pool(addresses=["203.0.113.0/26"]))
     for number in range(100):
         api.create(build_claim(f"c{number}"))

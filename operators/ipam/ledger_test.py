@@ -1,4 +1,4 @@
-"""The ledger in memory, held against one that is computed anew from everything there is."""
+"""The ledger in memory, compared with one that is computed from all objects."""
 
 from __future__ import annotations
 

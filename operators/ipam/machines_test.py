@@ -1,4 +1,4 @@
-"""Addresses that follow machines, with KubeVirt simulated beside the operator."""
+"""Addresses that follow machines, with the operator and a simulated KubeVirt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PORTS = [{"name": "https", "port": 443, "targetPort": 8443}]
 
 @pytest.fixture
 async def harness(fake_api: FakeApi, kubevirt_sim: KubeVirtSim) -> AsyncIterator[OperatorHarness]:
-    """Run the operator beside the simulator, with a pool."""
+    """Run the operator and the simulator, with a pool."""
     for model in RESOURCES:
         fake_api.register(build_crd(model))
     attach_load_balancer(fake_api)
@@ -66,7 +66,7 @@ def endpoints(api: FakeApi, key: Key = SLICE) -> list[str]:
 
 
 def history(api: FakeApi, mark: int) -> list[list[str]]:
-    """Return what each write of the slice led to, one after the other."""
+    """Return the endpoint after each write of the slice, in their order."""
     return [
         [each["addresses"][0] for each in (request.body or {}).get("endpoints") or ()]
         for request in writes_of_the_operator(api, mark)

@@ -150,7 +150,7 @@ async def test_pool_that_is_mended_says_again_what_it_said_before(
 async def test_pool_whose_entries_cannot_be_made_does_not_try_without_a_pause(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """So it is while the CRD of the ledger is made anew: its kind is not found for a moment."""
+    """While the CRD of the ledger is recreated, its kind is not found for a moment."""
     api.fail("create", IP_ALLOCATION, status=404, times=None)
     api.create(build_pool())
     api.create(build_claim("a"))

@@ -1,4 +1,4 @@
-"""Addresses are taken back, over HTTP, as a user would try it."""
+"""Addresses are released, over HTTP, as a user would try it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from operators.ipam.shown import (
 async def test_address_rests_before_somebody_else_gets_it(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Upstream: cluster-api-ipam-provider-in-cluster#332; the claim itself goes at once."""
+    """Upstream: cluster-api-ipam-provider-in-cluster#332; the claim is deleted immediately."""
     api.create(build_pool(addresses=["203.0.113.0"], reuseGraceSeconds=3600))
     api.create(build_claim("a"))
     await harness.settled()

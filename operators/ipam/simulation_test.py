@@ -1,9 +1,9 @@
-"""Two leaders at once, views as old as can be, and writes that arrive whenever they like.
+"""Two leaders together, views as old as can be, and writes that arrive at any time.
 
-The world is the API server alone: a create of a name that is taken fails, a delete names a UID, and
-`status.address` is final. Everything else is decided by the plans of the operator, from what a
-leader happened to see last. Each write is decided at one time and arrives at another or never,
-which also is what a crash after any write looks like.
+Only the API server is simulated: a create of an existing name fails, a delete names a UID, and
+`status.address` is final. The plans of the operator decide everything else, from the objects that a
+leader saw last. Each write is decided at one time and arrives later or never, as after a crash
+between any two writes.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ TestLeaders.settings = settings(max_examples=100, stateful_step_count=40, deadli
 
 
 def test_leader_that_wakes_up_late_cannot_give_a_claim_its_released_address() -> None:
-    """Each of two leaders made an entry; the one that is not in the status is released."""
+    """Each of two leaders created an entry; the entry that the status does not name is released."""
     state = Leaders()
     state.model.claims["c0"] = Claim("u0")
     state.look(0)

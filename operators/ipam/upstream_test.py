@@ -76,7 +76,7 @@ async def test_claim_whose_target_went_first_can_be_deleted(
 async def test_claim_made_anew_for_another_pool_keeps_nothing_of_the_first(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Upstream: harvester/harvester#6684, the address of the pool before was never given back.
+    """Upstream: harvester/harvester#6684, the address of the previous pool was never released.
 
     `spec.poolRef` cannot be changed, so that another pool is another claim, of the same name.
     """
@@ -117,7 +117,7 @@ async def test_status_that_is_not_written_leaves_the_address_with_its_claim(
 async def test_finalizer_is_there_before_anything_is_made(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Upstream: kubeovn/kube-ovn#5115: added and deleted at once, the address leaked."""
+    """Upstream: kubeovn/kube-ovn#5115: added and soon deleted, the address leaked."""
     api.create(build_pool(addressTargets="Allow"))
     await harness.settled()
     marked: list[bool] = []

@@ -28,7 +28,7 @@ def build_objects() -> list[Manifest]:
 
 
 def build_initial_objects() -> list[Manifest]:
-    """Build what is there before: a configuration and a pod."""
+    """Build the initial objects: a configuration and a pod."""
     return [build_config_map(), build_pod()]
 
 

@@ -94,7 +94,7 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
     assert len(runs(api)) == 2
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is not None
 
-    # The injector never starts; a new process looks again at once, not when the next look is due.
+    # The injector never starts; a new process checks immediately, not when the next check is due.
     clock.seconds = 3600
     await harness.restart()
     await harness.settled()
@@ -113,7 +113,7 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
 async def test_deletion_gives_up_where_injectors_are_not_allowed_any_more(
     api: FakeApi, harness: OperatorHarness, clock: AdvancedClock
 ) -> None:
-    """Such as by a policy that somebody made since: an exporter must not stay for ever."""
+    """For example by a policy that was added since: an exporter must not stay indefinitely."""
     api.create(build_pod(annotations={"mine": "1"}))
     api.create(build_exporter())
     await play(api, harness)

@@ -404,7 +404,7 @@ def test_endpoint_is_stopped_even_if_the_pod_had_all_its_injectors() -> None:
 
 @pytest.mark.parametrize("reported", [{"port": 0}, {"last_port": 70_000}, {"path": "/" * 200}])
 def test_annotation_that_no_webhook_of_ours_wrote_spoils_nothing(reported: dict[str, Any]) -> None:
-    """Whoever makes pods can write it, and the status of all pods has to hold it."""
+    """Anyone who creates pods can write it, and the status must have room for all pods."""
     good = Started("jmx", ("app",), 9400, 9400, "/metrics", "jmx-config/config.yaml")
 
     assert Started.parse(good.render()) == good

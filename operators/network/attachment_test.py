@@ -1,4 +1,4 @@
-"""Networks that Multus attaches: providers, routes and what guests are told, over HTTP."""
+"""Networks that Multus attaches: providers, routes and the user data of guests, over HTTP."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def bare(manifest: Manifest) -> Manifest:
 
 
 def build_initial_objects() -> list[Manifest]:
-    """Build what is there before: an instance with a firewall, and one without."""
+    """Build the initial objects: an instance with a firewall, and one without."""
     return [bare(build_instance("vm", firewall="web")), bare(build_instance("plain"))]
 
 

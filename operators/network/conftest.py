@@ -1,4 +1,4 @@
-"""Fixtures of the tests of network: its kinds on a fake API server, and the operator beside it."""
+"""Fixtures of the tests of network: its kinds on a fake API server, and the operator."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ async def test_deletion_waits_for_those_who_use_it_and_keeps_them_closed(
 async def test_foreground_deletion_does_not_open_what_is_in_use(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Kubernetes deletes what refers to the owner at once; what closes does not refer to it."""
+    """Kubernetes deletes dependents of the owner immediately; the isolating policy is none."""
     uid = add_instance(api, firewall="web")
     for manifest in (bare(build_network()), bare(build_firewall())):
         api.create(manifest)

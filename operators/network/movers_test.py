@@ -147,7 +147,7 @@ async def test_deletion_of_the_instance_ends_what_closed_it(
 async def test_foreground_deletion_keeps_what_closes(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Kubernetes deletes what refers to the owner at once, whatever finalizer the owner has."""
+    """Kubernetes deletes dependents of the owner immediately, whatever finalizer the owner has."""
     uid = await start(api, harness, "web")
     held = api.get(NETWORK_POLICY, Key("default", CLOSED_WEB))["metadata"]["uid"]
     firewall = api.get(FIREWALL, WEB)["metadata"]["uid"]

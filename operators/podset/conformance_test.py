@@ -40,7 +40,7 @@ def build_objects() -> list[Manifest]:
 
 
 def run_pods(api: FakeApi) -> None:
-    """Make every pod ready, on no node, so that a deleted one is gone at once."""
+    """Make every pod ready, on no node, so that a deleted pod disappears immediately."""
     for pod in api.objects(POD):
         if (pod.get("status") or {}).get("phase") != "Running":
             ready = {

@@ -113,7 +113,7 @@ async def test_quota_shows_and_ends(api: FakeApi, operator: OperatorHarness) -> 
     await operator.eventually(
         lambda: condition(api, "ReplicaFailure") == ("True", "FailedCreate"), "the quota shows"
     )
-    # Slow start: the first create of a pass is alone.
+    # Slow start: the first create of a reconcile is alone.
     assert len([each for each in api.writes(since=mark) if each.kind == POD]) < 20
     assert condition(api, "Ready") == ("False", "FailedCreate")
 

@@ -41,7 +41,7 @@ async def test_orphan_that_matches_the_selector_is_adopted(
     api.create(build_pod("bare", app="web"))
     await operator.settled()
 
-    # One too many by now: the youngest on no node goes, whoever made it.
+    # There is one too many now: the youngest without a node is deleted, regardless of its creator.
     owned = [pod for pod in api.objects(POD) if controller_uid(pod)]
     assert len(owned) == len(names(api)) == 2
 

@@ -85,7 +85,7 @@ async def test_update_that_hangs_is_told_after_the_deadline_and_not_before(
 
 
 async def test_deadline_comes_by_itself(api: FakeApi) -> None:
-    """Nothing happens to the pods any more, so no event leads to another look."""
+    """Nothing happens to the pods any more, so no event triggers another reconcile."""
     async with OperatorHarness(OPERATOR, api.config) as harness:
         api.create(build_podset(replicas=1, template=BROKEN, progressDeadlineSeconds=1))
 

@@ -113,7 +113,7 @@ def test_paused_set_still_tells_when_a_pod_becomes_available() -> None:
 
 
 def test_terminating_pod_holds_its_slot_and_is_replaced_in_the_next() -> None:
-    # kruise#1099, kruise#1433: a new pod of the same name collides with the one that goes.
+    # kruise#1099, kruise#1433: a new pod of the same name collides with the pod being deleted.
     cluster, process = start(3)
     cluster.delete("web-pod-1", cluster.pods["web-pod-1"]["metadata"]["uid"])
     process.deliver()

@@ -1,4 +1,4 @@
-"""The invariants of `reconcile`, held against random schedules of everything that goes wrong."""
+"""The invariants of `reconcile`, checked with random schedules of everything that goes wrong."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ def message_of(process: Process) -> str:
 
 
 def failed(step: Step, error: Exception) -> Outcome:
-    """Build the outcome of a pass in which one step failed."""
+    """Build the outcome of a reconcile in which one step failed."""
     return Outcome(failures=(StepFailure(step, error),))
 
 
 def quota() -> Forbidden:
-    """Build the answer of a quota that is used up."""
+    """Build the error of an exhausted quota."""
     return Forbidden(403, "Forbidden", "exceeded quota: pods", operation="POST /pods")
 
 

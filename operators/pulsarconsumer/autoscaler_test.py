@@ -177,7 +177,7 @@ def test_age_adds_consumers_while_that_makes_the_oldest_younger() -> None:
     "fields",
     [
         {"unacknowledged": 50},  # Consumers hold all of it.
-        {"delayed": 1, "consumers": 2},  # The oldest may be the one that is not due.
+        {"delayed": 1, "consumers": 2},  # The oldest may not be due yet.
     ],
 )
 def test_age_adds_nobody_who_would_have_nothing_to_do(fields: dict[str, Any]) -> None:

@@ -19,9 +19,9 @@ from operators.pulsarconsumer.samples import build_manifest, build_rollout
 BROKER: Final = RecordedBroker()
 SETTINGS: Final = {"allow_loopback_brokers": True, "poll_seconds": 3600}
 HORIZON: Final = 60.0
-"""Seconds; an answer of the broker that is still to come brings a pass sooner, a poll later."""
+"""Seconds; a pending response of the broker triggers a reconcile sooner, a poll later."""
 LATE: Final = 0.3
-"""Seconds; no pass waits so long for the broker."""
+"""Seconds; every reconcile stops waiting for the broker before that."""
 ENDING: Final = Key("default", "ending")
 
 
@@ -107,11 +107,11 @@ class TestEndingConsumerConformance(OperatorConformance):
     )
 
     async def test_zero_writes_when_settled(self) -> None:
-        """What has ended is made anew by a re-apply, which is no silence."""
+        """A re-apply recreates a consumer that has ended, so it causes writes."""
         pytest.skip("the other subject shows the silence; scaling_test.py that of the engine")
 
     async def test_late_answers_change_nothing(self) -> None:
-        """A broker for which no pass waits long enough leads to the same end, by later passes."""
+        """If the broker is too slow for a reconcile, later reconciles reach the same state."""
         expected = await self.run()
         assert f"PulsarConsumer {ENDING}" not in expected.state, "it has ended"
 

@@ -49,7 +49,7 @@ async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
 
 @pytest.fixture(scope="session")
 def pulsar_broker() -> Iterator[Broker]:
-    """Run a real Pulsar broker for the whole test run; it starts in some 10 seconds."""
+    """Run a real Pulsar broker for the whole test run; it starts in about 10 seconds."""
     try:
         broker = Broker()
     except PulsarMissing as err:

@@ -1,4 +1,4 @@
-"""The pulsarconsumer operator against the fake API, with a broker that does what it is told."""
+"""The pulsarconsumer operator against the fake API, with a scripted broker."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ async def test_seek_is_noted_then_done_once(
 async def test_seek_of_an_id_that_was_used_before_the_last_is_another_seek(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    """Whoever goes from 1 to 2 and back to 1 wants the subscription moved three times."""
+    """A user who changes from 1 to 2 and back to 1 wants the subscription moved three times."""
     broker.topics["my-topic"].subscriptions["my-subscription"] = 0
     for id_ in ("1", "2", "1"):
         seek = {"id": id_, "position": "Earliest"}
@@ -278,7 +278,7 @@ async def test_seek_of_an_id_that_was_used_before_the_last_is_another_seek(
 async def test_seek_outlasts_a_broker_that_cannot_do_it_now(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker, refusal: int
 ) -> None:
-    """Found by the sweep: a seek failed for good as the topic moved to another broker."""
+    """Found by the sweep: a seek failed permanently when the topic moved to another broker."""
     broker.topics["my-topic"].subscriptions["my-subscription"] = 0
     broker.status = refusal
     seek = {"id": "again-1", "position": "Earliest"}
@@ -370,7 +370,7 @@ async def test_number_that_waits_for_a_subscription_is_not_told_as_done(
 async def test_deletion_without_the_secret_tells_the_way_out(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    """A namespace that is deleted takes the Secret at once and waits for the PulsarConsumer."""
+    """Deleting a namespace deletes the Secret immediately and waits for the PulsarConsumer."""
     api.create(build_secret("token"))
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
     api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))

@@ -252,7 +252,7 @@ async def test_operator_and_consumers_have_credentials_of_their_own(
 async def test_consumers_use_the_service_account_token_and_read_the_renewed_one(
     api: FakeApi, harness: OperatorHarness, strict_broker: Broker, tmp_path: Path
 ) -> None:
-    """The broker takes tokens with a key of its own in place of those of a cluster."""
+    """The broker trusts tokens that its own key signed, instead of tokens of a cluster."""
     topic = new_topic()
     strict_broker.request("PUT", f"persistent/public/default/{topic}")
     grant(strict_broker, topic, SHOP)

@@ -93,7 +93,7 @@ async def test_volume_lives_from_claim_to_growth(harness: OperatorHarness, key: 
 async def test_infeasible_growth_is_reverted_in_a_way_that_kubernetes_takes(
     harness: OperatorHarness, key: Key
 ) -> None:
-    """Going back to exactly what there is, which a reverted commit asks for, is refused."""
+    """Going back to exactly the present size, which a reverted commit requests, is refused."""
     await apply(harness, key, size=10)
     await bind(harness, key, "10Gi")
     await apply(harness, key, size="1000Ti")
@@ -125,7 +125,7 @@ async def test_infeasible_growth_is_reverted_in_a_way_that_kubernetes_takes(
 async def test_claim_has_the_size_in_any_spelling(
     harness: OperatorHarness, key: Key, size: str, claimed: str
 ) -> None:
-    """The API server keeps thousandths of a byte: what is finer would be drift for ever."""
+    """The API server keeps thousandths of a byte: a finer value would drift permanently."""
     await apply(harness, key, size=size)
     assert await requested(harness, key) == claimed
     await bind(harness, key, claimed)

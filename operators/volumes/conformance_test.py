@@ -32,7 +32,7 @@ def build(name: str, **spec: object) -> Manifest:
 
 
 def build_initial_objects() -> list[Manifest]:
-    """Build what is there before: a class that lets claims grow."""
+    """Build the initial objects: a class that lets claims grow."""
     return [build_class()]
 
 

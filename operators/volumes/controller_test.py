@@ -108,7 +108,7 @@ async def test_growth_is_followed_until_the_capacity_shows_it(
 async def test_infeasible_growth_is_reported_and_can_be_reverted(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """Kubernetes refuses to ask for just what there is, so a little more is asked for."""
+    """Kubernetes refuses a request for exactly the present size, so the request is larger."""
     api.create(build())
     await harness.settled()
     bind(api)

@@ -109,7 +109,7 @@ async def test_policy_retain_keeps_the_claim_when_the_operator_is_gone(
 async def test_namespace_that_is_deleted_is_not_held_up(
     api: FakeApi, harness: OperatorHarness, policy: str, served: bool
 ) -> None:
-    """Whoever deletes a namespace has decided about the data in it, whatever the policy."""
+    """Anyone who deletes a namespace has decided about its data, whatever the policy."""
     if served:
         api.register(VOLUME_SNAPSHOT)
         await harness.restart()

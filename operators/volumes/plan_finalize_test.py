@@ -182,7 +182,7 @@ def test_cluster_without_snapshots_keeps_the_claim_and_says_so() -> None:
 
 
 def test_claim_that_is_kept_is_deleted_once_the_policy_says_so() -> None:
-    """Whoever waits for a snapshot in vain changes the policy, also while the deletion waits."""
+    """A user who waits for a snapshot in vain changes the policy, even during the deletion."""
     claim = build_bound_claim(parse_volume(reclaimPolicy="Snapshot"))
 
     (action,) = ending("Delete", claim).actions

@@ -101,7 +101,7 @@ def test_claim_that_replaces_a_lost_one_is_a_warning() -> None:
     ],
 )
 def test_claim_is_not_created_before_its_source_fits(around: Any) -> None:
-    """A pending claim cannot be changed, so a wrong one would stay so for ever."""
+    """A pending claim cannot be changed, so a wrong one would remain wrong."""
     volume = parse_volume(source={"snapshot": "monday"})
 
     assert plan_volume(volume, observe(None, **around)).actions == ()

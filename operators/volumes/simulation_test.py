@@ -40,12 +40,12 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
 
     @rule(steps=st.integers(0, 3))
     def operator_passes(self, steps: int) -> None:
-        """One pass over what was heard last, cut short by a crash."""
+        """Reconcile from the last observed state, and crash in the middle."""
         self.act(steps)
 
     @rule(steps=st.integers(0, 3))
     def operator_restarts(self, steps: int) -> None:
-        """One pass over the present."""
+        """Reconcile from the current state."""
         self.observe_all()
         self.act(steps)
 
@@ -75,7 +75,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     @precondition(lambda self: self.volume is None)
     @rule(policy=POLICIES, size=SIZES, adopt=st.sampled_from(["Never", "IfMatching"]))
     def user_creates(self, policy: str, size: Any, adopt: str) -> None:
-        """Create the DemoVolume, perhaps once more under the same name."""
+        """Create the DemoVolume, perhaps again under the same name."""
         self.at_rest = False
         if adopt == "IfMatching":
             self.kept.clear()  # What is taken over is subject to the policy of who takes it.
@@ -85,7 +85,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     @precondition(lambda self: self.volume is not None)
     @rule(policy=POLICIES)
     def user_changes_the_policy(self, policy: str) -> None:
-        """Change what becomes of the data, also while the deletion waits."""
+        """Change the reclaim policy, even during the deletion."""
         self._edit(reclaimPolicy=policy)
 
     @precondition(lambda self: self.volume is not None)

@@ -14,7 +14,7 @@ from operators.volumes.naming import snapshot_name
 
 
 async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:
-    """Have a volume that is in use, with a last snapshot to take, where there are snapshots."""
+    """Create a volume that is in use and has a last snapshot to take, if snapshots are served."""
     api.register(VOLUME_SNAPSHOT)
     await harness.restart()
     api.create(build(reclaimPolicy="Snapshot"))

@@ -87,7 +87,7 @@ def test_users_are_bounded_and_counted() -> None:
 
 
 def test_waiting_for_the_first_consumer_is_ready_and_no_error() -> None:
-    """Whoever waits for Ready before starting the pod would else wait for ever."""
+    """A user who waits for Ready before starting the pod would otherwise wait indefinitely."""
     volume = parse_volume()
 
     status = show(volume, observe(pending(volume), storage_class=LAZY))
@@ -109,7 +109,7 @@ def test_pending_claim_is_provisioning_once_its_consumer_is_there() -> None:
 
 
 def test_claim_whose_origin_went_before_it_was_copied_is_not_ready() -> None:
-    """No pod could ever start with it, so nobody is to be told that it waits for one."""
+    """No pod could ever start with it, so no condition should say that it waits for one."""
     volume = parse_volume(source={"snapshot": "monday"})
     lost = "VolumeSnapshot default/monday"
 

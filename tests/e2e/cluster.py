@@ -48,11 +48,11 @@ _numbers = itertools.count()
 
 
 def build_busybox(*command: str, mounts: Mapping[str, str] | None = None) -> Manifest:
-    """Build the spec of a pod that any namespace takes, and that ends at once when it is told to.
+    """Build the spec of a pod that every namespace admits, and that ends when it gets a signal.
 
     Args:
         *command: What its container runs.
-        mounts: Claims that it uses, each with the path where.
+        mounts: Claims that it uses, each with its mount path.
     """
     mounts = mounts or {}
     container = {
@@ -270,7 +270,7 @@ class Cluster:
         await eventually(probe, f"operator {operator} is rolled out")
 
     async def explain(self, namespaces: Sequence[str]) -> str:
-        """Return what there is to know about namespaces after a failure."""
+        """Return the state of the namespaces after a failure."""
         parts: list[str] = []
         for namespace in namespaces:
             for args in (

@@ -83,7 +83,7 @@ async def _connect(kind_cluster: KindCluster, images: Images) -> AsyncIterator[C
 async def cluster(
     kind_cluster: KindCluster, images: Images, request: pytest.FixtureRequest
 ) -> AsyncIterator[Cluster]:
-    """Give the cluster; on failure tell what happened on it, and clean up in any case."""
+    """Provide the cluster, report what happened on it after a failure, and always clean up."""
     async with _connect(kind_cluster, images) as made:
         yield made
         if request.node.stash.get(_FAILED, False):

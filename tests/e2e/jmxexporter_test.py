@@ -17,7 +17,7 @@ from tools.jvm.image import SAMPLE, ensure_sample_image
 
 CONFIG = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
 OTHER = CONFIG.replace("shop_orders", "shop_sales")
-# The two seconds that it waits for an answer by itself are too few on a node that is busy.
+# Its own time-out of two seconds is too short on a busy node.
 CRICTL = ("crictl", "--timeout", "50s")
 
 
@@ -288,7 +288,7 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
         conditions = (held.get("status") or {}).get("conditions") or []
         found = {each["type"]: each["status"] for each in conditions}
         if found.get("Degraded") == "True":
-            # The breaker cannot know who ended the container; a person looks and goes on.
+            # The breaker cannot know who ended the container; a person checks and continues.
             patch = {"spec": {"timeoutSeconds": 39}}
             await cluster.client.patch(PROMETHEUS_JMX_EXPORTER, key, patch)
             return False

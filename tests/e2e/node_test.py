@@ -1,4 +1,4 @@
-"""The nodes that `./dev up` builds, where something in them is ours."""
+"""The nodes that `./dev up` builds, if they contain anything of this project."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def test_helm_test_passes(cluster: Cluster) -> None:
 
 
 async def test_one_operator_needs_nothing_of_the_others(cluster: Cluster) -> None:
-    """Two releases beside each other in two namespaces never meet."""
+    """Two releases in two namespaces never affect each other."""
     first = await cluster.make_namespace("alone")
     second = await cluster.make_namespace("beside")
     await cluster.install("podset", first)

@@ -1,7 +1,7 @@
-"""Five machines with an address each, everything at once, and nobody is spared.
+"""Five machines with an address each, and all kinds of trouble at the same time.
 
-Machines move, reboot and are rebuilt side by side; a node is lost; both operators are killed all
-the while. Each version of each object is held against what is promised of addresses.
+Machines move, reboot and are rebuilt side by side; a node is lost; meanwhile both operators are
+killed repeatedly. Each version of each object is checked against the guarantees for addresses.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Watcher:
     Attributes:
         faults: What was broken, one sentence each.
         runs: Machine of each run that there ever was, by UID.
-        moves: How often the address of a claim began to lead to another node.
+        moves: How often the address of a claim was routed to another node.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Cloud:
         return Counter(text_at(each, "status", "phase") for each in held)
 
     def is_bound(self, name: str) -> bool:
-        """Return whether an Instance runs, and its address leads to that very run."""
+        """Return whether an Instance runs, and its address is routed to that very run."""
         run = self.api.find(VIRTUAL_MACHINE_INSTANCE, Key(NAMESPACE, name))
         claim = self.api.find(IP_CLAIM, Key(NAMESPACE, f"{name}-public"))
         instance = self.api.find(INSTANCE, Key(NAMESPACE, name))

@@ -47,8 +47,8 @@ from tools.generate.sources import ROOT, find_operators
 
 OPERATORS = find_operators(ROOT)
 TRIED = tuple(each for each in OPERATORS if each not in ("podset", "pulsarconsumer"))
-"""Operators whose examples get a finalizer. podset has none. pulsarconsumer has one where it is to
-delete a subscription, and then it waits for a broker, which is not run here."""
+"""Operators whose examples get a finalizer. podset has none. pulsarconsumer has one if it must
+delete a subscription; it then needs a broker, which these tests do not run."""
 _SECONDS = 240.0
 
 

@@ -196,7 +196,7 @@ async def check_takeover(admin: Client, standby: OperatorHarness, before: Manife
     assert after["holderIdentity"] != before["holderIdentity"]
     renewed = datetime.fromisoformat(before["renewTime"])
     gap = (datetime.fromisoformat(after["acquireTime"]) - renewed).total_seconds()
-    # The last renewal may be later than the one that was read, by a period.
+    # The last renewal may be one period later than the renewal that was read.
     assert gap <= LEASE_SECONDS + 2 * standby.manager.settings.retry_period_seconds + BUSY_SECONDS
 
 

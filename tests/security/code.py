@@ -61,7 +61,7 @@ def find_clients(source: str) -> set[str]:
 
 
 def list_modules() -> list[Path]:
-    """List the modules that processes of operators are made of, not those of their tests."""
+    """List the modules that processes of operators contain, without their tests."""
     mains = sorted((ROOT / "operators").rglob("__main__.py"))
     starts = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in mains]
     return sorted({path for start in starts for path in find_modules(start)})

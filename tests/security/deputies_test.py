@@ -1,8 +1,8 @@
-"""Row 16: through an operator nobody does what an editor of the namespace may not do anyway.
+"""Row 16: an operator does nothing for users that an editor of the namespace may not do anyway.
 
-An operator acts with its own rights for whoever writes its objects. So these are held against what
-the built-in role `edit` grants on a real API server, with what the charts add to it for our kinds.
-What goes further is named here, with what keeps a user from steering it.
+An operator acts with its own permissions for its users. So its permissions are compared with the
+built-in role `edit` on a real API server, including the rules that charts add for our kinds. Each
+further permission is listed here, with the reason why a user cannot control its use.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def find_excess(rules: Sequence[Mapping[str, Any]], edit: set[Right]) -> set[str
 
 
 def read_chart(operator: str) -> Manifest:
-    """Read the rights in a chart: those of the operator, and those of people on its kinds."""
+    """Read from a chart the permissions of the operator, and of users on its kinds."""
     data: Manifest = fastyaml.load((CHARTS / operator / "files" / "rbac.yaml").read_text())
     return data
 

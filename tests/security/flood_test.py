@@ -23,7 +23,7 @@ class Impolite[K, V](OrderedDict[K, V]):
     """Keep namespaces in a row and never let the next one have its turn."""
 
     def move_to_end(self, key: K, last: bool = True) -> None:
-        """Leave it where it is."""
+        """Leave the settings unchanged."""
 
 
 def build(subject: Subject, name: str, namespace: str) -> Manifest:

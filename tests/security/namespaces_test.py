@@ -25,7 +25,7 @@ class TargetSpec(KubernetesModel):
     """TargetSpec names a namespace."""
 
     target_namespace: str
-    """targetNamespace is where something is made."""
+    """Objects are created in targetNamespace."""
 
 
 class Target(CustomResource, group="example.com", version="v1", plural="targets", conditions=None):

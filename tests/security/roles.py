@@ -66,7 +66,7 @@ _ROLE_RULES: Final[Mapping[str, _Check]] = {
 
 
 def _check_role(manifest: Manifest) -> Iterator[str]:
-    # Roles for users are bound by nobody here; those of cluster-scoped kinds join no other role.
+    # The chart binds no roles for users; roles of cluster-scoped kinds are not aggregated.
     is_for_users = manifest["metadata"]["name"].endswith(("-viewer", "-editor"))
     for rule in manifest.get("rules") or ():
         for what, check in _ROLE_RULES.items():

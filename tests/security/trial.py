@@ -9,9 +9,9 @@ from tools.fuzz.subject import FuzzSubject, run_nothing
 
 
 def list_alone(subjects: Iterable[FuzzSubject]) -> list[Subject]:
-    """List the workloads of operators that reach nothing beside the API server.
+    """List the workloads of operators that reach nothing except the API server.
 
-    What the others do without a right is asked by their conformance suites.
+    Conformance suites show what the other operators do without a permission.
     """
     return [
         subject.live
@@ -21,10 +21,10 @@ def list_alone(subjects: Iterable[FuzzSubject]) -> list[Subject]:
 
 
 def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
-    """List the workloads in which every child that there is was made by the operator.
+    """List the workloads in which the operator created every child.
 
-    Left out are those whose world has objects of such kinds before, as pods are to jmxexporter and
-    Services of users to ipam: what is there says nothing of the operator.
+    Workloads that start with objects of such kinds are excluded, such as pods for jmxexporter and
+    Services of users for ipam: these objects prove nothing about the operator.
     """
     return [
         subject

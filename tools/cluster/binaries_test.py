@@ -1,4 +1,4 @@
-"""Programs are found where they are, and asked for by name."""
+"""Programs are found in their folders, and requested by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps are told as lines where there is no terminal, and commands end up in the log."""
+"""Without a terminal, steps are printed as lines, and commands end up in the log."""
 
 from __future__ import annotations
 

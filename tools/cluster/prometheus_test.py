@@ -1,4 +1,4 @@
-"""Prometheus: where it comes from."""
+"""Prometheus: the source of its program."""
 
 from __future__ import annotations
 

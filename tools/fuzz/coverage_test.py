@@ -1,4 +1,4 @@
-"""Coverage is gated: each field meets values that are let in, and where it is bounded, refused."""
+"""Coverage is gated: each field meets allowed values and, if it has bounds, refused ones."""
 
 from __future__ import annotations
 

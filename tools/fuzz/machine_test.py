@@ -122,7 +122,7 @@ class Operations(RuleBasedStateMachine):
         try:
             changed = put(manifest, self.subject.schema, case.field, case.value)
         except (AttributeError, KeyError, IndexError, TypeError):
-            return spec  # What was there before left no place for this value.
+            return spec  # The present content has no place for this value.
         if find_offenses(self.subject.root, changed):
             return spec
         found: Manifest = changed["spec"]

@@ -1,6 +1,6 @@
 """Checks that every generated file is what the generator makes now, and that it always is the same.
 
-Mend a failure with `./dev generate`.
+Fix a failure with `./dev generate`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Ship(CustomResource, group="sea.example.com", version="v1", plural="ships"
 
 
 class ShipSpec(KubernetesModel):
-    """ShipSpec is empty but for a bad field."""
+    """ShipSpec has only one field, which is invalid."""
 
     name: str
     """name has no longest length."""

@@ -67,7 +67,7 @@ def test_jars_tell_nothing_of_when_and_where_they_were_built(name: str) -> None:
         ours = [entry for entry in jar.infolist() if entry.filename.startswith("dev/slipway")]
         lines = jar.read("META-INF/MANIFEST.MF").decode().splitlines()
 
-    # The one that guard/pom.xml names.
+    # The version that guard/pom.xml names.
     assert {entry.date_time for entry in ours} == {(2026, 1, 1, 0, 0, 0)}
     reported = {line.partition(":")[0] for line in lines}
     assert not reported & {"Built-By", "Build-Jdk", "Created-By", "Bnd-LastModified"}

@@ -1,4 +1,4 @@
-"""KubeVirt and CDI: where they come from, how manifests are fitted, what a cluster says of them."""
+"""KubeVirt and CDI: their source, the changes of their manifests, and the state of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator beside a real API server: CRDs with their rules, APIService, webhooks."""
+"""The simulator with a real API server: CRDs with their rules, APIService, webhooks."""
 
 from __future__ import annotations
 

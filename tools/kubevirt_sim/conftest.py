@@ -77,7 +77,7 @@ async def timed_sim(fake_api: FakeApi, clock: FakeClock) -> AsyncIterator[KubeVi
 async def real_sim(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str, tmp_path: Path
 ) -> AsyncIterator[KubeVirtSim]:
-    """Simulate beside a real API server, which asks us for actions and reviews."""
+    """Simulate together with a real API server, which sends actions and reviews."""
     create_certificates(tmp_path, (f"{NAME}.{kube_namespace}.svc",))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")

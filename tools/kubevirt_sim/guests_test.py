@@ -89,7 +89,7 @@ async def test_cluster_is_found_again_on_the_disk_of_its_control_plane(
     web = give(fake_api, "edge-web-0", Role.JOIN)
     async with simulate(client, [web, give(fake_api, "edge-control-plane-0", Role.INIT)]) as guests:
         await until(lambda: nodes_of(guests) == _BOTH, "both have joined")
-    # By now the operator tells whoever boots to join.
+    # By now the user data makes every guest that boots join.
     plane = give(fake_api, "edge-control-plane-0", Role.JOIN_CONTROL_PLANE)
     user = credentials()[0]
     async with simulate(client, [web, plane]) as guests:

@@ -1,7 +1,7 @@
 """The VM controller as tables: strategies, requests, failures, printable statuses.
 
-Each table is what was read in KubeVirt's source (main of August 2026); README.md names the places.
-A new release is held against them.
+The tables were derived from KubeVirt's source (main of August 2026); README.md names the places.
+Compare each new release of KubeVirt with them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of a template: which generation is reported, what reaches the guest, what waits.
 
-Expected values are those of the recordings `04-vm-stuck`, `3-template` and `02-vmi-after-resize` of
-KubeVirt of August 2026, and of vm.go where no recording shows the case.
+Expected values come from the recordings `04-vm-stuck`, `3-template` and `02-vmi-after-resize` of
+KubeVirt of August 2026, and from vm.go if no recording shows the case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Snapshots of machines: what they hold, what they say, and that they lock their machine.
 
-Expected values are those of the recordings `03-vmsnapshot` and `05-vm` of KubeVirt of August 2026.
+Expected values come from the recordings `03-vmsnapshot` and `05-vm` of KubeVirt of August 2026.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Disks as CDI makes them, or does not: profiles, refusals, binding, failing importers.
 
-Expected values are those of the recordings `01-dv-no-accessmode`, `05-dv`, `watch-rebuild` and
+Expected values come from the recordings `01-dv-no-accessmode`, `05-dv`, `watch-rebuild` and
 `watch-all` of CDI of August 2026 on the class `standard` of kind.
 """
 

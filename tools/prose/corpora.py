@@ -17,6 +17,7 @@ _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _CODE: Final = re.compile(r"`[^`\n]*`")
 _LINK: Final = re.compile(r"\]\([^)\s]*\)")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]+")
+_PACKAGES: Final = ("libs", "operators", "tools", "kubectl_slipway", "slipway_handler")
 _PROSE: Final = re.compile(r"(?:^|\s)[a-z]+ [a-z]+(?: [a-z]+)?")
 
 
@@ -111,17 +112,22 @@ def read_messages(root: Path) -> Iterator[Passage]:
 
 def read_docstrings(root: Path) -> Iterator[Passage]:
     """Yield docstrings and comments of operators, libraries, tools and the kubectl plugin."""
-    for top in ("libs", "operators", "tools", "kubectl_slipway", "slipway_handler"):
+    for top in _PACKAGES:
         for path in _sources(root / top):
             if path.parent.name == "dev" and top == "tools":
                 continue
             yield from _docstrings(root, path)
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                found = re.search(r"(?:^|\s)# (?!noqa|type:)(.+)$", line)
-                if found and '"' not in line.partition("#")[2]:
-                    yield Passage(
-                        str(path.relative_to(root)), number, strip_markdown(found.group(1))
-                    )
+            yield from _comments(root, path)
+
+
+def read_tests(root: Path) -> Iterator[Passage]:
+    """Yield docstrings and comments of all tests, and of the test kit of the library."""
+    for top in (*_PACKAGES, "tests", "helm", "deploy", "docs"):
+        sources = {*_sources(root / top)} if top in _PACKAGES else set()
+        for path in sorted((root / top).rglob("*.py")):
+            if path not in sources and path.parent.name != "prose":
+                yield from _docstrings(root, path)
+                yield from _comments(root, path)
 
 
 CORPORA: Final[dict[str, Callable[[Path], Iterator[Passage]]]] = {
@@ -133,6 +139,7 @@ CORPORA: Final[dict[str, Callable[[Path], Iterator[Passage]]]] = {
     "cli": read_cli,
     "messages": read_messages,
     "docstrings": read_docstrings,
+    "tests": read_tests,
 }
 
 
@@ -184,6 +191,13 @@ def _docstrings(root: Path, path: Path) -> Iterator[Passage]:
         assert isinstance(node.value, str)
         for offset, line in enumerate(strip_markdown(node.value).splitlines()):
             yield Passage(str(path.relative_to(root)), node.lineno + offset, line)
+
+
+def _comments(root: Path, path: Path) -> Iterator[Passage]:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        found = re.search(r"(?:^|\s)# (?!noqa|type:)(.+)$", line)
+        if found and '"' not in line.partition("#")[2]:
+            yield Passage(str(path.relative_to(root)), number, strip_markdown(found.group(1)))
 
 
 def _strings(root: Path, path: Path) -> Iterator[Passage]:

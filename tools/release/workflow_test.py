@@ -70,7 +70,7 @@ def run_steps(checkout: Path, job: str) -> list[str]:
         environment = {
             name: fill_in(value, known) for name, value in (step.get("env") or {}).items()
         }
-        # A script that names an expression can be changed by whoever names a tag.
+        # A script that names an expression can be changed by anyone who names a tag.
         assert not _EXPRESSION.search(step["run"]), step
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step["run"]],

@@ -58,7 +58,7 @@ class FleetStatus(KubernetesModel):
     """FleetStatus is what was observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the fleet is ready."""
+    """conditions show whether the fleet is ready."""
     ready: Count = 3
     """ready is the number of ready boats."""
     since: Timestamp | None = None

@@ -133,7 +133,7 @@ class GoodStatus(KubernetesModel):
     """GoodStatus is observed."""
 
     conditions: Conditions = []
-    """conditions tell how it is."""
+    """conditions show the state of the object."""
     ready: Count = 0
     """ready is a number."""
     since: Timestamp | None = None

@@ -100,7 +100,7 @@ class GadgetStatus(KubernetesModel):
     """GadgetStatus is what was observed."""
 
     conditions: Conditions = []
-    """conditions tell how it is."""
+    """conditions show the state of the object."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation that was looked at."""
     replicas: Count = 0

@@ -97,14 +97,14 @@ class LeaseModel:
                 self.tokens.append((sent.answer.transitions, replica.core.me))
 
     def give_up(self, replica: Replica) -> None:
-        """Lose the answer; the request itself may still arrive."""
+        """Lose the response; the request itself may still arrive."""
         if replica.sent is not None:
             replica.late.append(replica.sent)
             replica.sent = None
             replica.core.failed(replica.clock(), 0.5)
 
     def restart(self, replica: Replica) -> None:
-        """Begin anew under another identity, while old requests may still arrive."""
+        """Start again under another identity, while old requests may still arrive."""
         self.give_up(replica)
         replica.core = LeaseCore(f"{replica.core.me}+", Timing())
         replica.wakes_at = float("-inf")

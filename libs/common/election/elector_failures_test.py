@@ -78,7 +78,7 @@ async def test_thread_that_dies_while_leading_gives_up_leadership(group: Candida
     def die(*_: object) -> Step:
         raise AssertionError("a defect")
 
-    a.elector._core.next_step = die  # type: ignore[method-assign, assignment]  # the defect to survive
+    a.elector._core.next_step = die  # type: ignore[method-assign, assignment]  # the bug to survive
     await until(lambda: not a.elector.is_leader())
 
     await until(lambda: a.elector.check() == "the elector thread is dead")
@@ -109,7 +109,7 @@ async def test_elector_that_is_stuck_fails_the_health_check(group: CandidateGrou
     async def hang(_: float) -> None:
         await asyncio.Event().wait()
 
-    b.clock.sleep = hang  # type: ignore[method-assign, assignment]  # the defect to survive
+    b.clock.sleep = hang  # type: ignore[method-assign, assignment]  # the bug to survive
     await until(lambda: b.elector._beat < time.monotonic() - 0.2)
     b.clock.shift = 100
 

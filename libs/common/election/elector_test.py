@@ -180,7 +180,7 @@ async def test_lease_without_spec_is_free_and_keeps_its_labels(
 
 async def test_release_of_a_deleted_lease_is_done(group: CandidateGroup, api: FakeApi) -> None:
     a = await group.lead()
-    # The leader itself would make it anew, as long as it leads.
+    # The leader itself would recreate it, as long as it leads.
     api.fail("POST", LEASE, status=403, times=None)
     api.delete(LEASE, KEY)
     await a.elector.stop()

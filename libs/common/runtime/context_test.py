@@ -1,4 +1,4 @@
-"""The context of a pass: a status is written once, and what others did meanwhile is not missed."""
+"""The context of a reconcile writes a status once and does not miss changes of others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = Key("default", "w")
 
 
 async def state(context: Context) -> Result | None:
-    """State what a settled reconciler states: the same each time."""
+    """Report the same condition in each reconcile, as a reconciler in sync does."""
     held = (context.primary.get("status") or {}).get("conditions") or []
     ours = build_conditions(
         held, [Condition.true("Ready", "Done")], generation=1, now=context.now()
@@ -420,7 +420,7 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
 async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
     fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No object tells of it, and a condition that names the kind would stay for hours."""
+    """No object shows it, and a condition that names the kind would stay for hours."""
     thing, script = Kind("example.com", "v1", "Thing", "things"), Script()
 
     def build(settings: Settings) -> Controller:

@@ -1,4 +1,4 @@
-"""What a controller may declare, and what is told when the cluster does not fit it."""
+"""What a controller may declare, and what is reported if the cluster does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mappers and projections that raise an error lose no change for good."""
+"""No change is lost permanently if a mapper or a projection raises an error."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def build_config_map(name: str, **metadata: object) -> Manifest:
 
 
 class Watcher:
-    """One informer fed by kopf, and what its handlers were told."""
+    """An informer fed by kopf, and the changes that its handlers received."""
 
     def __init__(self, informer: Informer, task: asyncio.Task[None]) -> None:
         self.informer = informer
@@ -83,7 +83,7 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
 
 
 async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Client) -> None:
-    """Kopf lists again after a 410 and never tells of what vanished; its indexes keep it."""
+    """Kopf lists again after a 410 and reports no deletions; its indexes keep the objects."""
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
     async with watching(client) as watcher:
@@ -97,7 +97,7 @@ async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Cli
 
 
 async def test_deletion_of_the_last_object_in_a_gap_is_found(api: FakeApi, client: Client) -> None:
-    """Kopf tells of nothing at all where a listing after a 410 is empty."""
+    """Kopf reports nothing at all if a list after a 410 is empty."""
     api.create(build_config_map("goes"))
     async with watching(client) as watcher:
         await until(lambda: watcher.informer.synced and watcher.names() == ["goes"])
@@ -123,7 +123,7 @@ async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> 
 async def test_stop_at_any_request_of_the_start_leaves_no_connection_open(
     api: FakeApi, client: Client, number: int
 ) -> None:
-    """Kopf that is stopped while it scans logs in once more, and never closes that session."""
+    """If kopf is stopped while it scans, it logs in again and never closes that session."""
     stop = asyncio.Event()
     numbers = itertools.count(1)
 
@@ -137,7 +137,7 @@ async def test_stop_at_any_request_of_the_start_leaves_no_connection_open(
     await KopfSource(client.config, client).run([informer], stop)
 
     assert next(numbers) > number
-    gc.collect()  # What was left open warns when it goes, and a warning is a failure.
+    gc.collect()  # An open session warns when it is collected; a warning fails.
 
 
 async def test_first_listing_is_neither_streamed_nor_cut_in_pages(

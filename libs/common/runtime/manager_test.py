@@ -113,7 +113,7 @@ async def test_source_that_fails_ends_the_process(
 ) -> None:
     fake_api.register(WIDGET)
     async with start(fake_api) as harness:
-        # A frame that is no object: a defect of ours or of the server.
+        # A frame that is no object: a bug of ours or of the server.
         monkeypatch.setattr(harness.manager.cache.informer(WIDGET), "put", _break)
         fake_api.create(build_widget())
 

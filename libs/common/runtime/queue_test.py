@@ -274,7 +274,7 @@ async def test_least_interval_between_two_passes_is_kept() -> None:
 
 
 async def test_least_interval_counts_from_the_start_of_a_pass() -> None:
-    """As the setting says: a pass that takes longer than that is not put off any further."""
+    """A reconcile that takes longer than the setting is not delayed any further."""
     clock = FakeClock()
     queue = build_queue(clock, min_interval=5.0)
     queue.add(A)
@@ -341,7 +341,7 @@ KEYS = st.sampled_from([A, B, C, Key("two", "d")])
 def test_no_schedule_loses_a_key_or_hands_it_out_twice_at_once(
     schedule: list[tuple[str, Key, int, float]],
 ) -> None:
-    """Whatever happens, each key that was added last is handed out once more after that."""
+    """Each key is handed out again after it was last added, whatever happens."""
 
     async def play() -> None:
         clock = FakeClock()

@@ -28,7 +28,7 @@ def build_map(name: str, namespace: str = "default") -> Manifest:
 
 
 class Watcher:
-    """An informer that a reflector feeds, and what its handlers were told."""
+    """An informer fed by a reflector, and the changes that its handlers received."""
 
     def __init__(self, api: FakeApi, informer: Informer, clock: FakeClock) -> None:
         self.api = api
@@ -223,7 +223,7 @@ async def test_versions_that_expire_again_and_again_are_not_listed_without_a_pau
 async def test_version_that_no_watch_can_begin_from_is_listed_anew(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
-    """As after storage was restored, or where one old event of the stream cannot be read."""
+    """As after a restore of the storage, or if an old event of the stream cannot be read."""
     async with reflecting(fake_api, fake_client) as watcher:
         await watcher.ready()
         version = fake_api.requests.select("watch", CONFIG_MAP)[-1].query["resourceVersion"]

@@ -1,4 +1,4 @@
-"""The runner: what a pass ends with, and when the next one comes."""
+"""The runner: how a reconcile ends, and when the next one starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def list_delays(
     return seen
 
 
-# How a pass ends.
+# How a reconcile ends.
 
 
 async def test_one_worker_a_key_at_a_time(fake_api: FakeApi) -> None:

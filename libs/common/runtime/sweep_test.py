@@ -147,7 +147,7 @@ async def test_object_that_the_source_delivers_in_time_is_not_read(bench: Bench)
 
 
 async def test_object_that_comes_while_others_are_read_is_not_read(bench: Bench) -> None:
-    """A source that fills a large cache for the first time is late, and goes on meanwhile."""
+    """A source that fills a large cache for the first time is late, and continues meanwhile."""
     first, second = (bench.api.create(build_map(name)) for name in ("a", "b"))
     held = bench.api.hang("get", CONFIG_MAP)
     task = asyncio.create_task(bench.sweeper.sweep(bench.informer))

@@ -37,7 +37,7 @@ async def test_what_an_apply_takes_for_ours_can_be_said(bench: Bench) -> None:
 
 
 async def test_name_that_became_free_without_a_word_is_taken(bench: Bench) -> None:
-    """Found by the sweep: a watch by label never tells of the end of what its selector leaves out.
+    """Found by the sweep: a watch by label never reports deletions that its selector excludes.
 
     The create had met the object, so it was in the cache, and every later apply took it from there.
     """

@@ -52,7 +52,7 @@ async def test_own_write_is_read_at_once(bench: Bench) -> None:
 
 
 async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(bench: Bench) -> None:
-    """It would ask for another pass at once, also where this one fails and is to wait."""
+    """It would request another reconcile immediately, even if this one fails and must wait."""
     held = bench.api.hang("create", committed=True)
     take = asyncio.create_task(bench.take(Create(CONFIG_MAP, build_map())))
     await until(lambda: bench.api.find(CONFIG_MAP, KEY))
@@ -365,7 +365,7 @@ async def test_object_that_is_gone_is_forgotten_by_a_look(bench: Bench) -> None:
 
 
 async def test_object_that_comes_during_a_look_stays(bench: Bench) -> None:
-    """The write arrives late: after the look found nothing, and before its answer is read."""
+    """The write arrives late: after the read found nothing, and before its response is read."""
     held = bench.api.hang("get", committed=True)
     look = asyncio.create_task(look_up(bench.client, bench.cache, CONFIG_MAP, KEY))
     await until(lambda: len(bench.api.requests) == 1)

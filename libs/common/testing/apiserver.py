@@ -31,7 +31,7 @@ _STOP_SECONDS: Final = 10.0
 
 
 class AssetsMissing(Exception):
-    """The control plane binaries are not where they should be."""
+    """The control plane binaries were not found."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         """Say which, and how to get them."""
@@ -160,7 +160,7 @@ class ControlPlane:
         self.start_apiserver()
 
     def start_etcd(self) -> None:
-        """Start etcd, also again after `kill`; what it stored is still there."""
+        """Start etcd, for the first time or after `kill`; the stored data remains."""
         client, peer = self.etcd_url, f"http://127.0.0.1:{self._peer_port}"
         args = [
             f"--data-dir={self._folder / 'etcd'}",
@@ -177,7 +177,7 @@ class ControlPlane:
         self._wait_ready("etcd", f"{client}/health")
 
     def start_apiserver(self) -> None:
-        """Start the API server, also again after `kill`."""
+        """Start the API server, for the first time or after `kill`."""
         self._spawn("kube-apiserver", [*self._apiserver_args(), *self._args])
         self._wait_ready("kube-apiserver", f"{self.url}/readyz")
 

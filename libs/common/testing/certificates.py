@@ -17,7 +17,7 @@ def create_certificates(
     """Write `ca.crt`, and `tls.crt` and `tls.key` of a server that it signed, into a folder.
 
     Args:
-        folder: Where they go; it is returned.
+        folder: Folder for the files; it is returned.
         names: Names of the server.
         clients: Names of clients; for `a` there are `a.crt` and `a.key`.
     """

@@ -47,14 +47,14 @@ _LEASE: Final = {
 }
 """A Lease is released or taken here: no test waits until it expires, and no slow one loses it."""
 _MOMENT: Final = 2.0
-"""Seconds after which a time that is written anew is another one: it has whole seconds."""
+"""Seconds after which the current time, in whole seconds, is certainly another one."""
 
 
 class OperatorConformance(Trial):
     """Inherit from this, name it `Test...`, and set `subject`."""
 
     async def test_zero_writes_when_settled(self) -> None:
-        """A settled operator is silent: also after a restart, a re-apply, a touched annotation."""
+        """In sync, an operator is silent: even after a restart, re-apply or touched annotation."""
         clock = AdvancedClock()
         async with self.api() as api, self.harness(api, clock=clock) as harness:
             for act in (self.create_all, self.change):
@@ -96,7 +96,7 @@ class OperatorConformance(Trial):
             pytest.fail(f"left after the deletion:\n{render_differences(before, after)}")
 
     async def test_change_of_others_is_heard(self) -> None:
-        """When what was there before goes, the operator hears of it: a restart finds no more."""
+        """The operator notices if objects of others are deleted: a restart finds nothing new."""
         if not self.subject.initial_objects():
             pytest.skip("the subject has nothing that was there before")
         async with self.api() as api, self.harness(api) as harness:
@@ -274,7 +274,7 @@ class OperatorConformance(Trial):
         assert any(conditions_of(manifest) for _, _, manifest in seen), "no condition was written"
 
     def _list_waiting(self, harness: OperatorHarness) -> dict[Kind, bool]:
-        """List the custom kinds that the operator reconciles; whether one is to be waited for."""
+        """Map the custom kinds that the operator reconciles to whether to wait for them."""
         schemas = {
             (crd["spec"]["group"], crd["spec"]["names"]["kind"]): version["schema"]
             for crd in self.subject.crds
@@ -288,7 +288,7 @@ class OperatorConformance(Trial):
         return waiting
 
     async def test_cache_is_never_changed_by_a_pass(self) -> None:
-        """What the cache holds is what the API server has: no pass writes into it."""
+        """The cache contains what the API server has: no reconcile changes it."""
         async with self.api() as api, self.harness(api) as harness:
             await self.workload(api, harness)
             for informer in harness.manager.cache:
@@ -302,7 +302,7 @@ class OperatorConformance(Trial):
         async with self.api() as api, self.harness(api) as harness:
             await self.workload(api, harness)
             name = harness.manager.runners[0].controller.name
-            # A pass that looks again at something outside by and by ends as requeue_after.
+            # A reconcile that polls something outside of the cluster ends as requeue_after.
             total = sum(
                 harness.metric("controller_runtime_reconcile_total", controller=name, result=result)
                 for result in ("success", "requeue_after")

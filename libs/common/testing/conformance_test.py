@@ -57,7 +57,7 @@ async def rewrite_time(context: Context) -> None:
 
 
 async def speak_of_the_first_spec(context: Context) -> None:
-    """State conditions of a generation that is not the one that was looked at."""
+    """Report conditions of a generation that was not the observed one."""
     held = (context.primary.get("status") or {}).get("conditions") or ()
     await show(context, 1, held)
 
@@ -70,7 +70,7 @@ async def leave_an_orphan(context: Context) -> None:
 
 
 async def never_end(_: Context) -> Result:
-    """Return a Result from a clean-up, as a pass does that went well."""
+    """Return a Result from a clean-up, as a successful reconcile does."""
     return Result()
 
 
@@ -128,7 +128,7 @@ async def test_kind_that_is_read_and_not_watched_is_found() -> None:
 
 
 async def test_difference_is_told_in_words() -> None:
-    """What pytest explains is the asserts of tests, not those of a library."""
+    """Pytest explains the asserts of tests, not the asserts of a library."""
     suite = build_suite(widget.build_controller)
     expected = await suite.run()
     other = replace(expected, state={**expected.state, "ConfigMap default/more": {"data": {}}})

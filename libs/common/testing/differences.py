@@ -1,7 +1,7 @@
 """Differences: where two states of the cluster differ, in words. Pure.
 
-The test kit tells them itself, since pytest explains the asserts of tests and not those of a
-library.
+The test kit describes them itself, because pytest explains the asserts of tests but not the asserts
+of a library.
 """
 
 from __future__ import annotations

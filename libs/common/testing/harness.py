@@ -55,7 +55,7 @@ class OperatorHarness:
         operator: What is run.
         config: Connection of the operator; give it the rights of its service account to prove
             that they are enough.
-        admin: Connection of the test itself; None for that of the operator.
+        admin: Connection of the test itself. Defaults to the connection of the operator.
         clock: Time source of the runtime; None for real time.
         look: Shows what the API server has, as `FakeApi.objects` does; None to ask it over HTTP,
             which is most of the work of a test that waits often.
@@ -109,7 +109,7 @@ class OperatorHarness:
             await self.eventually(lambda: self.manager.cache.synced, "the caches are filled")
 
     async def stop(self) -> bool:
-        """Stop as SIGTERM does; tell whether the end was an orderly one."""
+        """Stop as SIGTERM does; return whether the process ended in good order."""
         if self._task is None:
             return True
         self._stop.set()
@@ -133,7 +133,7 @@ class OperatorHarness:
         self.restarting = False
 
     async def ended(self, timeout: float = _TIMEOUT) -> bool:
-        """Wait until the operator ends by itself; tell whether the end was an orderly one."""
+        """Wait until the operator exits by itself; return whether it ended in good order."""
         assert self._task is not None
         task = self._task
         result = await asyncio.wait_for(asyncio.shield(task), timeout)
@@ -153,8 +153,8 @@ class OperatorHarness:
                 return self._idle() and passes == self._passes()
 
             while True:
-                # Asked again after each await: a pass that begins meanwhile, such as for a late
-                # answer of another system, would be missed by whoever looks at what is due.
+                # Checked again after each await: otherwise a caller would miss a reconcile that
+                # started meanwhile, for example for a late response of another system.
                 if not is_quiet() or not await self._caught_up() or not is_quiet():
                     quiet, passes = 0, self._passes()
                     await asyncio.sleep(_POLL)

@@ -74,7 +74,7 @@ def render_chart(
     Args:
         chart: Name of the chart, its directory under `helm/`.
         values: Values that differ from the defaults.
-        release: Name of the release; empty means that of the chart.
+        release: Name of the release. Defaults to the name of the chart.
         namespace: Namespace of the release.
         show_only: Kinds to keep; empty means all.
 

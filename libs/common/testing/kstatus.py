@@ -1,6 +1,6 @@
 """The status that kstatus computes, by which Flux and other tools wait for custom resources.
 
-The rules are those of kstatus for kinds that it does not know. `kstatus_cases.json` has cases with
+The rules are the rules of kstatus for unknown kinds. `kstatus_cases.json` has cases with
 the results of the module github.com/fluxcd/cli-utils v1.2.1.
 """
 

@@ -25,18 +25,18 @@ class Subject:
         objects: Builds what a user applies, in that order; the first is the primary.
         change: Merge patch that a user applies to the primary later.
         children: Kinds that the operator makes or changes.
-        foreign: Those of the children that only others make: what vanishes stays away.
-        outliving: Those of the children of which something stays when the objects of users are
-            deleted, as data that is to be kept does.
+        foreign: The children that only others create: if one is deleted, it is not recreated.
+        outliving: The children of which some remain when the objects of users are deleted, for
+            example claims with data to retain.
         rules: Permissions of its service account, in addition to the permissions of the framework.
-        initial_objects: Objects that are there before, such as storage classes; built for each run.
-        drive: What the rest of the cluster does, called again and again.
+        initial_objects: Objects that exist before, such as storage classes; built for each run.
+        drive: What the rest of the cluster does, called repeatedly.
         settings: Settings of the operator.
-        alone: Whether runs share something, such as the server of an outside system, and so have to
-            go one after the other.
-        horizon: Seconds; a key that is to be looked at again sooner is waited for, as that of an
-            operator is which asks something outside in the background. Give less than its polls
-            take, or it never settles; 0 waits for none.
+        alone: Whether runs share something, such as the server of an outside system, so that they
+            must run one after another.
+        horizon: Seconds. The harness waits for keys that are requeued within this time, as an
+            operator does that queries another system in the background. Set less than its poll
+            interval, or the harness waits indefinitely; 0 waits for no such key.
     """
 
     operator: Operator

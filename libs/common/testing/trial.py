@@ -33,7 +33,7 @@ class Trial:
 
     @classmethod
     def of(cls, subject: Subject) -> Self:
-        """Build the trial of a subject, where there is no class for it."""
+        """Build the trial of a subject, if there is no class for it."""
         trial: Self = type(cls.__name__, (cls,), {"subject": subject})()
         return trial
 
@@ -72,7 +72,7 @@ class Trial:
     ) -> None:
         """Delete objects, the last first, and wait until nothing is left to do.
 
-        Those of kinds that the operator does not watch stay: they are nothing to it.
+        Objects of kinds that the operator does not watch stay, because it cannot see them.
         """
         for manifest in reversed(manifests):
             for informer in harness.manager.cache:
@@ -147,7 +147,7 @@ class Trial:
         api.patch(self.subject.primary, self.primary_key(), self.subject.change)
 
     async def apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
-        """Apply once more, as it is by now, what users applied."""
+        """Apply again, in its current form, what users applied."""
         kind = self.subject.primary
         if not kind.matches(manifest):
             return

@@ -11,7 +11,7 @@ from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import is_of_the_operator
 
 type CrashMode = Literal["dropped", "lost", "after"]
-"""When the operator dies: before the server acts, before it answers, or after the answer."""
+"""When the operator dies: before the server acts, before it responds, or after the response."""
 CRASH_MODES: Final[tuple[CrashMode, ...]] = ("dropped", "lost", "after")
 _TRIALS: Final = 18
 """About as many runs a test makes of a workload with fewer writes than that."""

@@ -36,7 +36,7 @@ def build_map(name: str = "a", owner: Manifest | None = OWNER, **data: str) -> M
 
 
 class Bench:
-    """A writer, its cache, and what handlers were told.
+    """A writer, its cache, and the changes that handlers received.
 
     Args:
         api: Whose objects are written.

@@ -1,4 +1,4 @@
-"""Webhooks beside an operator: ready once they answer, and never distrusted on the way."""
+"""Webhooks of an operator: ready once they respond, and trusted during each renewal."""
 
 from __future__ import annotations
 

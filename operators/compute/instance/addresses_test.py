@@ -1,4 +1,4 @@
-"""Addresses of an Instance: what routes to it, what it is given, and what its guest is told."""
+"""Addresses of an Instance: what routes to it, its own addresses, and what its guest gets."""
 
 from __future__ import annotations
 

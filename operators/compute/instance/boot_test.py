@@ -32,7 +32,7 @@ PROBE_NOW = {"verifiedBoot": {"vmiUID": "run-1", "proof": "Probe"}}
 
 
 def show(instance: Instance, run: Run | None, now: datetime = NOW) -> Manifest:
-    """Return the Instance after a pass that saw a run."""
+    """Return the Instance after a reconcile that saw a run."""
     observed = build_observation(disks=[show_disk()], machine=show_machine(), run=run)
     return {"status": build_status(instance, observed, {}, now=now)}
 
@@ -114,7 +114,7 @@ RUNS = show_run(disk="new")
 def deleted(
     instance: Instance, run: Run | None, now: datetime = NOW, **observation: Any
 ) -> list[str]:
-    """Return the disks that are deleted beside a machine whose template has the disk `new`."""
+    """Return the disks that are deleted when the template of the machine has the disk `new`."""
     observed: Observed = build_observation(
         **{"disks": [show_disk(), show_disk("new")], "machine": MOVED, "run": run, **observation}
     )

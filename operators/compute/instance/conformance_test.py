@@ -51,7 +51,7 @@ def build_ending() -> list[Manifest]:
 
 
 def run_and_delete(api: FakeApi) -> None:
-    """Let the world go on, and delete the second Instance once it runs."""
+    """Let the cluster continue, and delete the second Instance once it runs."""
     run_kubevirt(api)
     held = api.find(INSTANCE, ENDING)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"

@@ -37,7 +37,7 @@ def kept_for(observation: Simulation, kind: Kind, key: Key) -> str | None:
 
 
 async def test_policy_of_a_living_instance_reaches_its_children_and_is_taken_back() -> None:
-    """A disk that is to be kept must have no owner: the garbage collector asks no finalizer."""
+    """A disk to keep must have no owner: the garbage collector ignores finalizers."""
     observation = await begin()
     uid = observation.api.get(INSTANCE, WEB)["metadata"]["uid"]
     children = ((DATA_VOLUME, DISK), (IP_CLAIM, ADDRESS))

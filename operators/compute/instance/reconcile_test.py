@@ -351,7 +351,7 @@ def test_machine_without_network_carries_no_label_of_one() -> None:
     assert "compute.slipway.dev/network" not in made["template"]["metadata"]["labels"]
     (interface,) = made["template"]["spec"]["domain"]["devices"]["interfaces"]
     assert interface["masquerade"] == {}
-    # A guest without ACPI never hears that it is to shut down.
+    # A guest without ACPI never learns that it should shut down.
     assert made["template"]["spec"]["domain"]["features"]["acpi"] == {"enabled": True}
 
 

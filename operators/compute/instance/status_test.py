@@ -25,7 +25,7 @@ NOT_SHARED = "cannot migrate VMI: PVC web-root is not shared"
 
 
 def show(run: Manifest, machine: Machine | None = None, **spec: Any) -> Manifest:
-    """Return the Instance of size `large` after a pass that saw a run."""
+    """Return the Instance of size `large` after a reconcile that saw a run."""
     instance = parse_instance(size="large", status={"size": "small"}, **spec)
     observed = build_observation(
         size=LARGE,

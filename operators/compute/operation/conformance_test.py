@@ -1,6 +1,6 @@
-"""Operations withstand what every operator must: killed at each write they still happen once.
+"""Operations pass the conformance suite: even if killed at each write, they happen once.
 
-The suite compares creations and deletions with those of an undisturbed run. A reboot that happened
+The suite compares creations and deletions with an undisturbed run. A reboot that happened
 twice would show as two deletions of a run.
 """
 
@@ -40,7 +40,7 @@ def build_objects() -> list[Manifest]:
 
 
 def drive(api: FakeApi, operation: Manifest) -> None:
-    """Let the world go on, and ask for the operation once the machine runs."""
+    """Let the cluster continue, and create the operation once the machine runs."""
     run_kubevirt(api)
     held = api.find(INSTANCE, WEB)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"

@@ -53,7 +53,7 @@ async def test_operation_ends_the_same_whatever_write_its_process_dies_at(
     assert expected["directives"] == []
 
     for index in range(0, len(writes), STRIDES.get(type_, 1)):
-        # Both ways to die for the one that must never happen twice; by turns for the others.
+        # Both crash modes for the write that must never happen twice; in turns for the others.
         for lose in (False, True) if type_ in ("Reboot", "SoftReboot") else (index % 2 == 0,):
             life = Scenario(build_operation(type_, **spec))
             await life.live(index, lose=lose)
@@ -102,7 +102,7 @@ async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
 @pytest.mark.parametrize("type_", ["Rebuild", "Restore", "Rescue"])
 @pytest.mark.parametrize("change", ["running", "stopped"])
 async def test_machine_whose_template_changed_gets_its_disk(type_: str, change: str) -> None:
-    """The generation that KubeVirt reports stays behind that of such a machine permanently."""
+    """The generation that KubeVirt reports stays behind the generation of such a machine."""
     life = Scenario(build_operation(type_, **dict(TYPES)[type_]))
     await life.begin()
     api = life.simulation.api

@@ -1,4 +1,4 @@
-"""What each type of Operation does, beside what the table of crashes shows."""
+"""What each type of Operation does, in addition to the table of crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an address is given back."""
+"""When an address is released."""
 
 from __future__ import annotations
 

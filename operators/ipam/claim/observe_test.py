@@ -29,7 +29,7 @@ def read_epoch(shown: int, *slices: int) -> int:
 
 
 def test_epoch_never_goes_back() -> None:
-    """The slices may be written anew by hand, or the status may be late: the higher one counts."""
+    """A person may recreate slices, or the status may be stale: the higher epoch counts."""
     assert read_epoch(3, 1) == 3
     assert read_epoch(1, 2, 4) == 4
     assert read_epoch(5) == 5

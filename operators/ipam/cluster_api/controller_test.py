@@ -35,7 +35,7 @@ def build_request(name: str = "node", *, cluster: str = "", **pool: str) -> Mani
 
 
 def register(api: FakeApi) -> None:
-    """Serve the kinds of Cluster API; their schemas are those of the fake, without fields."""
+    """Serve the kinds of Cluster API, with the schemas of the fake, which have no fields."""
     api.register(build_loose_crd(IP_ADDRESS_CLAIM, None, ("status",)))
     api.register(build_loose_crd(IP_ADDRESS, None, ()))
     api.register(build_loose_crd(CLUSTER, None, ("status",)))

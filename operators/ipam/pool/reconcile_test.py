@@ -1,4 +1,4 @@
-"""Who gets which address, held against what must hold whatever there is."""
+"""Who gets which address: invariants that hold in every state."""
 
 from __future__ import annotations
 
@@ -262,8 +262,8 @@ def test_no_address_is_given_that_somebody_has(model: tuple[PoolView, Ledger]) -
     plan = plan_pool(pool, ledger)
 
     given_ = [grant.address for grant in plan.grants]
-    # Two claims that were both told the same address are the one case that a plan cannot settle:
-    # the create of the second is refused.
+    # Two claims with the same address in their status are the only case that a plan cannot decide:
+    # the create of the second one is refused.
     free = [grant.address for grant in plan.grants if not grant.request.held]
     assert len(set(free)) == len(free)
     for grant in plan.grants:

@@ -1,4 +1,4 @@
-"""The attach protocol, by the answers of all releases."""
+"""The attach protocol, with the responses of all Java releases."""
 
 from __future__ import annotations
 

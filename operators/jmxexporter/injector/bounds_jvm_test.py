@@ -91,7 +91,7 @@ def test_bean_that_begins_to_hang_is_told_to_clients_until_it_returns(
 def test_full_heap_never_reaches_the_default_handler_by_a_thread_of_the_guard(
     start_jvm: Start, tmp_path: Path, release: int
 ) -> None:
-    """Applications end at an exception that nobody catches; ours must not be that exception."""
+    """Applications end at an uncaught exception; the agent must not throw one."""
     fill = tmp_path / "fill"
     options = (f"-Dshop.fill={fill}", "-Dshop.halt=true", "-Xmx48m")
     jvm, port = start_jvm(*options, release=release), find_free_port()

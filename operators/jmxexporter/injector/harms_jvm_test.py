@@ -38,7 +38,7 @@ OTHER: Final = (
     *("setpriv", "--reuid=1234", "--regid=5678", "--clear-groups", "--no-new-privs"),
     *("--bounding-set=-all", "--inh-caps=-all"),
 )
-"""Command that makes the one that follows somebody else's."""
+"""Command prefix that makes the following file belong to another user."""
 
 
 def hide(path: Path, *options: str) -> str:
@@ -267,7 +267,7 @@ def test_read_only_tmp_is_seen_before_a_signal(start_jvm: Start) -> None:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """Make a directory that everybody may read, which those of test runners need not be."""
+    """Make a directory that everybody may read; directories of test runners may not be."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="slipway-jmx-") as directory:
         path = Path(directory)
         path.chmod(0o755)

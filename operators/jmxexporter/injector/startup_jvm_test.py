@@ -103,7 +103,7 @@ def test_launcher_that_the_filters_leave_out_takes_no_port(
     filters: dict[str, Any] = {"main_class": r"sample\.", "exclude_main_class": "Other$"}
     variables = prepare(prepared, jvm_kit, first, config_text=CONFIG, **filters)
     start_jvm(release=release, environ=variables)
-    # The one that is wanted serves; by then the other one has had as much time.
+    # The wanted endpoint serves; by then the other endpoint has had as much time.
     wait_until(lambda: is_served(first, "shop_orders"), 60)
 
     other = prepared.parent / "other"

@@ -116,7 +116,7 @@ def rules(draw: st.DrawFn, *, peers: bool = False) -> list[Manifest]:
 
 @st.composite
 def packets(draw: st.DrawFn, drawn: list[Manifest]) -> Packet:
-    """Draw a packet at or beside an edge of some rule."""
+    """Draw a packet at or next to an edge of some rule."""
     edges = [address for rule in drawn for cidr in rule["cidrs"] for address in _edges(cidr)]
     family, number = draw(st.sampled_from(edges or [(4, 0), (6, 0)]))
     number = min(max(number + draw(st.integers(-1, 1)), 0), (1 << BITS[family]) - 1)

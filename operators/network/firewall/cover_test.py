@@ -14,7 +14,7 @@ from operators.network.firewall.addresses import Spans, cut, join
 from operators.network.firewall.cover import Block, plan_cover
 
 BASE = 0x0A000000
-"""The tests live in 10.0.0.0/29: eight addresses, few enough to try every answer."""
+"""The tests live in 10.0.0.0/29: eight addresses, few enough to try every cover."""
 SIZE = 8
 
 

@@ -63,7 +63,7 @@ def test_host_that_is_dead_is_passed_over(
 def test_consumers_connect_to_the_listener_that_is_named(
     listening: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """The address in the service URL is that of the listener `internal`."""
+    """The service URL has the address of the listener `internal`."""
     peer = Peer(listening.service_url)
     peer.send(topic, [b"x"])
     peer.close()

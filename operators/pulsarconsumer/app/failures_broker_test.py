@@ -34,7 +34,7 @@ ACCEPT = "operators.pulsarconsumer.app.handlers:accept"
 
 
 class Poisoned:
-    """A handler that fails for payloads that begin with `p`, for as long as it is told to."""
+    """A handler that fails for payloads that begin with `p`, until a test changes that."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -263,7 +263,7 @@ def test_poison_in_a_list_leaves_its_neighbors_alone(
     dead = peer.read(f"{topic}-{SUBSCRIPTION}-DLQ", len(poison))
     assert {message.data().decode() for message in dead} == set(poison)
     times = Counter(payload for one in lists for payload in one)
-    # By name it was tried three times; else once more in the list of all.
+    # By name it was tried three times; otherwise a fourth time in the list of all.
     assert {times[payload] for payload in poison} == {3 if named else 4}
     assert all(times[payload] <= (1 if named else 2) for payload in sent if payload[0] == "g")
 

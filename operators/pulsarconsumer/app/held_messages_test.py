@@ -32,7 +32,7 @@ def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again(
 
 
 def test_message_of_another_cluster_with_the_same_id_is_new() -> None:
-    """Ids of an emptied cluster begin anew, while the service URL stays the same."""
+    """Message ids of an emptied cluster start again, while the service URL stays the same."""
     held = watching("a")
     held.copied("1000:2:0:-1:-1")
 

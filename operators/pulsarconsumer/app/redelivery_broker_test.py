@@ -34,7 +34,7 @@ queue of the consumer is empty.
 
 
 class Blocking:
-    """A handler that fails for poison, and does not end for others until it is told to."""
+    """A handler that fails for poison, and blocks for others until it is released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()

@@ -35,7 +35,7 @@ def backlog(broker: Broker, topic: str) -> int:
 
 
 class Recorder:
-    """A handler that remembers, and fails where it is told to."""
+    """A handler that remembers its messages, and fails for those that a test names."""
 
     def __init__(self, poison: bytes = b"", error: Exception | None = None) -> None:
         self.poison = poison
@@ -280,7 +280,7 @@ def test_messages_of_a_key_stay_in_order_when_several_are_handled_at_a_time(
             most = max(most, active)
             seen.setdefault(message.key, []).append(int(message.data))
         if message.data == b"0":
-            gate.wait()  # Both keys are handled at once, or this fails.
+            gate.wait()  # Both keys are handled concurrently, or this fails.
         with lock:
             active -= 1
 

@@ -43,7 +43,7 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     )
 
     def sent(*_: Any) -> None:
-        """Want no answer."""
+        """Ignore the response."""
 
     for number in range(count):
         producer.send_async(b"message %d" % number, sent)

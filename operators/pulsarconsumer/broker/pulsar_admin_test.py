@@ -166,7 +166,7 @@ def test_ordinary_addresses_are_reachable() -> None:
 
 
 class Site:
-    """A web server that answers as it is told, by path."""
+    """A web server with configured responses, by path."""
 
     def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
 """A real Pulsar broker for tests, benchmarks and local work: standalone Pulsar as a local process.
 
-Its jars are looked up in the folder that SLIPWAY_PULSAR names, as the control plane is in that of
+Its jars are looked up in the folder that SLIPWAY_PULSAR names, as the control plane is in
 KUBEBUILDER_ASSETS (`./dev test` sets both; `python -m tools.pulsar fetch` prints the folder). The
 folder holds `lib/*.jar` and `java`, a link to a Java of version 17 or later.
 """
@@ -113,9 +113,9 @@ class Broker:
         config: Further lines of its configuration.
         tokens: Whether clients must show who they are: by a token, see `token`, or as
             `build_security` says.
-        certificates: Folder of `create_certificates`; TLS is served beside plain text.
+        certificates: Folder of `create_certificates`; TLS is served in addition to plain text.
         ports: Port of the binary protocol and of HTTP; free ones by default.
-        folder: Where it keeps its data; a folder that `close` removes by default.
+        folder: Folder of its data; defaults to a folder that `close` removes.
     """
 
     def __init__(

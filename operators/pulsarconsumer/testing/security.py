@@ -1,4 +1,4 @@
-"""Who may use a broker in tests: its configuration, and an issuer of tokens."""
+"""Logins of a broker in tests: its configuration, and an issuer of tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_security(
         folder: Where its files go.
         secret: Key by which tokens are signed.
         token: What the broker shows to itself.
-        authority: Certificate by which those of clients are checked; None for none.
+        authority: Certificate that verifies the certificates of clients; None for none.
     """
     key, passwords = folder / "token.key", folder / "passwords"
     key.write_bytes(secret)
@@ -120,7 +120,7 @@ class FakeIssuer:
         return json.dumps({"client_id": "app", "client_secret": secret, "issuer_url": self.url})
 
     def issue(self) -> dict[str, object]:
-        """Return the answer with a new token."""
+        """Return the response with a new token."""
         self.issued += 1
         return {
             "access_token": self._mint(),

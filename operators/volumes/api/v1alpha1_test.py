@@ -217,7 +217,7 @@ async def test_size_never_shrinks_below_the_capacity(
 
 @pytest.mark.apiserver
 async def test_status_may_say_more_than_the_size(volumes: tuple[Client, str]) -> None:
-    """A rule on the size must not keep the operator from telling what there is."""
+    """A rule on the size must not keep the operator from reporting the actual size."""
     await apply(volumes, size="15675Mi")
     await show_capacity(volumes, "16Gi")
     await show_capacity(volumes, "17Gi")

@@ -117,7 +117,7 @@ async def reboot_on_a_lost_node(cluster: Cluster, namespace: str, name: str) -> 
 
 
 async def set_silent(cluster: Cluster, node: str, silent: str | None) -> None:
-    """Have the simulated part of a node stop, or go on."""
+    """Make the simulated part of a node stop or continue."""
     await cluster.client.patch(NODE, Key("", node), {"metadata": {"annotations": {SILENT: silent}}})
 
 

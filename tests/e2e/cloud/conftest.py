@@ -22,7 +22,7 @@ IMAGE_VARIABLE: Final = "SLIPWAY_E2E_MACHINE_IMAGE"
 
 @dataclass(frozen=True, slots=True)
 class KubeVirt:
-    """What there is to run machines.
+    """The KubeVirt that runs machines.
 
     Attributes:
         simulated: Whether it is the simulator, which can have nodes fall silent.
@@ -35,7 +35,7 @@ class KubeVirt:
 
 @pytest.fixture(scope="module")
 def kubevirt(kind_cluster: KindCluster) -> Iterator[KubeVirt]:
-    """Use the KubeVirt of the cluster; where there is none, one that is simulated.
+    """Use the KubeVirt of the cluster, or a simulated one if there is none.
 
     The simulated one is ten times as fast as a real one, and goes with the module.
     """

@@ -1,4 +1,4 @@
-"""The network operator on a real cluster; real packets where something there enforces policies."""
+"""The network operator on a real cluster; real packets if a plugin enforces policies."""
 
 from __future__ import annotations
 

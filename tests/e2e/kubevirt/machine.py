@@ -160,7 +160,7 @@ class Machine:
         """Fetch a page from the node, which is outside of the pod network.
 
         Raises:
-            AssertionError: There is no answer.
+            AssertionError: The machine does not respond.
         """
         docker = find_docker(self.kind.cache)
         assert docker is not None, "docker answers"

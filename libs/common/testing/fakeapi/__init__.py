@@ -1,7 +1,7 @@
 """A fake Kubernetes API server for tests: real HTTP, and the rules of the real server.
 
-Any client can talk to it: the client of the library, kopf, kubectl, a subprocess. Its answers are
-compared, byte for byte but for names and times, with a real kube-apiserver by `parity_test.py`.
+Any client can use it: the client of the library, kopf, kubectl, a subprocess. `parity_test.py`
+compares its responses, byte for byte except names and times, with a real kube-apiserver.
 
 Modeled: create, get, list (selectors, pages, resource version semantics, metadata only), update,
 JSON, merge and strategic patches, server-side apply with managedFields, delete (preconditions,

@@ -1,4 +1,4 @@
-"""RBAC: refuse what no rule allows, and tell which rules the requests so far needed."""
+"""RBAC: refuse what no rule allows, and record which rules the requests needed."""
 
 from __future__ import annotations
 

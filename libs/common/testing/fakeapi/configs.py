@@ -23,7 +23,7 @@ def check_config(target: Target, config: Any) -> None:
     """Refuse a configuration that cannot be applied.
 
     Raises:
-        StatusError: 400, or 500 where it does not fit the schema, as the real server answers.
+        StatusError: 400; 500 if it does not fit the schema, as the real server responds.
     """
     if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
         raise bad_request("invalid object type: /, Kind=")

@@ -53,7 +53,7 @@ class WriteOptions:
 
     Attributes:
         manager: Field manager.
-        dry_run: Whether nothing is to be stored.
+        dry_run: Whether to store nothing.
         force: Whether an apply takes fields from other managers.
         patching: Whether the object is what a patch made.
         validation: `Strict`, `Warn` or `Ignore`: what to do about unknown fields.
@@ -69,7 +69,7 @@ class WriteOptions:
 
 
 def decode(target: Target, body: Any, options: WriteOptions) -> Manifest:
-    """Return a new manifest, ready to be stored but for what the server itself sets.
+    """Return a new manifest, complete except for the fields that the server itself sets.
 
     Raises:
         StatusError: The body is no such object (400).

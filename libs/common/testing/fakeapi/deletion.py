@@ -41,7 +41,7 @@ _RETURNS_OBJECT = frozenset(
         "volumeattachments",
     }
 )
-"""Resources whose deletion answers with the object even when it is gone at once."""
+"""Resources whose deletion returns the object even if it was deleted immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class DeleteOptions:
 
 
 def parse_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
-    """Read the options of a deletion; the body wins where it is given.
+    """Read the options of a deletion. If there is a body, it takes precedence.
 
     Raises:
         StatusError: 400 for a body that is no `DeleteOptions`.
@@ -107,7 +107,7 @@ class Deleter:
         self.termination: Termination = "scheduled"
 
     def delete(self, target: Target, options: DeleteOptions) -> Manifest:
-        """Delete an object, or mark it for deletion; returns the answer.
+        """Delete an object or mark it for deletion, and return the response.
 
         Raises:
             StatusError: Absent (404), or a precondition fails (409).
@@ -182,7 +182,7 @@ class Deleter:
         return int(grace) if running else 0
 
     def _mark(self, target: Target, obj: Manifest, finalizers: list[str], grace: int) -> bool:
-        """Write the deletion into the metadata; tells whether that changed anything."""
+        """Write the deletion into the metadata; return whether that changed anything."""
         metadata = obj["metadata"]
         before = (metadata.get("finalizers") or [], metadata.get("deletionGracePeriodSeconds"))
         if finalizers or metadata.get("finalizers"):
@@ -196,7 +196,7 @@ class Deleter:
             if metadata.get("generation"):
                 metadata["generation"] += 1
             if target.resource.table == NAMESPACES:
-                # Deleted in a way of its own, which tells of no grace.
+                # Deleted in its own way, without a grace period.
                 obj.setdefault("status", {})["phase"] = "Terminating"
             else:
                 metadata["deletionGracePeriodSeconds"] = grace
@@ -207,7 +207,7 @@ class Deleter:
 
 
 def _finalizers_for(target: Target, obj: Manifest, options: DeleteOptions) -> list[str]:
-    """Return the finalizers with those of the garbage collector set to fit the propagation."""
+    """Return the finalizers, with the finalizer that the propagation requires."""
     kept = obj["metadata"].get("finalizers") or []
     if not options.propagation:
         return list(kept)

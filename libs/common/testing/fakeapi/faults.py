@@ -33,9 +33,9 @@ class Fault:
     Attributes:
         verb: HTTP method in capitals, Kubernetes verb in small letters, or empty for all.
         kind: Which kind, or None for all.
-        times: How often; None for ever.
+        times: How often; None for always.
         hits: How often it has happened.
-        released: Set to let hanging requests go on.
+        released: Set to let hanging requests continue.
     """
 
     verb: str = ""
@@ -75,12 +75,12 @@ class Fault:
         return self.where is None or self.where(request)
 
     def release(self) -> None:
-        """Let the requests that hang go on, and no more hang."""
+        """Let the requests that hang continue, and let no more requests hang."""
         self.times = self.hits
         self.released.set()
 
     def error(self) -> StatusError:
-        """Build the answer."""
+        """Build the error response."""
         reason, message = _REASONS.get(self.status, ("", f"status {self.status} (injected)"))
         return StatusError(
             self.status,
@@ -109,7 +109,7 @@ class Faults:
         self._faults.clear()
 
     def latency_of(self, request: Request) -> float:
-        """Return how many seconds the answer is to be delayed."""
+        """Return the delay of the response in seconds."""
         return sum(self._hit(f).seconds for f in self._of(request, "latency"))
 
     def take(self, request: Request) -> Fault | None:

@@ -2,7 +2,7 @@
 
 A path is a tuple of elements in the notation of `managedFields`: `f:spec`, `k:{"name":"web"}`,
 `v:"finalizer"`. Sets of paths are plain Python sets, so union and difference read as such. The
-rules are those of structured-merge-diff, which the real API server uses.
+rules come from structured-merge-diff, which the real API server uses.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _declared(path: Path, schema: Schema) -> bool:
 
 
 def schema_at(path: Path, schema: Schema) -> Schema:
-    """Return the schema of what a path leads to."""
+    """Return the schema at a path."""
     for element in path:
         below = schema.field(element[2:]) if element.startswith("f:") else schema.items
         schema = below or FREE

@@ -237,7 +237,7 @@ def _refusal(error: StatusError) -> Answer:
 
 
 def _drop(http: web.BaseRequest) -> web.StreamResponse:
-    """Close the connection without an answer."""
+    """Close the connection without a response."""
     if http.transport is not None:
         http.transport.abort()
     raise ConnectionResetError("The fake API dropped the connection on purpose")

@@ -245,7 +245,7 @@ async def test_service_gets_an_address_that_follows_from_its_name(api: FakeApi) 
     assert address.startswith("10.96.")
     assert api.create(build("t"))["spec"]["clusterIP"] != address
 
-    # Runs of one workload are held against each other, and give objects other UIDs.
+    # Runs of one workload are compared with each other, and give objects other UIDs.
     api.delete(SERVICE, Key("default", "s"))
     assert api.create(build("s"))["spec"]["clusterIP"] == address
 

@@ -1,6 +1,6 @@
 """Who owns which field: `metadata.managedFields`, kept as the real API server keeps them.
 
-The algorithm is that of structured-merge-diff: an update takes what it changes away from all
+The algorithm comes from structured-merge-diff: an update takes what it changes away from all
 others; an apply takes what it names, conflicts with others that own a different value, and drops
 what it named before and names no longer, unless somebody else owns it.
 """
@@ -260,7 +260,7 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
 
 
 def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
-    """Merge two lists: the order of the configuration, live-only items where they stood."""
+    """Merge two lists in the order of the configuration; live-only items keep their place."""
     wanted = {item_element(item, schema): item for item in config}
     present = {item_element(item, schema): item for item in live}
     out: list[Any] = []

@@ -55,10 +55,10 @@ class Recorder:
         unversioned: bool = False,
         **options: Any,
     ) -> Reply:
-        """Send a request and record its answer.
+        """Send a request and record its response.
 
         Args:
-            label: Name of the answer in the recording.
+            label: Name of the response in the recording.
             method: HTTP method.
             path: Path on the server.
             body: What is sent.
@@ -83,7 +83,7 @@ class Recorder:
         return events
 
     def record(self, label: str, content: Any, *, blurred: bool = False) -> None:
-        """Write down an answer; blurred, without the words of a refusal."""
+        """Record a response; if blurred, without the text of a refusal."""
         if blurred:
             content = {**content, "body": _blur(content["body"])}
         cleaned = self._clean(content)
@@ -94,7 +94,7 @@ class Recorder:
         self.lines.extend(f"{label}: {line}" for line in text.splitlines())
 
     async def until_found(self, path: str) -> None:
-        """Wait until a path is served, such as that of a new custom kind."""
+        """Wait until a path is served, for example the path of a new custom kind."""
         for _ in range(_RETRIES):
             if (await self.rest.get(path)).status == 200:
                 return
@@ -115,7 +115,7 @@ class Recorder:
         if isinstance(value.get("items"), list) and (value.get("metadata") or {}).get(
             "resourceVersion"
         ):
-            # That of the whole store, which the real server itself writes to now and then.
+            # The version of the whole store, which the real server itself changes now and then.
             metadata = {**value["metadata"], "resourceVersion": ""}
             value = {**value, "metadata": metadata}
         out: Manifest = {}

@@ -56,7 +56,7 @@ async def _pod_identity(r: Recorder) -> None:
 
 
 async def _json_patches(r: Recorder) -> None:
-    """What the JSON patches of the real server do beside RFC 6902."""
+    """Show how JSON patches of the real server differ from RFC 6902."""
     path = r.path("pods", "p")
     await r.send("create", "POST", r.path("pods"), build_pod())
     labels, finalizers = "/metadata/labels", "/metadata/finalizers"

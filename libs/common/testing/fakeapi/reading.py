@@ -30,7 +30,7 @@ _EXPIRED_TOKEN = (
 
 
 def encode_page(store: Store, target: Target, view: View, query: Mapping[str, str]) -> bytes:
-    """Encode the answer to a list request.
+    """Encode the response to a list request.
 
     Raises:
         StatusError: The continue token or resource version is too old (410), in the future (504),
@@ -132,7 +132,7 @@ def _read_token(store: Store, token: str) -> tuple[int, Key]:
     if version < 0:
         return store.version, key
     if version < store.oldest:
-        # The client may go on from there with what is there now.
+        # The client may continue from there with the current objects.
         raise expired(_EXPIRED_TOKEN, _encode_token(-1, key))
     return version, key
 

@@ -30,7 +30,7 @@ class Request:
         subresource: Such as `status`, or empty.
         query: Query parameters.
         raw: Body as it came.
-        status: HTTP status of the answer; 0 while there is none, or when it was lost.
+        status: HTTP status of the response; 0 if there is none yet, or if it was lost.
         number: Position in the log.
         created: Whether an apply or update created the object.
         changed: Whether the write stored something; False for no-ops, failures and dry runs.
@@ -58,7 +58,7 @@ class Request:
 
     @property
     def body(self) -> Any:
-        """The decoded body, each time anew; None when there is none."""
+        """The decoded body, a new object on each access, or None."""
         if not self.raw:
             return None
         if "yaml" in self.content_type or "apply-patch" in self.content_type:

@@ -121,7 +121,7 @@ class Schema:
         return self._additional
 
     def field(self, name: str) -> Schema | None:
-        """Return the schema of a field, or None where it is not declared."""
+        """Return the schema of a field, or None if it is not declared."""
         found = self.properties.get(name)
         if found is None:
             found = self.additional or (FREE if self.preserve or not self.type else None)

@@ -259,7 +259,7 @@ class FakeApi:
         self._deleter.delete(self._target(kind, Key(*key)), options)
 
     def vanish(self, kind: Kind, key: Key | tuple[str, str]) -> None:
-        """Remove an object at once, whatever its finalizers say."""
+        """Remove an object immediately, whatever its finalizers are."""
         self.store.delete(self._target(kind, Key(*key)).resource.table, Key(*key))
 
     def finish_termination(self, kind: Kind, key: Key | tuple[str, str]) -> None:
@@ -292,12 +292,12 @@ class FakeApi:
         Args:
             verb: HTTP method in capitals, Kubernetes verb in small letters, or empty for all.
             kind: Which kind, or None for all.
-            status: Status code of the answer.
+            status: Status code of the response.
             times: How many requests; None for all from now on.
             retry_after: Seconds for the `Retry-After` header.
-            reason: Reason of the answer; by default the one that fits the status.
-            message: Message of the answer.
-            lost_answer: Do what was asked, then close the connection without an answer.
+            reason: Reason of the response; defaults to the reason that fits the status.
+            message: Message of the response.
+            lost_answer: Execute the request, then close the connection without a response.
             dropped: Close the connection without doing anything.
             name: Only requests for this object.
             namespace: Only requests in this namespace.
@@ -332,9 +332,10 @@ class FakeApi:
         where: Callable[[Request], bool] | None = None,
         committed: bool = False,
     ) -> Fault:
-        """Do not answer matching requests until `release()` of what is returned.
+        """Do not respond to matching requests until `release()` of the returned fault is called.
 
-        What they ask for happens then, or with `committed` at once, only the answer comes late.
+        The requests are executed at that time. With `committed` they are executed immediately,
+        and only the response comes late.
         """
         return self.faults.add(
             Fault(

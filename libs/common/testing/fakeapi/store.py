@@ -1,7 +1,7 @@
 """The storage under the fake API: objects, one resource version for all, and a history of changes.
 
-Stored manifests are never changed in place: a write puts a new one. Whoever hands one out to be
-changed copies it first. That makes events, snapshots and cached encodings safe to share.
+Stored manifests are never changed in place: a write puts a new one. A caller that changes a
+manifest copies it first. Therefore events, snapshots and cached encodings are safe to share.
 """
 
 from __future__ import annotations

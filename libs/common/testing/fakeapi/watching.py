@@ -18,7 +18,7 @@ from libs.common.testing.fakeapi.store import Change, Record, Store
 from libs.common.testing.fakeapi.views import Selection
 
 type GoneForm = Literal["stream", "http"]
-"""How a watch is told that its resource version is too old."""
+"""How a watch learns that its resource version is too old."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -35,7 +35,7 @@ class Stream:
         version: Resource version up to which the client has been told everything.
         bookmarks: Whether the client asked for bookmarks.
         silent: Whether nothing is ever sent again, though the connection stays open.
-        closing: How the connection is to end: cleanly, or in the middle of a frame.
+        closing: How the connection should end: cleanly, or in the middle of a frame.
     """
 
     table: Table
@@ -148,9 +148,9 @@ class Watches:
         return len(streams)
 
     def silence(self, kind: Kind) -> None:
-        """Keep watches of a kind open but send nothing, also not on new ones, until `restore`.
+        """Keep watches of a kind open but send nothing, even on new ones, until `restore`.
 
-        The streams that are open now stay dead for ever, as behind a broken load balancer.
+        The streams that are open now stay dead permanently, as behind a broken load balancer.
         """
         table = self._table(kind)
         self._disorder[table].silent = True
@@ -233,7 +233,7 @@ class Watches:
         return stream.silent or self._disorder[stream.table].paused
 
     def take_refusal(self, table: Table) -> GoneForm | None:
-        """Return how the next watch is to be refused, if a test asked for that."""
+        """Return how the next watch should be refused, if a test requested that."""
         refusals = self._disorder[table].refuse
         return refusals.popleft() if refusals else None
 

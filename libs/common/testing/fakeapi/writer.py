@@ -106,7 +106,7 @@ class Writer:
         )
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> tuple[Record, bool]:
-        """Replace an object or a subresource; tells whether it was created instead.
+        """Replace an object or a subresource; return whether it was created instead.
 
         Raises:
             StatusError: Absent (404), changed since (409), or not valid (400, 422).
@@ -156,7 +156,7 @@ class Writer:
         *,
         authorize_create: Callable[[], None] = lambda: None,
     ) -> tuple[Record, bool]:
-        """Apply a configuration (server-side apply); tells whether it created the object.
+        """Apply a configuration (server-side apply); return whether it created the object.
 
         Raises:
             StatusError: Field conflicts (409), not valid (422), malformed (400).
@@ -384,7 +384,7 @@ class Writer:
         if options.dry_run:
             return Record(obj, current.version if current else 0)
         if current is not None and is_finished(obj):
-            # The real server does not store the emptied finalizers: it deletes at once, and the
+            # The real server does not store the emptied finalizers: it deletes immediately, and the
             # DELETED event shows the object as it was before.
             self.store.delete(target.resource.table, key)
             return Record(obj, current.version)

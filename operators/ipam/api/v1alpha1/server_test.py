@@ -228,7 +228,7 @@ async def test_target_may_change_and_go(client: Client, kube_namespace: str) -> 
 
 
 async def test_address_of_a_claim_is_final(client: Client, kube_namespace: str) -> None:
-    """Whatever a late writer believes, a claim keeps the address that it was told."""
+    """Whatever a late writer believes, a claim keeps the address in its status."""
     await apply(client, IP_CLAIM, CLAIM, namespace=kube_namespace)
     await tell(client, kube_namespace, {"observedGeneration": 1})
     await tell(client, kube_namespace, {"address": "203.0.113.7"})

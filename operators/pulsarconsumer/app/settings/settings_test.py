@@ -1,4 +1,4 @@
-"""What the environment may say, and how faults are told."""
+"""Which values the environment may have, and how errors are reported."""
 
 from __future__ import annotations
 
