@@ -11,7 +11,7 @@ from tools.cluster.errors import ToolError
 
 _NEUTRAL: Final = {
     "the people to greet": "the names for which ConfigMaps are created",
-    "tell whether everybody is greeted": "report whether all ConfigMaps exist",
+    "report whether everybody was greeted": "report whether all ConfigMaps exist",
     "what each greeting begins with": "the beginning of the text in each ConfigMap",
     "A ConfigMap with a greeting for each of two people": "A ConfigMap for each of two items",
     "a ConfigMap with a greeting for each name": "a ConfigMap for each item",
