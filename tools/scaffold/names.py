@@ -12,7 +12,7 @@ from tools.cluster.errors import ToolError
 _NEUTRAL: Final = {
     "the people to greet": "the names for which ConfigMaps are created",
     "report whether everybody was greeted": "report whether all ConfigMaps exist",
-    "what each greeting begins with": "the beginning of the text in each ConfigMap",
+    "the beginning of each greeting": "the beginning of the text in each ConfigMap",
     "A ConfigMap with a greeting for each of two people": "A ConfigMap for each of two items",
     "a ConfigMap with a greeting for each name": "a ConfigMap for each item",
     "a ConfigMap with a greeting for each of its": "a ConfigMap for each of its",
