@@ -247,8 +247,8 @@ def _fails(reason: str | None) -> bool:
 
 def _render_results(probe: ProbeName, results: dict[str, str | None]) -> str:
     lines = [_render_result(name, reason) for name, reason in results.items()]
-    verdict = "failed" if any(map(_fails, results.values())) else "passed"
-    return "\n".join([*lines, f"{probe} check {verdict}", ""])
+    result = "failed" if any(map(_fails, results.values())) else "passed"
+    return "\n".join([*lines, f"{probe} check {result}", ""])
 
 
 def _render_result(name: str, reason: str | None) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from libs.contracts.compute import InstanceView, OperationView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
-from operators.clusters.health import State, Verdict, evaluate_all, list_broken
+from operators.clusters.health import NodeHealth, State, evaluate_all, list_broken
 from operators.clusters.naming import POOL_LABEL, RECYCLED, rebuild_name
 from operators.clusters.observed import Observed, list_excess
 from operators.clusters.resources import render_image
@@ -24,7 +24,7 @@ from operators.clusters.upgrade import is_behind, is_old, list_planes
 REPLACEABLE: Final = 3
 """Fewest nodes of a control plane of which one can be replaced: the others keep the data."""
 
-type Verdicts = Mapping[str, Verdict]
+type HealthByNode = Mapping[str, NodeHealth]
 """State of nodes by name."""
 
 
@@ -67,7 +67,9 @@ def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -
     return find_causes(cluster, observed, evaluate_all(cluster, observed, now))
 
 
-def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:
+def find_causes(
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
+) -> list[Cause]:
     """List the causes of all rebuilds in their order; arguments as `list_causes`."""
     nodes = {each.key.name: each for each in list_rebuildable(cluster, observed)}
     causes = {}
@@ -76,7 +78,7 @@ def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdic
             image = json.dumps(render_image(cluster, each), sort_keys=True)
             operation = rebuild_name(name, f"upgrade {each.uid} {cluster.spec.version} {image}")
             causes[name] = Cause(each, Reason.UPGRADING, operation)
-    for each in list_broken(nodes.values(), verdicts):
+    for each in list_broken(nodes.values(), node_health):
         disk = f"broken {each.uid} {each.root_disk}"
         name = rebuild_name(each.key.name, disk)
         causes[each.key.name] = Cause(each, Reason.REBUILDING, name)
@@ -89,14 +91,16 @@ def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdic
     return sorted(causes.values(), key=lambda cause: cause.order)
 
 
-def list_open(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:
+def list_open(
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
+) -> list[Cause]:
     """List the causes without an Operation whose rebuild is within the budget."""
-    causes = find_causes(cluster, observed, verdicts)
-    broken = list_broken(list_staying(cluster, observed), verdicts)
+    causes = find_causes(cluster, observed, node_health)
+    broken = list_broken(list_staying(cluster, observed), node_health)
     spare = not is_over_budget(cluster, broken)
     failed = find_failed_upgrade(observed, causes) is not None
     behind = is_behind(cluster, observed)
-    joining = find_joining(cluster, observed, verdicts) is not None
+    joining = find_joining(cluster, observed, node_health) is not None
 
     def may_begin(cause: Cause) -> bool:
         if behind and not cause.is_plane:
@@ -123,32 +127,32 @@ def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | 
 
 
 def find_joining(
-    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> InstanceView | None:
     """Find a node of a pool that is on its way to be ready; an upgrade of pools waits for it."""
     for each in list_staying(cluster, observed):
         name = each.key.name
-        if verdicts[name].state is State.PENDING and not is_old(cluster, observed, name):
+        if node_health[name].state is State.PENDING and not is_old(cluster, observed, name):
             return each
     return None
 
 
 def find_away(
-    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> InstanceView | None:
     """Find a node that was drained, must not be rebuilt now, and is not back: others wait for it.
 
     So a broken image affects only one node, no matter how many rebuilds were requested.
     """
-    going = {cause.node for cause in list_open(cluster, observed, verdicts)}
+    going = {cause.node for cause in list_open(cluster, observed, node_health)}
     upgraded = {
         cause.node
-        for cause in find_causes(cluster, observed, verdicts)
+        for cause in find_causes(cluster, observed, node_health)
         if cause.reason is Reason.UPGRADING and is_outdated(observed, cause)
     }
     for instance in list_rebuildable(cluster, observed):
         name = instance.key.name
-        back = verdicts[name].state is State.HEALTHY
+        back = node_health[name].state is State.HEALTHY
         left = name not in going and not back and is_drained_by_us(observed, instance)
         if left or name in upgraded:
             return instance

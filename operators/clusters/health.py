@@ -26,7 +26,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeHealth:
     """The state of a node, and when it changes without an event.
 
     Attributes:
@@ -40,7 +40,9 @@ class Verdict:
     seconds: float | None = None
 
 
-def evaluate(instance: InstanceView, observed: Observed, health: Health, now: datetime) -> Verdict:
+def evaluate(
+    instance: InstanceView, observed: Observed, health: Health, now: datetime
+) -> NodeHealth:
     """Judge one node.
 
     Args:
@@ -51,14 +53,14 @@ def evaluate(instance: InstanceView, observed: Observed, health: Health, now: da
     """
     name = instance.key.name
     if not observed.workload.reachable:
-        return Verdict(State.PENDING, "the API of the cluster does not respond")
+        return NodeHealth(State.PENDING, "the API of the cluster does not respond")
     if instance.deleting:
-        return Verdict(State.PENDING, "its machine is being deleted")
+        return NodeHealth(State.PENDING, "its machine is being deleted")
     if name in observed.busy:
-        return Verdict(State.PENDING, "an Operation is in progress on its machine")
+        return NodeHealth(State.PENDING, "an Operation is in progress on its machine")
     if not instance.vmi_uid or instance.ready_since is None:
         # A new disk would not help a machine that cannot be started.
-        return Verdict(State.PENDING, instance.message or "its machine does not run")
+        return NodeHealth(State.PENDING, instance.message or "its machine does not run")
     node = observed.workload.nodes.get(name)
     if not instance.ready:
         limit = health.node_startup_seconds if node is None else health.unhealthy_seconds
@@ -70,7 +72,7 @@ def evaluate(instance: InstanceView, observed: Observed, health: Health, now: da
             instance.ready_since, health.node_startup_seconds, now, "it has not joined the cluster"
         )
     if node.ready:
-        return Verdict(State.HEALTHY)
+        return NodeHealth(State.HEALTHY)
     since = node.since or instance.ready_since
     if since < instance.ready_since:
         # Not ready since before its machine started: it is on its way up.
@@ -80,7 +82,7 @@ def evaluate(instance: InstanceView, observed: Observed, health: Health, now: da
 
 def evaluate_all(
     cluster: KubernetesCluster, observed: Observed, now: datetime
-) -> dict[str, Verdict]:
+) -> dict[str, NodeHealth]:
     """Judge all nodes, including the control plane, by name."""
     return {
         name: evaluate(instance, observed, cluster.spec.health, now)
@@ -89,19 +91,19 @@ def evaluate_all(
 
 
 def list_broken(
-    instances: Iterable[InstanceView], verdicts: Mapping[str, Verdict]
+    instances: Iterable[InstanceView], node_health: Mapping[str, NodeHealth]
 ) -> list[InstanceView]:
     """Return the broken nodes among the given ones."""
-    return [each for each in instances if verdicts[each.key.name].state is State.BROKEN]
+    return [each for each in instances if node_health[each.key.name].state is State.BROKEN]
 
 
-def next_look(verdicts: Iterable[Verdict]) -> float | None:
+def next_look(node_health: Iterable[NodeHealth]) -> float | None:
     """Return the seconds until a pending node counts as broken; None for never."""
-    return min((each.seconds for each in verdicts if each.seconds is not None), default=None)
+    return min((each.seconds for each in node_health if each.seconds is not None), default=None)
 
 
-def _wait(since: datetime, limit: int, now: datetime, message: str) -> Verdict:
+def _wait(since: datetime, limit: int, now: datetime, message: str) -> NodeHealth:
     left = limit - (now - since).total_seconds()
     if left <= 0:
-        return Verdict(State.BROKEN, message)
-    return Verdict(State.PENDING, message, left)
+        return NodeHealth(State.BROKEN, message)
+    return NodeHealth(State.PENDING, message, left)

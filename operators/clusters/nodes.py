@@ -20,7 +20,7 @@ from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.causes import (
     Cause,
-    Verdicts,
+    HealthByNode,
     find_away,
     find_causes,
     find_finished,
@@ -108,9 +108,9 @@ class NodePlan:
 
 def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> NodePlan:
     """Decide what is done to nodes that are there."""
-    verdicts = evaluate_all(cluster, observed, now)
+    node_health = evaluate_all(cluster, observed, now)
     removal = _plan_removals(cluster, observed, now)
-    rebuild = _plan_rebuilds(cluster, observed, verdicts, now)
+    rebuild = _plan_rebuilds(cluster, observed, node_health, now)
     plans = [
         NodePlan(steps=plan_versions(cluster, observed)),
         _plan_lost(cluster, observed),
@@ -120,7 +120,7 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
         _plan_node_updates(cluster, observed),
     ]
     looks = [plan.seconds for plan in plans if plan.seconds is not None]
-    if (look := next_look(verdicts.values())) is not None:
+    if (look := next_look(node_health.values())) is not None:
         looks.append(look)
     return NodePlan(
         tuple(action for plan in plans for action in plan.actions),
@@ -188,28 +188,30 @@ def _plan_drain(
 
 
 def _plan_rebuilds(
-    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts, now: datetime
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode, now: datetime
 ) -> NodePlan:
-    causes = find_causes(cluster, observed, verdicts)
+    causes = find_causes(cluster, observed, node_health)
     actions = tuple(_record(observed, causes))
-    steps = tuple(_give_back(cluster, observed, causes, verdicts))
-    cause = None if is_at_work(observed) else _choose(cluster, observed, verdicts)
+    steps = tuple(_give_back(cluster, observed, causes, node_health))
+    cause = None if is_at_work(observed) else _choose(cluster, observed, node_health)
     if (
         cause is None
         or cause.node in observed.busy
         or not observed.workload.reachable
-        or find_away(cluster, observed, verdicts) is not None
+        or find_away(cluster, observed, node_health) is not None
     ):
         return NodePlan(actions, steps)
     begun = _plan_rebuild(cluster, observed, cause, now)
     return NodePlan((*actions, *begun.actions), (*steps, *begun.steps), begun.seconds)
 
 
-def _choose(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> Cause | None:
+def _choose(
+    cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
+) -> Cause | None:
     """Choose the node to rebuild next. One that was begun is finished before any other."""
     open_ = [
         cause
-        for cause in list_open(cluster, observed, verdicts)
+        for cause in list_open(cluster, observed, node_health)
         if is_drained_by_us(observed, cause.instance)
         or not cause.is_plane
         or not explain_blocked(cluster, observed, cause)
@@ -250,7 +252,10 @@ def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
 
 
 def _give_back(
-    cluster: KubernetesCluster, observed: Observed, causes: Iterable[Cause], verdicts: Verdicts
+    cluster: KubernetesCluster,
+    observed: Observed,
+    causes: Iterable[Cause],
+    node_health: HealthByNode,
 ) -> Iterable[NodeStep]:
     """Let nodes that were drained and should stay take pods again, once they are ready."""
     needed = {
@@ -265,7 +270,7 @@ def _give_back(
         node = observed.workload.nodes.get(name)
         ours = node is not None and node.draining_since is not None
         at_work = name in needed or name in observed.busy
-        if node is not None and ours and not at_work and verdicts[name].state is State.HEALTHY:
+        if node is not None and ours and not at_work and node_health[name].state is State.HEALTHY:
             yield _step(NodeStepKind.UNCORDON, node)
 
 

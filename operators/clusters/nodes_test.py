@@ -302,12 +302,12 @@ def test_node_is_judged(instance: InstanceView, node: Node | None, state: State)
     assert evaluate(instance, observed, cluster().spec.health, NOW).state is state
 
 
-def test_verdict_says_when_it_will_be_another() -> None:
+def test_health_says_when_it_changes_without_an_event() -> None:
     young = view_instance(WEB[0], since=NOW - timedelta(seconds=200))
 
-    verdict = evaluate(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
+    health = evaluate(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
 
-    assert (verdict.state, verdict.seconds) == (State.PENDING, 1000)
+    assert (health.state, health.seconds) == (State.PENDING, 1000)
 
 
 def test_node_of_the_control_plane_stays_whatever_its_label_says() -> None:

@@ -71,15 +71,15 @@ def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> t
     """Explain what an upgrade that is not over does or waits for."""
     if is_config_behind(cluster, observed):
         return Reason.UPGRADING, "ConfigMap kube-system/kubeadm-config gets the version first"
-    verdicts = evaluate_all(cluster, observed, now)
-    causes = find_causes(cluster, observed, verdicts)
+    node_health = evaluate_all(cluster, observed, now)
+    causes = find_causes(cluster, observed, node_health)
     for operation in observed.operations.values():
         if not operation.finished:
             words = f"Operation {operation.key.name} rebuilds {operation.instance}"
             return Reason.UPGRADING, words
-    away = find_away(cluster, observed, verdicts)
+    away = find_away(cluster, observed, node_health)
     if away is not None:
-        why = verdicts[away.key.name].message or "it still reports its old version"
+        why = node_health[away.key.name].message or "it still reports its old version"
         return Reason.UPGRADING, f"waiting until {away.key.name} is back: {why}"
     failed = find_failed_upgrade(observed, causes)
     if failed is not None:
@@ -118,17 +118,17 @@ def _explain_wait(
         return explain_blocked(cluster, observed, cause)
     if is_behind(cluster, observed):
         return "the control plane is upgraded first"
-    verdicts = evaluate_all(cluster, observed, now)
-    broken = list_broken(list_staying(cluster, observed), verdicts)
+    node_health = evaluate_all(cluster, observed, now)
+    broken = list_broken(list_staying(cluster, observed), node_health)
     if is_over_budget(cluster, broken):
         limit = cluster.spec.health.max_unhealthy
         return (
             f"{len(broken)} nodes are broken and spec.health.maxUnhealthy is {limit}; repair "
             f"{names_of(broken)}"
         )
-    joining = find_joining(cluster, observed, verdicts)
+    joining = find_joining(cluster, observed, node_health)
     if joining is not None:
-        return f"{joining.key.name} is not ready yet: {verdicts[joining.key.name].message}"
-    if cause not in list_open(cluster, observed, verdicts):
+        return f"{joining.key.name} is not ready yet: {node_health[joining.key.name].message}"
+    if cause not in list_open(cluster, observed, node_health):
         return "another node is rebuilt first"
     return ""

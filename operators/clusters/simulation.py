@@ -314,8 +314,8 @@ class Simulation:
             self.check_skew(self.cluster.spec.version, "the kubelet of a rebuilt node")
         self._check_drained(instance)
         around = self.observe()
-        verdicts = evaluate_all(self.cluster, around, self.now)
-        away = find_away(self.cluster, around, verdicts)
+        node_health = evaluate_all(self.cluster, around, self.now)
+        away = find_away(self.cluster, around, node_health)
         assert away is None, "a node is rebuilt before the previous one is back"
         asked = {each.node for each in self.cluster.spec.recycle}
         old = is_older(
@@ -324,8 +324,8 @@ class Simulation:
         )
         if view.instance not in asked and not is_plane and not old:
             observed = self.observe()
-            verdicts = evaluate_all(self.cluster, observed, self.now)
-            broken = list_broken(list_staying(self.cluster, observed), verdicts)
+            node_health = evaluate_all(self.cluster, observed, self.now)
+            broken = list_broken(list_staying(self.cluster, observed), node_health)
             limit = self.cluster.spec.health.max_unhealthy
             assert 0 < len(broken) <= limit, "rebuilt beyond the budget"
 

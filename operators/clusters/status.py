@@ -301,7 +301,7 @@ def _evaluate_remediation(
     cluster: KubernetesCluster, observed: Observed, now: datetime
 ) -> Condition:
     type_ = ConditionType.REMEDIATING
-    verdicts = evaluate_all(cluster, observed, now)
+    node_health = evaluate_all(cluster, observed, now)
     causes = list_causes(cluster, observed, now)
     repairs = [each for each in causes if each.reason is not Reason.UPGRADING]
     upgrades = {each.operation for each in causes if each not in repairs}
@@ -309,7 +309,7 @@ def _evaluate_remediation(
         if not operation.finished and operation.key.name not in upgrades:
             message = f"Operation {operation.key.name} rebuilds {operation.instance}"
             return Condition.true(type_, Reason.REBUILDING, message)
-    broken = list_broken(list_staying(cluster, observed), verdicts)
+    broken = list_broken(list_staying(cluster, observed), node_health)
     if not observed.workload.reachable:
         message = "the health of nodes is unknown while the API of the cluster does not respond"
         return Condition.unknown(type_, Reason.UNREACHABLE, message)
@@ -329,16 +329,16 @@ def _evaluate_remediation(
         if cause.is_plane and (problem := explain_blocked(cluster, observed, cause)):
             message = f"{name} cannot be replaced: {problem}"
             return Condition.false(type_, Reason.CONTROL_PLANE_BROKEN, message)
-        away = find_away(cluster, observed, verdicts)
+        away = find_away(cluster, observed, node_health)
         if away is not None:
             message = f"{name} waits until {away.key.name} is back: "
-            message += verdicts[away.key.name].message
+            message += node_health[away.key.name].message
             return Condition.true(type_, cause.reason, message)
         return Condition.true(
             type_, cause.reason, f"{name} is being drained and will then be rebuilt"
         )
-    planes = list_broken(observed.members(CONTROL_PLANE), verdicts)
+    planes = list_broken(observed.members(CONTROL_PLANE), node_health)
     if planes:
-        message = f"{names_of(planes)}: {verdicts[planes[0].key.name].message}"
+        message = f"{names_of(planes)}: {node_health[planes[0].key.name].message}"
         return Condition.false(type_, Reason.CONTROL_PLANE_BROKEN, message)
     return Condition.false(type_, Reason.HEALTHY, "no node is broken")

@@ -1,6 +1,6 @@
 """The book: the ledger as a projection of the cache, and what pools said of claims that wait.
 
-Controllers of one process share it. Pools decide, claims show: a pool leaves its verdicts here and
+Controllers of one process share it. Pools decide, claims show: a pool leaves the reasons here and
 wakes the claims concerned, so that the status of a claim has one writer, and a claim that is served
 immediately is written once.
 """
@@ -20,7 +20,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, Sticky
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
 from operators.ipam.ledger import Entry, Ledger, Request, Slot
-from operators.ipam.pool.reconcile import Verdict, build_range
+from operators.ipam.pool.reconcile import PendingReason, build_range
 
 
 class LedgerProjection:
@@ -35,7 +35,7 @@ class LedgerProjection:
     def __init__(self) -> None:
         """Start with an empty ledger."""
         self.ledger = Ledger()
-        self._verdicts: dict[str, Mapping[str, Verdict]] = {}
+        self._pending: dict[str, Mapping[str, PendingReason]] = {}
         self._parsed: dict[str, dict[str, tuple[Request, ...]]] = {}
 
     def changed(self, change: Change) -> None:
@@ -47,28 +47,28 @@ class LedgerProjection:
         else:
             self._claim_changed(change)
 
-    def set_verdicts(self, pool: str, verdicts: Mapping[str, Verdict]) -> list[Key]:
+    def set_pending(self, pool: str, pending: Mapping[str, PendingReason]) -> list[Key]:
         """Leave what a pool says of its claims.
 
         Args:
             pool: Name of the pool.
-            verdicts: Why claims have no address, by UID.
+            pending: Why claims have no address, by UID.
 
         Returns:
             Claims whose status changes.
         """
-        before = self._verdicts.get(pool, {})
-        self._verdicts[pool] = verdicts
+        before = self._pending.get(pool, {})
+        self._pending[pool] = pending
         waiting = self.ledger.open.get(pool, {})
         return [
             waiting[uid].claim
-            for uid, verdict in verdicts.items()
-            if uid in waiting and before.get(uid) != verdict
+            for uid, pending_reason in pending.items()
+            if uid in waiting and before.get(uid) != pending_reason
         ]
 
-    def find_verdict(self, pool: str, claim_uid: str) -> Verdict | None:
+    def find_pending_reason(self, pool: str, claim_uid: str) -> PendingReason | None:
         """Return what a pool said of a claim; None while it said nothing."""
-        return self._verdicts.get(pool, {}).get(claim_uid)
+        return self._pending.get(pool, {}).get(claim_uid)
 
     def list_requests(self, claim: Manifest) -> Sequence[Request]:
         """Return what a claim wants: of one pool, or of two.
@@ -92,14 +92,14 @@ class LedgerProjection:
         name = change.key.name
         self.ledger.ranges.pop(name, None)
         if change.new is None:
-            self._verdicts.pop(name, None)
+            self._pending.pop(name, None)
             return
         try:
             self.ledger.ranges[name] = build_range(IPPool.parse(change.new).spec)
         except ParseError:
             # Its own pass tells; here it has nothing to give. What it said is not so any more, and
             # is news once it says it again.
-            self._verdicts.pop(name, None)
+            self._pending.pop(name, None)
 
     def _entry_changed(self, change: Change) -> None:
         self.ledger.remove_entry(change.key.name)

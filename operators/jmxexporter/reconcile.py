@@ -17,8 +17,9 @@ from operators.jmxexporter.config import Config
 from operators.jmxexporter.discovery import MONITORS, Address
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.injector.messages import Action as Job
-from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Request
+from operators.jmxexporter.phases import Phase, Target
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.requests import build_request, build_stop
 from operators.jmxexporter.resources import (
@@ -26,7 +27,6 @@ from operators.jmxexporter.resources import (
     build_injection,
 )
 from operators.jmxexporter.targets import TargetEvaluator, evaluate_started
-from operators.jmxexporter.verdicts import Phase, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
         for run in pod.runs_of(exporter.metadata.uid)
         if run.request.generation == exporter.metadata.generation
         and run.request.action is not Job.CHECK
-        and (pod.has_lost(run) or run.has_reason(Told.JVM_TERMINATED))
+        and (pod.has_lost(run) or run.has_reason(ReportReason.JVM_TERMINATED))
     ]
     proven = any(pod.has_lost(run) for pod, run in losses)
     if not proven and len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):

@@ -16,7 +16,8 @@ from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, State
-from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Reason as ReportReason
+from operators.jmxexporter.phases import Phase
 from operators.jmxexporter.pods import Pod, shrink_pod
 from operators.jmxexporter.reconcile import (
     Limits,
@@ -36,14 +37,18 @@ from operators.jmxexporter.samples import (
     build_run_status,
 )
 from operators.jmxexporter.started import Started
-from operators.jmxexporter.verdicts import Phase
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMITS = Limits(Image("injector"))
 GOOD = Config(CONFIG, CONFIG_HASH)
-WHOLE = (Told.NO_JVM_FOUND, Told.CONFIG_CHANGED, Told.TOO_MANY_JVMS, Told.NOT_STARTED)
+WHOLE = (
+    ReportReason.NO_JVM_FOUND,
+    ReportReason.CONFIG_CHANGED,
+    ReportReason.TOO_MANY_JVMS,
+    ReportReason.NOT_STARTED,
+)
 """Reasons that injectors give for a container, not for a JVM."""
-OUTCOMES = st.sampled_from([*Told, None, "ok"])
+OUTCOMES = st.sampled_from([*ReportReason, None, "ok"])
 
 
 def parse_exporter(**spec: Any) -> PrometheusJmxExporter:
@@ -64,7 +69,7 @@ def take(pod: Manifest, exporter: PrometheusJmxExporter, now: datetime = NOW) ->
     return len(put)
 
 
-def end(pod: Manifest, outcome: Told | str | None) -> None:
+def end(pod: Manifest, outcome: ReportReason | str | None) -> None:
     """Let the last injector end in a way."""
     run = Pod.parse(pod).runs[-1]
     report: Report | None
@@ -82,7 +87,7 @@ def end(pod: Manifest, outcome: Told | str | None) -> None:
 
 @given(st.lists(OUTCOMES, min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 5))
 def test_container_is_never_tried_more_often_than_allowed(
-    outcomes: list[Told | str | None], attempts: int, budget: int
+    outcomes: list[ReportReason | str | None], attempts: int, budget: int
 ) -> None:
     exporter = parse_exporter(maxAttempts=attempts, maxEphemeralContainers=budget)
     pod, now = build_pod(), NOW
@@ -106,7 +111,7 @@ def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: in
     pods = [build_pod(f"shop-{number}") for number in range(1 + others)]
     for pod in pods[:2]:
         take(pod, exporter)
-        end(pod, Told.JVM_TERMINATED)
+        end(pod, ReportReason.JVM_TERMINATED)
 
     plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod) for pod in pods]), NOW, LIMITS)
 
@@ -114,8 +119,10 @@ def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: in
     assert not [action for action in plan.actions if action.job is not None]
 
 
-@pytest.mark.parametrize("reason", [Told.JVM_TERMINATED, Told.CONFIG_INVALID])
-def test_report_of_one_pod_slows_injections_down_and_does_not_stop_them(reason: Told) -> None:
+@pytest.mark.parametrize("reason", [ReportReason.JVM_TERMINATED, ReportReason.CONFIG_INVALID])
+def test_report_of_one_pod_slows_injections_down_and_does_not_stop_them(
+    reason: ReportReason,
+) -> None:
     """A process of the pod could have written the report."""
     exporter = parse_exporter(maxConcurrent=5)
     pods = [build_pod(f"shop-{number}") for number in range(4)]
@@ -147,7 +154,7 @@ def test_no_report_makes_an_injector_run_as_root(context: dict[str, Any]) -> Non
     exporter, pod = parse_exporter(), build_pod(securityContext=context)
     take(pod, exporter)
     run = Pod.parse(pod).runs[-1]
-    forged = JvmReport(pid=1, reason=Told.UID_MISMATCH, message="other", uid=0, gid=0)
+    forged = JvmReport(pid=1, reason=ReportReason.UID_MISMATCH, message="other", uid=0, gid=0)
     pod["status"]["ephemeralContainerStatuses"] = [build_run_status(run, Report((forged,)))]
 
     take(pod, exporter, NOW + timedelta(days=1))
@@ -280,7 +287,7 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
     take(pod, exporter)
     run = Pod.parse(pod).runs[-1]
     fine = build_report(run.request, run, State.SERVING)
-    bad = JvmReport(pid=9, main="Other", reason=Told.ATTACH_DISABLED, message="no")
+    bad = JvmReport(pid=9, main="Other", reason=ReportReason.ATTACH_DISABLED, message="no")
     pod["status"]["ephemeralContainerStatuses"] = [build_run_status(run, Report((fine, bad)))]
 
     plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS)
@@ -289,11 +296,15 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
     assert [jvm.port for jvm in plan.targets[0].reports] == [9400, 0]
 
 
-UNPUBLISHED = {Told.JVM_TERMINATED, Told.NOT_SERVING}
+UNPUBLISHED = {ReportReason.JVM_TERMINATED, ReportReason.NOT_SERVING}
 
 
-@pytest.mark.parametrize("outcome", [*sorted(set(Told) - {Told.NO_JVM_FOUND}), None])
-def test_jvm_stays_published_until_it_is_known_to_have_stopped(outcome: Told | None) -> None:
+@pytest.mark.parametrize(
+    "outcome", [*sorted(set(ReportReason) - {ReportReason.NO_JVM_FOUND}), None]
+)
+def test_jvm_stays_published_until_it_is_known_to_have_stopped(
+    outcome: ReportReason | None,
+) -> None:
     """A typo in a rule must not remove a JVM from Prometheus that serves as before."""
     exporter, pod = parse_exporter(maxAttempts=1), build_pod()
     take(pod, exporter)
@@ -322,7 +333,7 @@ def test_failed_report_tells_what_the_jvm_still_serves() -> None:
     moved = parse_exporter(maxAttempts=1, port=9500, lastPort=9510, path="/other")
     take(pod, moved)
     run = Pod.parse(pod).runs[-1]
-    report = build_report(run.request, run, State.FAILED, Told.AGENT_ERROR)
+    report = build_report(run.request, run, State.FAILED, ReportReason.AGENT_ERROR)
     served = replace(report, port=9400, config_hash=CONFIG_HASH)
     pod["status"]["ephemeralContainerStatuses"].append(build_run_status(run, Report((served,))))
 
@@ -362,13 +373,13 @@ def test_limit_that_changes_spends_no_injector_on_a_jvm_that_serves(tuning: dict
 @pytest.mark.parametrize(
     ("outcome", "tuning"),
     [
-        (Told.TIMEOUT, {"timeoutSeconds": 50}),
-        (Told.TOO_LITTLE_MEMORY, {"minFreeMemory": "32Mi"}),
-        (Told.TOO_MANY_JVMS, {"maxJvms": 7}),
+        (ReportReason.TIMEOUT, {"timeoutSeconds": 50}),
+        (ReportReason.TOO_LITTLE_MEMORY, {"minFreeMemory": "32Mi"}),
+        (ReportReason.TOO_MANY_JVMS, {"maxJvms": 7}),
     ],
 )
 def test_limit_that_may_have_been_the_cause_is_tried_at_once(
-    outcome: Told, tuning: dict[str, Any]
+    outcome: ReportReason, tuning: dict[str, Any]
 ) -> None:
     pod = build_pod()
     take(pod, parse_exporter(maxAttempts=1))
@@ -378,9 +389,12 @@ def test_limit_that_may_have_been_the_cause_is_tried_at_once(
     assert take(pod, parse_exporter(maxAttempts=1, **tuning)) == 1
 
 
-@pytest.mark.parametrize("outcome", [Told.NO_JVM_FOUND, Told.ATTACH_DISABLED, Told.UNSUPPORTED_JVM])
+@pytest.mark.parametrize(
+    "outcome",
+    [ReportReason.NO_JVM_FOUND, ReportReason.ATTACH_DISABLED, ReportReason.UNSUPPORTED_JVM],
+)
 def test_container_that_cannot_be_served_is_asked_again_for_other_processes_only(
-    outcome: Told,
+    outcome: ReportReason,
 ) -> None:
     exporter, pod = parse_exporter(), build_pod()
     take(pod, exporter)

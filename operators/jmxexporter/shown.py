@@ -11,7 +11,7 @@ from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import (
     PROMETHEUS_JMX_EXPORTER,
 )
-from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Report, Request, State
 from operators.jmxexporter.pods import InjectorRun, Pod
 from operators.jmxexporter.samples import (
@@ -58,7 +58,7 @@ def runs(api: FakeApi, key: Key = SHOP) -> list[InjectorRun]:
     return list(Pod.parse(api.get(POD, key)).runs)
 
 
-def refuse(reason: Told, **rest: Any) -> Answer:
+def refuse(reason: ReportReason, **rest: Any) -> Answer:
     """Have injectors refuse."""
 
     def answer(request: Request, run: InjectorRun) -> Report:

@@ -21,8 +21,8 @@ from operators.jmxexporter.api.v1alpha1 import (
 from operators.jmxexporter.discovery import find_unserved
 from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.injector.messages import State
+from operators.jmxexporter.phases import Phase, Target
 from operators.jmxexporter.reconcile import Observed, Plan
-from operators.jmxexporter.verdicts import Phase, Target
 
 _NAMED = 3
 """Most pods that a message names."""

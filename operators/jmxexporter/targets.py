@@ -17,11 +17,8 @@ from operators.jmxexporter.config import Config
 from operators.jmxexporter.endpoints import Endpoint, find_endpoints
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState, is_pod_address
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
-from operators.jmxexporter.injector.messages import Reason as Told
-from operators.jmxexporter.pods import Container, InjectorRun, Pod
-from operators.jmxexporter.resources import Credentials
-from operators.jmxexporter.started import Started
-from operators.jmxexporter.verdicts import (
+from operators.jmxexporter.injector.messages import Reason as ReportReason
+from operators.jmxexporter.phases import (
     OF_CONFIG,
     Phase,
     Summary,
@@ -32,6 +29,9 @@ from operators.jmxexporter.verdicts import (
     parse_reason,
     summarize,
 )
+from operators.jmxexporter.pods import Container, InjectorRun, Pod
+from operators.jmxexporter.resources import Credentials
+from operators.jmxexporter.started import Started
 
 
 def evaluate_started(
@@ -170,7 +170,7 @@ class TargetEvaluator:
         return (
             last.request.action is Action.ENSURE
             and replace(last.request, config_hash=request.config_hash).wants_like(request)
-            and last.report.reason in ("", Told.TOO_MANY_JVMS)
+            and last.report.reason in ("", ReportReason.TOO_MANY_JVMS)
             and {(jvm.pid, jvm.start) for jvm in last.report.jvms} == serving
         )
 

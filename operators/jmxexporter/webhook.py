@@ -12,7 +12,7 @@ from typing import Any, Final
 from libs.common.crd import ParseError
 from libs.common.kinds import Key, is_deleting
 from libs.common.runtime import Manager
-from libs.common.webhooks import Review, Verdict, serve_webhooks
+from libs.common.webhooks import Review, ReviewResponse, serve_webhooks
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.metrics import STARTUPS
 from operators.jmxexporter.observe import find_holder
@@ -43,15 +43,15 @@ class PodReviewer:
         self._manager = manager
         self._image = Image(settings.injector_image, settings.injector_pull_policy)
 
-    def review(self, review: Review) -> Verdict:
+    def review(self, review: Review) -> ReviewResponse:
         """Say what is added to a pod."""
         exporter = self._find_exporter(review.namespace, review.object)
         if exporter is None:
-            return Verdict()
+            return ReviewResponse()
         patch = build_startup_patch(exporter, review.object, self._image)
         outcome = "prepared" if patch else "left"
         self._manager.metrics.counter(STARTUPS).labels(outcome).inc()
-        return Verdict(patch)
+        return ReviewResponse(patch)
 
     def _find_exporter(
         self, namespace: str, pod: Mapping[str, Any]

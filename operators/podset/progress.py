@@ -1,7 +1,7 @@
 """Whether a set makes progress towards its spec, judged by its pods and its own conditions; pure.
 
 No time is stored: progress shows in the times of the pods. So a restart of the operator, or another
-leader, comes to the same verdict.
+leader, comes to the same result.
 """
 
 from __future__ import annotations

@@ -23,15 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         shutil.rmtree(ROOT / folder, ignore_errors=True)
     (ROOT / REPORTS).mkdir(parents=True)
     progress = open_progress("test")
-    verdicts = Run(progress, keep_going=options.keep_going).run(chosen)
-    for verdict in verdicts:
-        if not verdict.passed:
-            step = verdict.step
+    results = Run(progress, keep_going=options.keep_going).run(chosen)
+    for result in results:
+        if not result.passed:
+            step = result.step
             progress.say(f"Failed: {step.title}. Run it again: ./dev test --only {step.name}")
     progress.say(f"Log: {progress.log_path}")
-    total = sum((verdict.counts for verdict in verdicts), Counts())
+    total = sum((result.counts for result in results), Counts())
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
-    return 0 if all(verdict.passed for verdict in verdicts) else 1
+    return 0 if all(result.passed for result in results) else 1
 
 
 def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namespace:

@@ -41,7 +41,7 @@ type Prepare = Callable[[str, Progress], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StepResult:
     """The outcome of a step.
 
     Attributes:
@@ -67,16 +67,16 @@ class Run:
     def __init__(
         self, progress: Progress, *, keep_going: bool = False, prepare: Prepare | None = None
     ) -> None:
-        """Initialize a run without verdicts."""
+        """Initialize a run without results."""
         self._progress = progress
         self._keep_going = keep_going
         self._prepare = prepare or prepare_need
         self._made: dict[str, Mapping[str, str]] = {}
-        self._verdicts: list[Verdict] = []
+        self._results: list[StepResult] = []
         self._background: list[_BackgroundStep] = []
 
-    def run(self, steps: Sequence[Step]) -> list[Verdict]:
-        """Run steps in order; return the verdicts after the last one has ended."""
+    def run(self, steps: Sequence[Step]) -> list[StepResult]:
+        """Run steps in order; return the results after the last one has ended."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             # As in the background of a shell. Steps would inherit it, but SIGINT must stop them.
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,10 +96,10 @@ class Run:
             passed = background.wait(self._progress)
             if passed is not None:
                 self._evaluate(background.step, passed=passed)
-        return self._verdicts
+        return self._results
 
     def _is_over(self) -> bool:
-        return not self._keep_going and not all(verdict.passed for verdict in self._verdicts)
+        return not self._keep_going and not all(result.passed for result in self._results)
 
     def _make_ready(self, step: Step) -> Mapping[str, str] | None:
         environment = {"PYTHONPATH": str(ROOT)}
@@ -119,7 +119,7 @@ class Run:
             counts += Counts(failed=1)
         elif passed and not step.reports:
             counts = Counts(passed=1)
-        self._verdicts.append(Verdict(step, passed, counts))
+        self._results.append(StepResult(step, passed, counts))
 
 
 class _BackgroundStep:

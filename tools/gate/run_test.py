@@ -52,9 +52,9 @@ class Gate:
         self.progress = Progress(folder / "log", Console(file=self.words, width=200))
 
     def run(self, *steps: Step, keep_going: bool = False) -> dict[str, bool]:
-        verdicts = Run(self.progress, keep_going=keep_going, prepare=prepare).run(steps)
-        assert all(verdict.counts != Counts() for verdict in verdicts)
-        return {verdict.step.name: verdict.passed for verdict in verdicts}
+        results = Run(self.progress, keep_going=keep_going, prepare=prepare).run(steps)
+        assert all(result.counts != Counts() for result in results)
+        return {result.step.name: result.passed for result in results}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ VAGUE: Final = frozenset(
         *("amiss", "anew", "arena", "beside", "bury", "contender", "deaf", "desk"),
         *("estrange", "fearless", "grip", "heard", "heirs", "hurt", "intake", "judge", "lookout"),
         *("mend", "pretend", "scene", "settler", "sight", "survey", "tender", "told", "trouble"),
-        *("vanished", "whoever", "world"),
+        *("vanished", "verdict", "verdicts", "whoever", "world"),
     }
 )
 """Words that are no terms of the field; each has a standard term in its place."""
@@ -46,6 +46,8 @@ def _list_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield node.name, node.lineno
             case ast.arg():
                 yield node.arg, node.lineno
+            case ast.alias(asname=str(name)):
+                yield name, node.lineno
             case ast.Name(ctx=ast.Store()):
                 yield node.id, node.lineno
             case ast.Attribute(ctx=ast.Store()):

@@ -32,9 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(bool(problems))
     if options.what == "consumers":
         os.environ[PULSAR_VARIABLE] = str(ensure_pulsar())
-        verdicts = asyncio.run(run_consumers(options.minutes * 60, options.seed))
-        print("\n".join(describe(verdicts)))
-        return int(any(verdict.problems for verdict in verdicts))
+        results = asyncio.run(run_consumers(options.minutes * 60, options.seed))
+        print("\n".join(describe(results)))
+        return int(any(result.problems for result in results))
     problems = _run_nodes(options) if options.what == "nodes" else _run_churn(options)
     print("\n".join(problems) or f"{options.what}: all well")
     return int(bool(problems))

@@ -70,7 +70,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Verdict:
+class SoakResult:
     """What a soak showed of one subscription type.
 
     Attributes:
@@ -234,9 +234,9 @@ def read_record(path: Path) -> Iterator[Call]:
 
 def evaluate(
     kind: str, stored: Mapping[int, tuple[str, bool]], calls: list[Call], dead: Counter[int]
-) -> Verdict:
+) -> SoakResult:
     """Compare what was sent with what was handled and moved to the dead-letter topic."""
-    verdict = Verdict(kind, len(stored))
+    result = SoakResult(kind, len(stored))
     good = {number for number, (_, poison) in stored.items() if not poison}
     poison = set(stored) - good
     ends: dict[int, list[Call]] = defaultdict(list)
@@ -245,14 +245,14 @@ def evaluate(
         (ends if call.what == "end" else begins)[call.number].append(call)
     lost = [number for number in good if number not in ends and number not in dead]
     if lost:
-        verdict.problems.append(f"{len(lost)} messages were lost, such as {sorted(lost)[:5]}")
+        result.problems.append(f"{len(lost)} messages were lost, such as {sorted(lost)[:5]}")
     unburied = [number for number in poison if number not in dead]
     if unburied:
-        verdict.problems.append(f"{len(unburied)} poison messages are in no dead-letter topic")
+        result.problems.append(f"{len(unburied)} poison messages are in no dead-letter topic")
     moved = [number for number in good if number in dead]
     again = [number for number in good if len(ends[number]) > 1]
     tries = Counter(len(begins[number]) for number in poison)
-    verdict.figures = {
+    result.figures = {
         "handled": len([number for number in good if ends[number]]),
         "poison": len(poison),
         "handled more than once": len(again),
@@ -279,14 +279,14 @@ def evaluate(
     }
     # A message in memory is tried from the first attempt again by another pod.
     alone = (
-        verdict.figures["poison tried still more often"]
-        - verdict.figures["of these in two pods or stored twice"]
+        result.figures["poison tried still more often"]
+        - result.figures["of these in two pods or stored twice"]
     )
     if alone:
-        verdict.problems.append(f"tries of poison: {dict(sorted(tries.items()))}")
-    if verdict.figures["out of order"]:
-        verdict.problems.append(f"{verdict.figures['out of order']} messages were out of order")
-    return verdict
+        result.problems.append(f"tries of poison: {dict(sorted(tries.items()))}")
+    if result.figures["out of order"]:
+        result.problems.append(f"{result.figures['out of order']} messages were out of order")
+    return result
 
 
 def _count_disorder(kind: str, calls: list[Call]) -> int:
@@ -324,7 +324,7 @@ def read_dead(broker: Broker, topic: str, seconds: float = 5.0) -> Counter[int]:
 
 async def run_consumers(
     seconds: float, seed: str, kinds: Mapping[str, Any] = KINDS
-) -> list[Verdict]:
+) -> list[SoakResult]:
     """Run the soak and return what it showed of each subscription type."""
     dice = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="soak-consumers-"))
@@ -334,12 +334,12 @@ async def run_consumers(
             async with OperatorHarness(
                 OPERATOR, api.config, allow_loopback_brokers=True, poll_seconds=2
             ):
-                verdicts = await _soak(api, broker, folder, seconds, dice, kinds)
-    if any(verdict.problems for verdict in verdicts):
+                results = await _soak(api, broker, folder, seconds, dice, kinds)
+    if any(result.problems for result in results):
         sys.stderr.write(f"Records of the calls: {folder}\n")
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return verdicts
+    return results
 
 
 async def _soak(
@@ -349,7 +349,7 @@ async def _soak(
     seconds: float,
     dice: random.Random,
     kinds: Mapping[str, Mapping[str, Any]],
-) -> list[Verdict]:
+) -> list[SoakResult]:
     names = {kind: kind.lower() for kind in kinds}
     for kind, name in names.items():
         broker.request("PUT", f"persistent/public/default/{name}")
@@ -372,23 +372,23 @@ async def _soak(
             task.cancel()
         for each in pods.values():
             each.end()
-    verdicts = []
+    results = []
     for kind, name in names.items():
         dead = await asyncio.to_thread(read_dead, broker, f"{name}-soak-DLQ")
         calls = list(read_record(pods[kind].record))
-        verdict = evaluate(kind, producers[kind].stored, calls, dead)
+        result = evaluate(kind, producers[kind].stored, calls, dead)
         left = _backlog(broker, name)
         if left:
-            verdict.problems.append(f"{left} entries are still in the backlog")
-        verdict.figures |= {
+            result.problems.append(f"{left} entries are still in the backlog")
+        result.figures |= {
             "consumers killed": kills[kind],
             "broker killed": restarts,
             "processes started": pods[kind].starts,
             "most at a time": pods[kind].most,
             "times at zero": pods[kind].zeros,
         }
-        verdicts.append(verdict)
-    return verdicts
+        results.append(result)
+    return results
 
 
 def _build(broker: Broker, kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
@@ -474,11 +474,11 @@ def _is_empty(broker: Broker, name: str) -> bool:
     return _backlog(broker, name) == 0
 
 
-def describe(verdicts: list[Verdict]) -> list[str]:
+def describe(results: list[SoakResult]) -> list[str]:
     """Return lines that show what a soak showed."""
     lines = []
-    for verdict in verdicts:
-        shown = ", ".join(f"{name} {count}" for name, count in verdict.figures.items())
-        lines.append(f"{verdict.kind}: sent {verdict.sent}, {shown}")
-        lines += [f"{verdict.kind}: PROBLEM: {problem}" for problem in verdict.problems]
+    for result in results:
+        shown = ", ".join(f"{name} {count}" for name, count in result.figures.items())
+        lines.append(f"{result.kind}: sent {result.sent}, {shown}")
+        lines += [f"{result.kind}: PROBLEM: {problem}" for problem in result.problems]
     return lines

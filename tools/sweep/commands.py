@@ -28,7 +28,7 @@ from tools.sweep.planning import (
 from tools.sweep.runner import (
     Reference,
     SweepRunner,
-    Verdict,
+    TrialResult,
     now,
     open_bench,
     run_control_plane,
@@ -136,11 +136,11 @@ async def replay_trial(options: Options, zygote: Zygote) -> int:
     ):
         runner = SweepRunner(bench, asyncio.Semaphore(1))
         reference = await runner.refer(workload)
-        verdict = await runner.try_plan(reference, plan)
-        print(read_log(folder / f"{verdict.outcome.namespace}.log"))
-    print(report.render_timeline(verdict.outcome))
-    print(report.render_verdict(verdict))
-    return int(verdict.failed)
+        trial_result = await runner.try_plan(reference, plan)
+        print(read_log(folder / f"{trial_result.outcome.namespace}.log"))
+    print(report.render_timeline(trial_result.outcome))
+    print(report.render_trial_result(trial_result))
+    return int(trial_result.failed)
 
 
 async def try_mutants(options: Options, zygote: Zygote) -> int:
@@ -177,27 +177,29 @@ async def _try_mutant(
     """Try a mutant without faults, then with the faults of its modes, until it is detected."""
     started, trials = now(), 0
     plain = Plan(reference.workload.operator.id, reference.workload.id, mutant=mutant)
-    verdict = await runner.try_plan(reference, plain)
+    trial_result = await runner.try_plan(reference, plain)
     trials += 1
-    if not verdict.failed:
+    if not trial_result.failed:
         # A mutant may have moments of its own, such as names.
         own = await runner.refer(reference.workload, mutant)
         reference = replace(reference, moments=own.moments)
         plans = _plan(reference, plain, "full", modes, options.seed)
         for start in range(0, len(plans), options.jobs):
             part = plans[start : start + options.jobs]
-            verdicts = await runner.try_plans([(reference, each) for each in part], lambda _: None)
+            trial_results = await runner.try_plans(
+                [(reference, each) for each in part], lambda _: None
+            )
             trials += len(part)
-            failed = [each for each in verdicts if each.failed]
+            failed = [each for each in trial_results if each.failed]
             if failed:
-                verdict = failed[0]
+                trial_result = failed[0]
                 break
-    oracles = tuple(dict.fromkeys(finding.oracle for finding in verdict.findings))
+    oracles = tuple(dict.fromkeys(finding.oracle for finding in trial_result.findings))
     return report.Kill(
         mutant,
         oracles,
-        str(verdict.outcome.plan) if verdict.failed else "",
-        str(verdict.findings[0]) if verdict.failed else "",
+        str(trial_result.outcome.plan) if trial_result.failed else "",
+        str(trial_result.findings[0]) if trial_result.failed else "",
         trials,
         now() - started,
     )
@@ -219,27 +221,27 @@ async def _sweep(
         trials += [(reference, plan) for plan in plans]
         print(report.render_start(result, len(plans)), flush=True)
     journal = Journal(options.folder / f"{operator}.journal", resume=options.resume)
-    for verdict in await _try_new(runner, trials, journal):
-        results[verdict.outcome.plan.workload].verdicts.append(verdict)
+    for trial_result in await _try_new(runner, trials, journal):
+        results[trial_result.outcome.plan.workload].trial_results.append(trial_result)
     rights = runner.bench.rights.find_unused(runner.used) if options.whole else []
     return SweepResult(list(results.values()), rights)
 
 
 async def _try_new(
     runner: SweepRunner, trials: Sequence[tuple[Reference, Plan]], journal: Journal
-) -> list[Verdict]:
-    """Run the trials that the journal does not have; returns the verdicts of all."""
-    recalled = [verdict for _, plan in trials if (verdict := journal.recall(plan))]
+) -> list[TrialResult]:
+    """Run the trials that the journal does not have; return the results of all."""
+    recalled = [trial_result for _, plan in trials if (trial_result := journal.recall(plan))]
     if recalled:
         print(f"{len(recalled)} of {len(trials)} trials passed before", flush=True)
-    passed = {verdict.outcome.plan for verdict in recalled}
+    passed = {trial_result.outcome.plan for trial_result in recalled}
     new = [trial for trial in trials if trial[1] not in passed]
     started, numbers = now(), itertools.count(1)
 
-    def tell(verdict: Verdict) -> None:
-        journal.note(verdict)
-        if verdict.failed:
-            print(report.render_verdict(verdict), flush=True)
+    def tell(trial_result: TrialResult) -> None:
+        journal.note(trial_result)
+        if trial_result.failed:
+            print(report.render_trial_result(trial_result), flush=True)
         if (number := next(numbers)) % _REPORTED == 0:
             print(f"{number} of {len(new)} trials in {now() - started:.0f} s", flush=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.sweep.outcome import Outcome
 from tools.sweep.planning import Plan
-from tools.sweep.runner import Verdict
+from tools.sweep.runner import TrialResult
 
 
 class Journal:
@@ -31,16 +31,16 @@ class Journal:
             outcomes = map(_read, whole.splitlines())
             self._passed = {outcome.plan: outcome for outcome in outcomes}
 
-    def recall(self, plan: Plan) -> Verdict | None:
+    def recall(self, plan: Plan) -> TrialResult | None:
         """Return the result of a passed trial; None if it must be run."""
         outcome = self._passed.get(plan)
-        return Verdict(outcome, []) if outcome else None
+        return TrialResult(outcome, []) if outcome else None
 
-    def note(self, verdict: Verdict) -> None:
+    def note(self, trial_result: TrialResult) -> None:
         """Write down a trial, if it passed."""
-        if verdict.failed:
+        if trial_result.failed:
             return
-        outcome = verdict.outcome
+        outcome = trial_result.outcome
         entry = {"plan": outcome.plan.to_json(), "seconds": round(outcome.seconds, 2)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:

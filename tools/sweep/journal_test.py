@@ -6,7 +6,7 @@ from tools.sweep.journal import Journal
 from tools.sweep.modes import Mode
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.planning import Plan
-from tools.sweep.runner import Verdict
+from tools.sweep.runner import TrialResult
 from tools.sweep.triggers import Trigger
 
 TRIGGER = Trigger("write", "create", "create", "pods", "web-pod-0")
@@ -16,8 +16,8 @@ FAILED = Plan("podset", "strict", Mode.K2, TRIGGER)
 
 def note_two(path: Path) -> None:
     journal = Journal(path, resume=False)
-    journal.note(Verdict(Outcome(PASSED, "ns", fired=True, seconds=2.5), []))
-    journal.note(Verdict(Outcome(FAILED, "ns", fired=True), [Finding("state", "is missing")]))
+    journal.note(TrialResult(Outcome(PASSED, "ns", fired=True, seconds=2.5), []))
+    journal.note(TrialResult(Outcome(FAILED, "ns", fired=True), [Finding("state", "is missing")]))
 
 
 def test_resumed_sweep_recalls_what_passed_and_tries_again_what_failed(tmp_path: Path) -> None:
@@ -25,9 +25,13 @@ def test_resumed_sweep_recalls_what_passed_and_tries_again_what_failed(tmp_path:
 
     resumed = Journal(tmp_path / "journal", resume=True)
 
-    verdict = resumed.recall(PASSED)
-    assert verdict is not None
-    assert (verdict.failed, verdict.outcome.fired, verdict.outcome.seconds) == (False, True, 2.5)
+    trial_result = resumed.recall(PASSED)
+    assert trial_result is not None
+    assert (trial_result.failed, trial_result.outcome.fired, trial_result.outcome.seconds) == (
+        False,
+        True,
+        2.5,
+    )
     assert resumed.recall(FAILED) is None
 
 
@@ -44,7 +48,7 @@ def test_line_that_a_killed_sweep_left_unfinished_is_no_trial(tmp_path: Path) ->
     with path.open("a") as file:
         file.write('{"plan": {"operator": "pod')
 
-    Journal(path, resume=True).note(Verdict(Outcome(FAILED, "ns", fired=True), []))
+    Journal(path, resume=True).note(TrialResult(Outcome(FAILED, "ns", fired=True), []))
     resumed = Journal(path, resume=True)
 
     assert resumed.recall(PASSED) is not None

@@ -21,9 +21,9 @@ def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) ->
     for result in results:
         name = f"{result.operator}.{result.workload}"
         _add(suite, name, "without faults", [str(each) for each in result.reference.findings])
-        for verdict in result.verdicts:
-            plan = str(verdict.outcome.plan)
-            _add(suite, name, plan, [str(each) for each in verdict.findings])
+        for trial_result in result.trial_results:
+            plan = str(trial_result.outcome.plan)
+            _add(suite, name, plan, [str(each) for each in trial_result.findings])
     for right in unused:
         _add(suite, "rights", right, [right])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,7 @@ class Outcome:
         return self._count("DELETED")
 
     def shed(self) -> None:
-        """Let go of what nobody asks for after the verdict; of thousands of trials it is much."""
+        """Drop what is not needed after the evaluation; for thousands of trials, it is much."""
         self.states, self.history, self.records, self.moments = {}, [], [], []
         self.log = ""
 

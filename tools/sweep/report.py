@@ -10,7 +10,7 @@ from typing import Final
 
 from tools.sweep.modes import Mode
 from tools.sweep.outcome import Outcome
-from tools.sweep.runner import Reference, Verdict
+from tools.sweep.runner import Reference, TrialResult
 
 PAGE: Final = Path("docs/reference/reliability.md")
 _BEGIN: Final = "<!-- BEGIN generated: {} -->"
@@ -24,12 +24,12 @@ class Result:
     operator: str
     workload: str
     reference: Reference
-    verdicts: list[Verdict] = field(default_factory=list)
+    trial_results: list[TrialResult] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
         """Whether anything was found."""
-        return bool(self.reference.findings) or any(each.failed for each in self.verdicts)
+        return bool(self.reference.findings) or any(each.failed for each in self.trial_results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ _HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", 
 
 
 def build_rows(results: Sequence[Result]) -> list[Row]:
-    """Sum up verdicts by operator, workload and mode."""
+    """Sum up results by operator, workload and mode."""
     rows = []
     for result in results:
-        for mode in dict.fromkeys(each.outcome.plan.mode for each in result.verdicts):
-            found = [each for each in result.verdicts if each.outcome.plan.mode is mode]
+        for mode in dict.fromkeys(each.outcome.plan.mode for each in result.trial_results):
+            found = [each for each in result.trial_results if each.outcome.plan.mode is mode]
             rows.append(
                 Row(
                     result.operator,
@@ -117,13 +117,13 @@ def render_start(result: Result, trials: int) -> str:
     )
 
 
-def render_verdict(verdict: Verdict) -> str:
+def render_trial_result(trial_result: TrialResult) -> str:
     """Render one trial with what was found."""
-    head = "FAILED" if verdict.failed else "passed"
-    lines = [f"{head} {verdict.outcome.plan} ({verdict.outcome.seconds:.1f} s)"]
-    lines += [f"    {finding}" for finding in verdict.findings]
-    if verdict.replay is not None:
-        lines.append(f"    ./dev sweep --replay {verdict.replay}")
+    head = "FAILED" if trial_result.failed else "passed"
+    lines = [f"{head} {trial_result.outcome.plan} ({trial_result.outcome.seconds:.1f} s)"]
+    lines += [f"    {finding}" for finding in trial_result.findings]
+    if trial_result.replay is not None:
+        lines.append(f"    ./dev sweep --replay {trial_result.replay}")
     return "\n".join(lines)
 
 
@@ -247,9 +247,9 @@ def _replace(path: Path, name: str, lines: Iterable[str]) -> None:
 
 
 def _render_total(results: Sequence[Result], seconds: float) -> str:
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    failed = sum(verdict.failed for verdict in verdicts)
-    return f"{len(verdicts)} trials, {failed} failures, {seconds:.0f} s."
+    trial_results = [trial_result for result in results for trial_result in result.trial_results]
+    failed = sum(trial_result.failed for trial_result in trial_results)
+    return f"{len(trial_results)} trials, {failed} failures, {seconds:.0f} s."
 
 
 def _pad(line: Sequence[str], widths: Sequence[int]) -> str:

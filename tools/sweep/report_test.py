@@ -16,7 +16,7 @@ from tools.sweep.report import (
     replace_block,
     write_page,
 )
-from tools.sweep.runner import Reference, Verdict, name_trial
+from tools.sweep.runner import Reference, TrialResult, name_trial
 from tools.sweep.triggers import Trigger
 from tools.sweep.workload import load_workloads
 
@@ -29,7 +29,9 @@ def build_result(*failed: bool) -> Result:
     result = Result("podset", "strict", Reference(load_workloads("podset")[0], outcome, []))
     for fails in failed:
         findings = [Finding("state", "web is missing")] if fails else []
-        result.verdicts.append(Verdict(Outcome(PLAN, "ns", fired=True, seconds=2.0), findings))
+        result.trial_results.append(
+            TrialResult(Outcome(PLAN, "ns", fired=True, seconds=2.0), findings)
+        )
     return result
 
 

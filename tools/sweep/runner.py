@@ -37,7 +37,7 @@ status writes."""
 
 
 @dataclass
-class Verdict:
+class TrialResult:
     """A trial and the results of the oracles."""
 
     outcome: Outcome
@@ -104,18 +104,18 @@ class SweepRunner:
         return [task.result() for task in tasks]
 
     async def try_plans(
-        self, trials: Sequence[tuple[Reference, Plan]], tell: Callable[[Verdict], None]
-    ) -> list[Verdict]:
+        self, trials: Sequence[tuple[Reference, Plan]], tell: Callable[[TrialResult], None]
+    ) -> list[TrialResult]:
         """Run trials side by side, those that all would feel one by one at the end.
 
         Those that take long begin first, so that no processor waits for the last one alone.
         """
 
-        async def run(reference: Reference, plan: Plan) -> Verdict:
-            verdict = await self.try_plan(reference, plan)
-            tell(verdict)
-            verdict.outcome.shed()
-            return verdict
+        async def run(reference: Reference, plan: Plan) -> TrialResult:
+            trial_result = await self.try_plan(reference, plan)
+            tell(trial_result)
+            trial_result.outcome.shed()
+            return trial_result
 
         alone = [trial for trial in trials if trial[1].mode in EXCLUSIVE]
         together = [trial for trial in trials if trial[1].mode not in EXCLUSIVE]
@@ -123,14 +123,14 @@ class SweepRunner:
         # A bug of the harness ends all of them, and each puts its own house in order.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(*trial)) for trial in together]
-        verdicts = [task.result() for task in tasks]
+        trial_results = [task.result() for task in tasks]
         if alone:
             self.bench.recorder.tolerant = True
-            verdicts += [await run(*trial) for trial in alone]
+            trial_results += [await run(*trial) for trial in alone]
             self.bench.recorder.tolerant = False
-        return verdicts
+        return trial_results
 
-    async def try_plan(self, reference: Reference, plan: Plan) -> Verdict:
+    async def try_plan(self, reference: Reference, plan: Plan) -> TrialResult:
         """Run one trial, again when its moment did not come."""
         workload, trigger = reference.workload, plan.trigger
         outcome = await self._run(workload, plan)
@@ -144,12 +144,12 @@ class SweepRunner:
                 plan = replace(plan, trigger=trigger)
             outcome = await self._run(workload, plan)
             attempts += 1
-        verdict = Verdict(outcome, evaluate(outcome, reference.outcome, workload))
-        if verdict.failed:
-            verdict.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"
-            findings = [str(finding) for finding in verdict.findings]
-            write_replay(verdict.replay, plan, findings, self._seed)
-        return verdict
+        trial_result = TrialResult(outcome, evaluate(outcome, reference.outcome, workload))
+        if trial_result.failed:
+            trial_result.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"
+            findings = [str(finding) for finding in trial_result.findings]
+            write_replay(trial_result.replay, plan, findings, self._seed)
+        return trial_result
 
     async def _run(self, workload: Workload, plan: Plan) -> Outcome:
         async with self._slots:

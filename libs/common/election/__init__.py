@@ -1,6 +1,6 @@
 """Leader election by a Lease: one replica is active, the others stand by with warm caches."""
 
-from libs.common.election.core import LeaseCore, Timing, Verdict, decide
+from libs.common.election.core import LeaseCore, LeaseState, Timing, decide
 from libs.common.election.elector import LeaseElector
 from libs.common.election.interfaces import Elector, SoleLeader, build_identity
 from libs.common.election.lease import LeaseRecord
@@ -10,9 +10,9 @@ __all__ = [
     "LeaseCore",
     "LeaseElector",
     "LeaseRecord",
+    "LeaseState",
     "SoleLeader",
     "Timing",
-    "Verdict",
     "build_identity",
     "decide",
 ]

@@ -37,8 +37,8 @@ class Timing:
     """Time between two attempts to acquire or renew."""
 
 
-class Verdict(StrEnum):
-    """What a record means to a replica."""
+class LeaseState(StrEnum):
+    """The state of a Lease, as a replica sees it."""
 
     FREE = "free"
     """Nobody holds the Lease, or it has expired."""
@@ -50,9 +50,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict, and the time until which it is valid."""
+    """The state of a Lease, and the time until which it is valid."""
 
-    verdict: Verdict
+    state: LeaseState
     expires_at: float = 0.0
     """Time of the local clock at which a HELD Lease becomes free if it is not renewed."""
 
@@ -70,11 +70,11 @@ def decide(
         default_duration: Used if the record contains no duration.
     """
     if not record.holder:
-        return Decision(Verdict.FREE)
+        return Decision(LeaseState.FREE)
     if record.holder == me:
-        return Decision(Verdict.MINE)
+        return Decision(LeaseState.MINE)
     expires_at = observed_at + (record.duration_seconds or default_duration)
-    return Decision(Verdict.FREE if now >= expires_at else Verdict.HELD, expires_at)
+    return Decision(LeaseState.FREE if now >= expires_at else LeaseState.HELD, expires_at)
 
 
 class Verb(StrEnum):
@@ -164,7 +164,7 @@ class LeaseCore:
         if not self._fresh:
             return Step(Verb.READ, self._request_timeout(now))
         decision = decide(self._record, self._observed_at, now, self.me, self.timing.lease_duration)
-        if decision.verdict is Verdict.HELD:
+        if decision.state is LeaseState.HELD:
             self._fresh = False
             self._wait_until = min(self._retry_at(now, chance), decision.expires_at)
             return Step(Verb.WAIT, max(0.0, self._wait_until - now))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from libs.common.election.core import Decision, LeaseCore, Step, Timing, Verb, Verdict, decide
+from libs.common.election.core import Decision, LeaseCore, LeaseState, Step, Timing, Verb, decide
 from libs.common.election.lease import LeaseRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -15,23 +15,26 @@ HELD = LeaseRecord("other", 15, 3, "t0", "t1", "7")
 @pytest.mark.parametrize(
     ("record", "now", "expected"),
     [
-        pytest.param(LeaseRecord(), 0, Decision(Verdict.FREE), id="no-lease"),
-        pytest.param(replace(HELD, holder=""), 0, Decision(Verdict.FREE), id="released"),
-        pytest.param(replace(HELD, holder="me"), 999, Decision(Verdict.MINE), id="mine"),
-        pytest.param(HELD, 14.9, Decision(Verdict.HELD, 15), id="held"),
-        pytest.param(HELD, 15, Decision(Verdict.FREE, 15), id="expired"),
+        pytest.param(LeaseRecord(), 0, Decision(LeaseState.FREE), id="no-lease"),
+        pytest.param(replace(HELD, holder=""), 0, Decision(LeaseState.FREE), id="released"),
+        pytest.param(replace(HELD, holder="me"), 999, Decision(LeaseState.MINE), id="mine"),
+        pytest.param(HELD, 14.9, Decision(LeaseState.HELD, 15), id="held"),
+        pytest.param(HELD, 15, Decision(LeaseState.FREE, 15), id="expired"),
         pytest.param(
-            replace(HELD, duration_seconds=30), 20, Decision(Verdict.HELD, 30), id="their-duration"
+            replace(HELD, duration_seconds=30),
+            20,
+            Decision(LeaseState.HELD, 30),
+            id="their-duration",
         ),
         pytest.param(
-            replace(HELD, duration_seconds=0), 5, Decision(Verdict.HELD, 10), id="no-duration"
+            replace(HELD, duration_seconds=0), 5, Decision(LeaseState.HELD, 10), id="no-duration"
         ),
         pytest.param(
-            replace(HELD, resource_version=""), 14, Decision(Verdict.HELD, 15), id="deleted"
+            replace(HELD, resource_version=""), 14, Decision(LeaseState.HELD, 15), id="deleted"
         ),
     ],
 )
-def test_verdict_follows_from_record_and_time(
+def test_state_follows_from_record_and_time(
     record: LeaseRecord, now: float, expected: Decision
 ) -> None:
     assert decide(record, 0, now, "me", 10) == expected

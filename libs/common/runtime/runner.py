@@ -39,9 +39,9 @@ from libs.common.runtime.lookup import look_up
 from libs.common.runtime.objects import ObjectCounter
 from libs.common.runtime.queue import QueueClosed, WorkQueue
 from libs.common.runtime.services import Services
-from libs.common.runtime.settled import SettledApplies
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.triggers import Triggers
+from libs.common.runtime.unchanged_applies import UnchangedApplies
 from libs.common.runtime.writer import Writer
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ class Runner:
         self._metrics = metrics
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
-        self._settled = SettledApplies()
+        self._unchanged = UnchangedApplies()
         self.passes = 0
         self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))
@@ -308,7 +308,7 @@ class Runner:
             origin=origin,
             owner_uid=uid_of(primary),
             unknown=self._unknown.setdefault(key, set()),
-            settled=self._settled,
+            unchanged=self._unchanged,
         )
         return Context(
             kind=self.controller.primary,

@@ -44,7 +44,7 @@ from libs.common.plan import (
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.confirmation import Confirm, PrimaryChanged, PrimaryGone
 from libs.common.runtime.informer import Origin
-from libs.common.runtime.settled import SettledApplies
+from libs.common.runtime.unchanged_applies import UnchangedApplies
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Writer:
         origin: The reconcile; its controller is the field manager.
         owner_uid: UID of the primary, which its children refer to.
         unknown: Objects whose write got no response; they are read before the next reconcile.
-        settled: Applies that changed nothing.
+        unchanged: Applies that changed nothing.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Writer:
         origin: Origin,
         owner_uid: str,
         unknown: set[tuple[Kind, Key]],
-        settled: SettledApplies,
+        unchanged: UnchangedApplies,
     ) -> None:
         """Initialize for one reconcile."""
         self._client = client
@@ -81,7 +81,7 @@ class Writer:
         self._manager = origin.controller
         self._owner_uid = owner_uid
         self._unknown = unknown
-        self._settled = settled
+        self._unchanged = unchanged
         self._logs_steps = bool(log.is_enabled_for(logging.DEBUG))
         self._confirm: Confirm | None = None
         self._confirming = asyncio.Lock()
@@ -225,7 +225,7 @@ class Writer:
         if (
             held is not None
             and self._is_ours(step, held)
-            and self._is_settled(step.kind, held, desired)
+            and self._is_unchanged(step.kind, held, desired)
         ):
             return False
         try:
@@ -236,7 +236,7 @@ class Writer:
             await self._confirm_once()
             return await self._create(Create(step.kind, desired, step.ours))
         self._refuse_foreign(step, live)
-        if self._is_settled(step.kind, live, desired):
+        if self._is_unchanged(step.kind, live, desired):
             self._wrote(step.kind, live)
             return False
         await self._own_fields(step.kind, step.key, live)
@@ -244,7 +244,7 @@ class Writer:
         answer = await self._client.apply(step.kind, guarded, field_manager=self._manager)
         self._wrote(step.kind, answer)
         if answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
-            self._settled.add(self._reduce(step.kind, answer), desired)
+            self._unchanged.add(self._reduce(step.kind, answer), desired)
             return False
         return True
 
@@ -364,8 +364,8 @@ class Writer:
         )
         raise ForeignObject(step.kind, step.key, holder)
 
-    def _is_settled(self, kind: Kind, live: Manifest, desired: Manifest) -> bool:
-        return is_applied(live, desired) or self._settled.contains(
+    def _is_unchanged(self, kind: Kind, live: Manifest, desired: Manifest) -> bool:
+        return is_applied(live, desired) or self._unchanged.contains(
             self._reduce(kind, live), desired
         )
 

@@ -9,7 +9,7 @@ from libs.common.errors import ForeignObject
 from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, Manifest, build_object
 from libs.common.plan import Apply
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.settled import SettledApplies
+from libs.common.runtime.unchanged_applies import UnchangedApplies
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.writing import KEY, OTHER, Bench, build_map
 
@@ -182,11 +182,11 @@ def build_deployment(container: str) -> Manifest:
 
 
 def test_memory_of_no_op_applies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("libs.common.runtime.settled._LIMIT", 2)
+    monkeypatch.setattr("libs.common.runtime.unchanged_applies._LIMIT", 2)
     desired = {"metadata": {"annotations": {"slipway.dev/applied-hash": "h"}}}
     live = [{"metadata": {"uid": f"u{number}", "resourceVersion": "1"}} for number in range(5)]
-    settled = SettledApplies()
+    unchanged = UnchangedApplies()
     for each in live:
-        settled.add(each, desired)
+        unchanged.add(each, desired)
 
-    assert [settled.contains(each, desired) for each in live] == [False] * 3 + [True] * 2
+    assert [unchanged.contains(each, desired) for each in live] == [False] * 3 + [True] * 2

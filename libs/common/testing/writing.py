@@ -11,8 +11,8 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer, Origin
-from libs.common.runtime.settled import SettledApplies
 from libs.common.runtime.store import Change
+from libs.common.runtime.unchanged_applies import UnchangedApplies
 from libs.common.runtime.writer import Writer
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget import WIDGET
@@ -52,7 +52,7 @@ class Bench:
         self.informer = Informer(CONFIG_MAP)
         self.cache.add(self.informer)
         self.unknown: set[tuple[Kind, Key]] = set()
-        self.settled = SettledApplies()
+        self.unchanged = UnchangedApplies()
         self.reported: list[tuple[Change, Origin | None]] = []
         self.informer.add_handler(lambda change, origin: self.reported.append((change, origin)))
         self.origin = Origin("widget", PRIMARY)
@@ -62,7 +62,7 @@ class Bench:
             origin=self.origin,
             owner_uid=uid_of(OWNER),
             unknown=self.unknown,
-            settled=self.settled,
+            unchanged=self.unchanged,
         )
 
     async def take(self, *steps: Step) -> Outcome:

@@ -54,7 +54,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReviewResponse:
     """The response to a review.
 
     Attributes:
@@ -84,5 +84,5 @@ class Verdict:
         }
 
 
-type Reviewer = Callable[[Review], Verdict]
+type Reviewer = Callable[[Review], ReviewResponse]
 """Judge what is about to happen. It reads the cache and must not wait: the API server does."""

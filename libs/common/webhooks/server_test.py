@@ -17,7 +17,7 @@ from libs.common.kinds import CONFIG_MAP, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate, issue
-from libs.common.webhooks.review import Review, Verdict
+from libs.common.webhooks.review import Review, ReviewResponse
 from libs.common.webhooks.server import AdmissionServer
 
 HERE = BindAddress("127.0.0.1", 0)
@@ -27,13 +27,13 @@ def build_certificate() -> Certificate:
     return issue(["127.0.0.1"], datetime.now(UTC))
 
 
-def review_mark(review: Review) -> Verdict:
+def review_mark(review: Review) -> ReviewResponse:
     name = review.object["metadata"]["name"]
     if name == "bad":
-        return Verdict(refusal="bad is not a name")
+        return ReviewResponse(refusal="bad is not a name")
     if name == "broken":
         raise RuntimeError(name)
-    return Verdict([{"op": "add", "path": "/data", "value": {"seen": review.namespace}}])
+    return ReviewResponse([{"op": "add", "path": "/data", "value": {"seen": review.namespace}}])
 
 
 def build_configuration(namespace: str, port: int, certificate: Certificate) -> Manifest:

@@ -74,7 +74,7 @@ from operators.ipam.claim.reconcile import (
 from operators.ipam.claim.resources import SERVICE_OF, PortMap, Publication, build_children
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
-from operators.ipam.pool.reconcile import Verdict
+from operators.ipam.pool.reconcile import PendingReason
 from operators.ipam.settings import Settings
 
 _CHILDREN: Final = (SERVICE, ENDPOINT_SLICE)
@@ -315,13 +315,13 @@ def _read_holdings(ctx: Context, claim: IPClaim) -> list[Holding]:
 def _take(ctx: Context, pool: str, held: str) -> Holding:
     book = ctx.projection(LedgerProjection)
     entries = book.ledger.entries_of(pool, ctx.uid)
-    verdict = book.find_verdict(pool, ctx.uid)
+    pending_reason = book.find_pending_reason(pool, ctx.uid)
     if ctx.get(IP_POOL, Key("", pool)) is None:
-        verdict = Verdict(ClaimReason.POOL_NOT_FOUND, f"there is no IPPool {pool}")
+        pending_reason = PendingReason(ClaimReason.POOL_NOT_FOUND, f"there is no IPPool {pool}")
     elif pool not in book.ledger.ranges:
         message = f"IPPool {pool} cannot be read; see its condition Ready"
-        verdict = Verdict(ClaimReason.POOL_NOT_READY, message)
-    return find_holding(pool, held, entries, verdict)
+        pending_reason = PendingReason(ClaimReason.POOL_NOT_READY, message)
+    return find_holding(pool, held, entries, pending_reason)
 
 
 def _choose_ports(claim: IPClaim, target: Target) -> tuple[PortMap, ...]:

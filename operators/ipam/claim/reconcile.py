@@ -20,7 +20,7 @@ from operators.ipam.api.v1alpha1.claims import (
 from operators.ipam.api.v1alpha1.fields import NamedReference
 from operators.ipam.claim.binding import Binding, BindingPlan
 from operators.ipam.ledger import Entry
-from operators.ipam.pool.reconcile import Verdict
+from operators.ipam.pool.reconcile import PendingReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Holding:
         pool: Name of the pool.
         address: Its address; empty for none.
         entry: Entry of that address; None if it was lost, or if there is no address.
-        verdict: Why there is no address, or no entry; None while nobody said.
+        pending_reason: Why there is no address or no entry; None while that is unknown.
     """
 
     pool: str
     address: str = ""
     entry: Entry | None = None
-    verdict: Verdict | None = None
+    pending_reason: PendingReason | None = None
 
     @property
     def settled(self) -> bool:
         """Whether the state is known."""
-        return bool(self.address) or self.verdict is not None
+        return bool(self.address) or self.pending_reason is not None
 
     @property
     def lost(self) -> bool:
@@ -51,7 +51,7 @@ class Holding:
 
 
 def find_holding(
-    pool: str, held: str, entries: Sequence[Entry], verdict: Verdict | None
+    pool: str, held: str, entries: Sequence[Entry], pending_reason: PendingReason | None
 ) -> Holding:
     """Return the address that a claim has from a pool.
 
@@ -59,15 +59,15 @@ def find_holding(
         pool: Name of the pool.
         held: Address that its status says, which is final; empty for none.
         entries: Its entries in the ledger, the lowest first.
-        verdict: What the pool said of it.
+        pending_reason: Why the pool has no address for it.
     """
     if held:
         entry = next((each for each in entries if each.address == held), None)
-        return Holding(pool, held, entry, verdict if entry is None else None)
+        return Holding(pool, held, entry, pending_reason if entry is None else None)
     if entries:
         # The lowest, if two leaders made one each; once it is in the status the other goes.
         return Holding(pool, entries[0].address, entries[0])
-    return Holding(pool, verdict=verdict)
+    return Holding(pool, pending_reason=pending_reason)
 
 
 def may_publish(holdings: Sequence[Holding]) -> bool:
@@ -141,7 +141,11 @@ def build_status(
         announced: Whether its address is announced; None while it has no Service.
         terminating: What a deleted claim waits for.
     """
-    waiting = [each.verdict.position for each in holdings if each.verdict and not each.address]
+    waiting = [
+        each.pending_reason.position
+        for each in holdings
+        if each.pending_reason and not each.address
+    ]
     first, second = holdings[0], holdings[1] if len(holdings) > 1 else Holding("")
     status = IPClaimStatus(
         observed_generation=claim.metadata.generation,
@@ -175,8 +179,8 @@ def evaluate_ready(holdings: Sequence[Holding]) -> Condition:
     for holding in holdings:
         if holding.entry is not None:
             continue
-        if holding.verdict is not None:
-            reason, message = holding.verdict.reason, holding.verdict.message
+        if holding.pending_reason is not None:
+            reason, message = holding.pending_reason.reason, holding.pending_reason.message
             return Condition.false(ClaimCondition.READY, reason, message)
         message = f"the entry of {holding.address} was lost and is being recreated"
         return Condition.false(ClaimCondition.READY, ClaimReason.RESTORING, message)

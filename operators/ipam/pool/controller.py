@@ -24,8 +24,8 @@ from operators.ipam.ledger_projection import LedgerProjection, parse_entry
 from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
 from operators.ipam.pool.reconcile import (
     Assignment,
+    PendingReason,
     PoolView,
-    Verdict,
     build_range,
     find_last,
     plan_pool,
@@ -68,13 +68,13 @@ async def reconcile(ctx: Context) -> Result | None:
     serving = _PoolAllocation(ctx, pool)
     await serving.run()
     book = ctx.projection(LedgerProjection)
-    verdicts = serving.verdicts
-    ctx.wake(IP_CLAIM, book.set_verdicts(pool.metadata.name, verdicts))
+    pending = serving.pending
+    ctx.wake(IP_CLAIM, book.set_pending(pool.metadata.name, pending))
     status = build_status(
         pool,
         serving.view,
         book.ledger,
-        verdicts.values(),
+        pending.values(),
         current=conditions_of(ctx.primary),
         now=ctx.now(),
     )
@@ -98,8 +98,8 @@ async def finalize(ctx: Context) -> Result | None:
     pool = IPPool.parse(ctx.primary)
     refusal = _refuse(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
     view = replace(build_view(ctx, pool), refusal=refusal)
-    verdicts = plan_pool(view, book.ledger).verdicts
-    ctx.wake(IP_CLAIM, book.set_verdicts(name, verdicts))
+    pending = plan_pool(view, book.ledger).pending
+    ctx.wake(IP_CLAIM, book.set_pending(name, pending))
     status = build_final_status(
         pool,
         view,
@@ -135,25 +135,25 @@ class _PoolAllocation:
 
     Attributes:
         view: The pool, with what was given last.
-        verdicts: Why the others have no address.
+        pending: Why the others have no address.
         error: What kept the pass from serving all it could.
     """
 
     def __init__(self, ctx: Context, pool: IPPool) -> None:
         self.view = build_view(ctx, pool)
-        self.verdicts: Mapping[str, Verdict] = {}
+        self.pending: Mapping[str, PendingReason] = {}
         self.error: Exception | None = None
         self._ctx = ctx
         self._pool = pool
         self._ledger = ctx.projection(LedgerProjection).ledger
-        self._refused: dict[str, Verdict] = {}
+        self._refused: dict[str, PendingReason] = {}
         self._in_a_row = 0
 
     async def run(self) -> None:
         """Serve until nobody is left who can be."""
         while True:
             plan = plan_pool(self.view, self._ledger, self._refused)
-            self.verdicts = plan.verdicts
+            self.pending = plan.pending
             if not plan.grants or not await self._give(plan.grants[:_BATCH]):
                 return
 
@@ -187,7 +187,7 @@ class _PoolAllocation:
         if not isinstance(error, _REFUSED):
             return False
         message = f"the API server refused the entry of {grant.address}: {error}"
-        self._refused[grant.request.uid] = Verdict(ClaimReason.ALLOCATION_FAILED, message)
+        self._refused[grant.request.uid] = PendingReason(ClaimReason.ALLOCATION_FAILED, message)
         self._in_a_row += 1
         return self._in_a_row < _REFUSALS
 
@@ -252,17 +252,17 @@ def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
             yield key_of(pool)
 
 
-def _evaluate(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
+def _evaluate(ctx: Context, pool: IPPool, request: Request) -> PendingReason | None:
     name, namespace = pool.metadata.name, request.claim.namespace
     first = ctx.projection(LedgerProjection).ledger.ranges.get(request.first_pool)
     if request.first_pool and first is None:
         # Its family is unknown, so the addresses of a dual-stack claim could not be distinguished
         # later.
         message = f"spec.secondary waits for IPPool {request.first_pool}, to be of another family"
-        return Verdict(ClaimReason.POOL_NOT_READY, message)
+        return PendingReason(ClaimReason.POOL_NOT_READY, message)
     if first is not None and first.v6 == (pool.spec.family is Family.IPV6):
         message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.first_pool}"
-        return Verdict(ClaimReason.FAMILY_MISMATCH, message)
+        return PendingReason(ClaimReason.FAMILY_MISMATCH, message)
     selector = pool.spec.allowed_namespaces
     if selector is None:
         return None
@@ -270,15 +270,15 @@ def _evaluate(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
     if held is not None and selector.matches(text_map_at(held, "metadata", "labels")):
         return None
     message = f"IPPool {name} does not serve namespace {namespace}; see its spec.allowedNamespaces"
-    return Verdict(ClaimReason.NAMESPACE_NOT_ALLOWED, message)
+    return PendingReason(ClaimReason.NAMESPACE_NOT_ALLOWED, message)
 
 
 def _is_from(entry: Manifest, pool: str) -> bool:
     return text_at(entry, "spec", "poolRef", "name") == pool
 
 
-def _refuse(reason: ClaimReason, message: str) -> Verdict:
-    return Verdict(reason, message)
+def _refuse(reason: ClaimReason, message: str) -> PendingReason:
+    return PendingReason(reason, message)
 
 
 def _measure(ctx: Context, status: Manifest) -> None:

@@ -25,7 +25,7 @@ _EXACT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PendingReason:
     """The reason why a claim has no address.
 
     Attributes:
@@ -74,23 +74,23 @@ class PoolView:
     range: Range
     strategy: Strategy = Strategy.ROUND_ROBIN
     last: int | None = None
-    refusal: Verdict | None = None
-    evaluate: Callable[[Request], Verdict | None] = field(default=lambda _: None)
+    refusal: PendingReason | None = None
+    evaluate: Callable[[Request], PendingReason | None] = field(default=lambda _: None)
     quota: int | None = None
     max_priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """The allocations, and the verdicts for claims without an address.
+    """The allocations, and why other claims have no address.
 
     Attributes:
         grants: In the order of the queue.
-        verdicts: Why the others have no address, by UID of the claim.
+        pending: Why the others have no address, by UID of the claim.
     """
 
     grants: tuple[Assignment, ...] = ()
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    pending: Mapping[str, PendingReason] = field(default_factory=dict)
 
 
 def build_range(spec: IPPoolSpec) -> Range:
@@ -105,7 +105,7 @@ def build_range(spec: IPPoolSpec) -> Range:
 
 
 def plan_pool(
-    pool: PoolView, ledger: Ledger, refused: Mapping[str, Verdict] | None = None
+    pool: PoolView, ledger: Ledger, refused: Mapping[str, PendingReason] | None = None
 ) -> PoolPlan:
     """Decide who gets which address.
 
@@ -129,7 +129,9 @@ def round_position(position: int) -> int:
 
 
 class _Planner:
-    def __init__(self, pool: PoolView, ledger: Ledger, refused: Mapping[str, Verdict]) -> None:
+    def __init__(
+        self, pool: PoolView, ledger: Ledger, refused: Mapping[str, PendingReason]
+    ) -> None:
         self._pool = pool
         self._ledger = ledger
         self._refused = refused
@@ -138,7 +140,7 @@ class _Planner:
         self._granted_in: Counter[str] = Counter()
         self._last = pool.last
         self._grants: list[Assignment] = []
-        self._verdicts: dict[str, Verdict] = {}
+        self._pending: dict[str, PendingReason] = {}
         self._full = False
 
     def plan(self) -> PoolPlan:
@@ -160,7 +162,7 @@ class _Planner:
         """
         refused = self._refused.get(request.uid)
         if refused is not None:
-            self._verdicts[request.uid] = refused
+            self._pending[request.uid] = refused
             return
         number, entry = parse_address(request.held), self._find(request.held)
         if entry is not None and entry.released and _is_of(entry, request):
@@ -170,16 +172,16 @@ class _Planner:
         else:
             taken = entry is not None or number in self._granted
             why = "has another entry" if taken else f"is not in IPPool {self._pool.name}"
-            self._verdicts[request.uid] = Verdict(
+            self._pending[request.uid] = PendingReason(
                 ClaimReason.ADDRESS_LOST,
                 f"the ledger has no entry of {request.held} for this claim, and the address {why}; "
                 "delete the claim to get another address",
             )
 
     def _serve(self, request: Request) -> None:
-        verdict = self._evaluate(request)
-        if verdict is not None:
-            self._verdicts[request.uid] = verdict
+        pending_reason = self._evaluate(request)
+        if pending_reason is not None:
+            self._pending[request.uid] = pending_reason
             return
         if request.requested:
             self._serve_requested(request)
@@ -191,16 +193,16 @@ class _Planner:
         earlier = self._ledger.find_predecessor(request) if request.sticky else None
         if earlier is not None:
             message = f"{earlier.address} is being released by an earlier claim of this name"
-            self._verdicts[request.uid] = Verdict(ClaimReason.RECLAIMING, message)
+            self._pending[request.uid] = PendingReason(ClaimReason.RECLAIMING, message)
             return
         number = self._choose(request)
         if number is None:
             message = f"IPPool {self._pool.name} has no free address"
-            self._verdicts[request.uid] = Verdict(ClaimReason.POOL_EXHAUSTED, message, 0)
+            self._pending[request.uid] = PendingReason(ClaimReason.POOL_EXHAUSTED, message, 0)
         else:
             self._grant(request, number)
 
-    def _evaluate(self, request: Request) -> Verdict | None:
+    def _evaluate(self, request: Request) -> PendingReason | None:
         if self._pool.refusal is not None:
             return self._pool.refusal
         return (
@@ -209,7 +211,7 @@ class _Planner:
             or self._check_quota(request.claim.namespace)
         )
 
-    def _check_quota(self, namespace: str) -> Verdict | None:
+    def _check_quota(self, namespace: str) -> PendingReason | None:
         quota, name = self._pool.quota, self._pool.name
         used = self._ledger.count_in_namespace(name, namespace) + self._granted_in[namespace]
         if quota is None or used < quota:
@@ -218,12 +220,12 @@ class _Planner:
             f"namespace {namespace} has all {quota} addresses that spec.quotaPerNamespace of "
             f"IPPool {name} allows; delete a claim or raise the quota"
         )
-        return Verdict(ClaimReason.QUOTA_EXCEEDED, message)
+        return PendingReason(ClaimReason.QUOTA_EXCEEDED, message)
 
     def _serve_requested(self, request: Request) -> None:
         number = parse_address(request.requested)
         if not self._has(request.requested):
-            self._verdicts[request.uid] = Verdict(
+            self._pending[request.uid] = PendingReason(
                 ClaimReason.ADDRESS_OUT_OF_RANGE,
                 f"IPPool {self._pool.name} does not have {request.requested},"
                 " the requested address",
@@ -235,12 +237,12 @@ class _Planner:
         elif held is not None and held.released and _is_of(held, request):
             self._grant(request, number, held)
         elif held is not None and held.released:
-            self._verdicts[request.uid] = Verdict(
+            self._pending[request.uid] = PendingReason(
                 ClaimReason.ADDRESS_QUARANTINED,
                 f"{request.requested} is quarantined after its last use",
             )
         else:
-            self._verdicts[request.uid] = Verdict(
+            self._pending[request.uid] = PendingReason(
                 ClaimReason.ADDRESS_TAKEN, f"{request.requested} belongs to another claim"
             )
 
@@ -289,16 +291,18 @@ class _Planner:
     def _find(self, address: str) -> Entry | None:
         return self._ledger.find_at(self._pool.range.realm, address)
 
-    def _place(self) -> dict[str, Verdict]:
+    def _place(self) -> dict[str, PendingReason]:
         """Number those that wait for any free address, in their order."""
-        placed: dict[str, Verdict] = {}
+        placed: dict[str, PendingReason] = {}
         position = 0
-        for uid, verdict in self._verdicts.items():
-            if verdict.position is None:
-                placed[uid] = verdict
+        for uid, pending_reason in self._pending.items():
+            if pending_reason.position is None:
+                placed[uid] = pending_reason
             else:
                 position += 1
-                placed[uid] = Verdict(verdict.reason, verdict.message, round_position(position))
+                placed[uid] = PendingReason(
+                    pending_reason.reason, pending_reason.message, round_position(position)
+                )
         return placed
 
 

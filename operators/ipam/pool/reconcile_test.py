@@ -16,8 +16,8 @@ from operators.ipam.api.v1alpha1.pools import IPPoolSpec, Strategy
 from operators.ipam.ledger import Entry, Ledger, Range, Request
 from operators.ipam.naming import allocation_name
 from operators.ipam.pool.reconcile import (
+    PendingReason,
     PoolView,
-    Verdict,
     build_range,
     find_last,
     plan_pool,
@@ -88,7 +88,7 @@ def test_claims_that_wait_know_their_place() -> None:
     plan = plan_pool(build_view(1), build_ledger((), requests))
 
     assert [grant.request.claim.name for grant in plan.grants] == ["a"]
-    assert {uid: verdict.position for uid, verdict in plan.verdicts.items()} == {
+    assert {uid: pending_reason.position for uid, pending_reason in plan.pending.items()} == {
         "uid-b": 1,
         "uid-c": 2,
     }
@@ -104,12 +104,12 @@ def test_claim_that_cannot_be_served_blocks_nobody() -> None:
         build_request("good"),
     ]
     ledger = build_ledger([build_entry(0)], requests)
-    refused = {"uid-refused": Verdict(ClaimReason.ALLOCATION_FAILED, "no")}
+    refused = {"uid-refused": PendingReason(ClaimReason.ALLOCATION_FAILED, "no")}
 
     plan = plan_pool(build_view(), ledger, refused)
 
     assert [grant.request.claim.name for grant in plan.grants] == ["good"]
-    reasons = {uid: verdict.reason for uid, verdict in plan.verdicts.items()}
+    reasons = {uid: pending_reason.reason for uid, pending_reason in plan.pending.items()}
     assert reasons == {
         "uid-taken": ClaimReason.ADDRESS_TAKEN,
         "uid-outside": ClaimReason.ADDRESS_OUT_OF_RANGE,
@@ -119,7 +119,7 @@ def test_claim_that_cannot_be_served_blocks_nobody() -> None:
 
 
 def test_claim_that_the_pool_is_not_for_waits_without_a_place() -> None:
-    refusal = Verdict(ClaimReason.NAMESPACE_NOT_ALLOWED, "no")
+    refusal = PendingReason(ClaimReason.NAMESPACE_NOT_ALLOWED, "no")
     pool = replace(
         build_view(), evaluate=lambda each: refusal if each.claim.namespace == "bad" else None
     )
@@ -128,8 +128,8 @@ def test_claim_that_the_pool_is_not_for_waits_without_a_place() -> None:
     plan = plan_pool(pool, build_ledger((), requests))
 
     assert [grant.request.claim.name for grant in plan.grants] == ["b"]
-    assert plan.verdicts["uid-a"].reason is ClaimReason.NAMESPACE_NOT_ALLOWED
-    assert plan.verdicts["uid-a"].position is None
+    assert plan.pending["uid-a"].reason is ClaimReason.NAMESPACE_NOT_ALLOWED
+    assert plan.pending["uid-a"].position is None
 
 
 # The choice.
@@ -172,7 +172,7 @@ def test_address_at_rest_is_for_the_claim_of_the_same_name_alone() -> None:
     plan = plan_pool(build_view(1), build_ledger([rest], requests))
 
     assert [(grant.request.claim.name, grant.tombstone) for grant in plan.grants] == [("web", rest)]
-    assert plan.verdicts["uid-db"].reason is ClaimReason.POOL_EXHAUSTED
+    assert plan.pending["uid-db"].reason is ClaimReason.POOL_EXHAUSTED
 
 
 def test_claim_that_is_not_sticky_leaves_the_address_at_rest() -> None:
@@ -192,7 +192,7 @@ def test_wish_for_an_address_at_rest_waits_unless_it_was_ones_own() -> None:
     plan = plan_pool(build_view(), build_ledger([rest], requests))
 
     assert [grant.request.claim.name for grant in plan.grants] == ["web"]
-    assert plan.verdicts["uid-db"].reason is ClaimReason.ADDRESS_QUARANTINED
+    assert plan.pending["uid-db"].reason is ClaimReason.ADDRESS_QUARANTINED
 
 
 def test_claim_whose_entry_was_lost_gets_the_same_address_before_anybody_else() -> None:
@@ -208,18 +208,18 @@ def test_claim_whose_entry_was_lost_gets_the_same_address_before_anybody_else() 
         "old": "203.0.113.0",
         "new": "203.0.113.2",
     }
-    assert plan.verdicts["uid-robbed"].reason is ClaimReason.ADDRESS_LOST
+    assert plan.pending["uid-robbed"].reason is ClaimReason.ADDRESS_LOST
 
 
 def test_pool_that_serves_nobody_still_restores() -> None:
-    refusal = Verdict(ClaimReason.POOL_DRAINING, "draining")
+    refusal = PendingReason(ClaimReason.POOL_DRAINING, "draining")
     pool = replace(build_view(), refusal=refusal)
     requests = [build_request("old", held="203.0.113.0"), build_request("new")]
 
     plan = plan_pool(pool, build_ledger((), requests))
 
     assert [grant.request.claim.name for grant in plan.grants] == ["old"]
-    assert plan.verdicts == {"uid-new": refusal}
+    assert plan.pending == {"uid-new": refusal}
 
 
 # What holds whatever there is.
@@ -273,7 +273,7 @@ def test_no_address_is_given_that_somebody_has(model: tuple[PoolView, Ledger]) -
             assert entry.released and entry.claim == grant.request.claim
         if not grant.request.held:
             assert parse_address(grant.address) in pool.range.addresses
-    assert len(given_) + len(plan.verdicts) == len(ledger.list_open(POOL))
+    assert len(given_) + len(plan.pending) == len(ledger.list_open(POOL))
 
 
 @given(build_initial_objects())
@@ -281,7 +281,9 @@ def test_nobody_waits_while_an_address_is_free(model: tuple[PoolView, Ledger]) -
     pool, ledger = model
     plan = plan_pool(pool, ledger)
 
-    waiting = [uid for uid, verdict in plan.verdicts.items() if verdict.position is not None]
+    waiting = [
+        uid for uid, pending_reason in plan.pending.items() if pending_reason.position is not None
+    ]
     taken = {parse_address(grant.address) for grant in plan.grants}
     free = pool.range.addresses.size - ledger.count_used(pool.range)
     new = {
@@ -305,7 +307,7 @@ def test_queue_is_served_from_its_head(model: tuple[PoolView, Ledger]) -> None:
         for grant in plan.grants
         if not (grant.request.held or grant.request.requested or grant.tombstone)
     ]
-    waiting = [ranks[uid] for uid, each in plan.verdicts.items() if each.position is not None]
+    waiting = [ranks[uid] for uid, each in plan.pending.items() if each.position is not None]
     assert served == sorted(served)
     assert waiting == sorted(waiting)
     if served and waiting:
@@ -326,9 +328,9 @@ def test_namespace_gets_no_more_addresses_than_its_quota() -> None:
     plan = plan_pool(replace(build_view(size=4), quota=2), ledger)
 
     assert {grant.request.claim.name for grant in plan.grants} == {"mine-1", "theirs"}
-    verdict = plan.verdicts["uid-mine-2"]
-    assert (verdict.reason, verdict.position) == (ClaimReason.QUOTA_EXCEEDED, None)
-    assert "namespace default has all 2 addresses" in verdict.message
+    pending_reason = plan.pending["uid-mine-2"]
+    assert (pending_reason.reason, pending_reason.position) == (ClaimReason.QUOTA_EXCEEDED, None)
+    assert "namespace default has all 2 addresses" in pending_reason.message
 
 
 def test_released_address_does_not_count_against_the_quota() -> None:
@@ -369,8 +371,8 @@ def test_address_that_the_pool_does_not_have_is_not_restored_for_a_status(held: 
     plan = plan_pool(build_view(size=4), build_ledger((), [build_request("a", held=held)]))
 
     assert plan.grants == ()
-    assert plan.verdicts["uid-a"].reason is ClaimReason.ADDRESS_LOST
-    assert f"{held} for this claim" in plan.verdicts["uid-a"].message
+    assert plan.pending["uid-a"].reason is ClaimReason.ADDRESS_LOST
+    assert f"{held} for this claim" in plan.pending["uid-a"].message
 
 
 def test_status_with_an_ipv4_address_gets_nothing_of_an_ipv6_pool() -> None:
@@ -386,7 +388,7 @@ def test_one_address_in_two_statuses_is_restored_once() -> None:
     plan = plan_pool(build_view(), build_ledger((), requests))
 
     assert [grant.request.claim.name for grant in plan.grants] == ["a"]
-    assert plan.verdicts["uid-b"].reason is ClaimReason.ADDRESS_LOST
+    assert plan.pending["uid-b"].reason is ClaimReason.ADDRESS_LOST
 
 
 def test_entry_that_an_earlier_claim_of_the_name_left_proves_its_address() -> None:
@@ -405,7 +407,7 @@ def test_claim_waits_for_the_address_of_its_predecessor() -> None:
 
     plan = plan_pool(build_view(), build_ledger([entry], requests))
     assert [grant.address for grant in plan.grants] == ["203.0.113.0"]
-    assert plan.verdicts["uid-a"].reason is ClaimReason.RECLAIMING
+    assert plan.pending["uid-a"].reason is ClaimReason.RECLAIMING
 
     plan = plan_pool(build_view(), build_ledger([replace(entry, released=True)], requests))
     assert {each.request.claim.name: each.address for each in plan.grants}["a"] == "203.0.113.2"

@@ -19,7 +19,7 @@ from operators.ipam.api.v1alpha1.pools import (
     PoolReason,
 )
 from operators.ipam.ledger import Ledger
-from operators.ipam.pool.reconcile import PoolView, Verdict
+from operators.ipam.pool.reconcile import PendingReason, PoolView
 
 _SHOWN = 3
 
@@ -41,7 +41,7 @@ def build_status(
     pool: IPPool,
     view: PoolView,
     ledger: Ledger,
-    verdicts: Iterable[Verdict],
+    pending: Iterable[PendingReason],
     *,
     current: Iterable[Mapping[str, Any]],
     now: datetime,
@@ -52,14 +52,14 @@ def build_status(
         pool: The pool.
         view: The same as the plan saw it, after its grants.
         ledger: Ledger of allocated addresses and waiting claims.
-        verdicts: Verdicts for claims without an address.
+        pending: Why claims have no address, by UID.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """
     capacity = count_capacity(view, ledger)
     conditions = [
         _evaluate_ready(pool, capacity),
-        _evaluate_exhausted(verdicts),
+        _evaluate_exhausted(pending),
         _evaluate_overlap(ledger.list_sharers(view.name)),
         _evaluate_outside(capacity),
     ]
@@ -121,8 +121,8 @@ def _evaluate_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
     return Condition.true(PoolCondition.READY, PoolReason.SERVING)
 
 
-def _evaluate_exhausted(verdicts: Iterable[Verdict]) -> Condition:
-    waiting = any(verdict.reason is ClaimReason.POOL_EXHAUSTED for verdict in verdicts)
+def _evaluate_exhausted(pending: Iterable[PendingReason]) -> Condition:
+    waiting = any(pending_reason.reason is ClaimReason.POOL_EXHAUSTED for pending_reason in pending)
     if waiting:
         message = "claims wait for an address; widen spec.addresses or release some"
         return Condition.true(PoolCondition.EXHAUSTED, PoolReason.NONE_FREE, message)

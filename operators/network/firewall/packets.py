@@ -13,11 +13,11 @@ from typing import Any
 
 from libs.common.labels import matches_selector
 from operators.network.api.v1alpha1.firewall import (
+    Action,
     Direction,
     FirewallRule,
     FirewallSpec,
     Protocol,
-    Verdict,
 )
 from operators.network.api.v1alpha1.peers import FirewallPeer
 
@@ -88,7 +88,7 @@ def is_allowed(
 def _passes_as(spec: FirewallSpec, packet: Packet, peer: FirewallPeer) -> bool:
     for rule in _in_order(spec):
         named = peer in rule.peers
-        everyone = rule.action is Verdict.DENY and not rule.cidrs and not rule.peers
+        everyone = rule.action is Action.DENY and not rule.cidrs and not rule.peers
         if (named or everyone) and _is_about(rule, packet):
             return named
     return False
@@ -112,7 +112,7 @@ def _reaches_every_address(spec: FirewallSpec, packet: Packet) -> bool:
 
 def _in_order(spec: FirewallSpec) -> Iterable[FirewallRule]:
     for priority in sorted({rule.priority for rule in spec.rules}):
-        for action in (Verdict.DENY, Verdict.ALLOW):
+        for action in (Action.DENY, Action.ALLOW):
             for rule in sorted(spec.rules, key=lambda each: each.name):
                 if rule.priority == priority and rule.action is action:
                     yield rule
@@ -127,15 +127,15 @@ def _is_about(rule: FirewallRule, packet: Packet) -> bool:
 
 
 def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
-    """Evaluate the rules about addresses; return the verdict and the deciding rule."""
+    """Evaluate the rules about addresses; return whether they allow it, and the deciding rule."""
     for rule in _in_order(spec):
         about_addresses = bool(rule.cidrs) or not rule.peers
         everyone = not rule.cidrs
         if about_addresses and _is_about(rule, packet) and (everyone or _is_in(rule.cidrs, packet)):
-            return rule.action is Verdict.ALLOW, rule.name
+            return rule.action is Action.ALLOW, rule.name
     if packet.direction is Direction.INGRESS:
-        return spec.default_ingress is Verdict.ALLOW, "defaultIngress"
-    return spec.default_egress is Verdict.ALLOW, "defaultEgress"
+        return spec.default_ingress is Action.ALLOW, "defaultIngress"
+    return spec.default_egress is Action.ALLOW, "defaultEgress"
 
 
 def passes_policy(policy: Mapping[str, Any], packet: Packet) -> bool:

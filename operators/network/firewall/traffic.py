@@ -15,11 +15,11 @@ from typing import Final
 
 from operators.network.api.v1alpha1.firewall import (
     LAST_PORT,
+    Action,
     Direction,
     FirewallRule,
     FirewallSpec,
     Protocol,
-    Verdict,
     parse_ports,
 )
 from operators.network.firewall.addresses import BITS, EVERYWHERE, AddressSet, Span, cut, join
@@ -112,7 +112,7 @@ def build_ruleset(spec: FirewallSpec, direction: Direction) -> Ruleset:
     ordered = [rule for rule in _order(spec, direction) if rule.cidrs or not rule.peers]
     default = spec.default_ingress if direction is Direction.INGRESS else spec.default_egress
     rules = tuple(map(_build_rule, ordered))
-    return Ruleset(direction, rules, default is Verdict.ALLOW)
+    return Ruleset(direction, rules, default is Action.ALLOW)
 
 
 def build_peer_ruleset(spec: FirewallSpec, direction: Direction, peer: Peer) -> Ruleset:
@@ -125,7 +125,7 @@ def build_peer_ruleset(spec: FirewallSpec, direction: Direction, peer: Peer) -> 
         replace(_build_rule(rule), addresses=EVERYWHERE)
         for rule in _order(spec, direction)
         if peer in map(Peer.of, rule.peers)
-        or (rule.action is Verdict.DENY and not rule.cidrs and not rule.peers)
+        or (rule.action is Action.DENY and not rule.cidrs and not rule.peers)
     )
     return Ruleset(direction, rules, allows=False)
 
@@ -161,14 +161,14 @@ def _order(spec: FirewallSpec, direction: Direction) -> list[FirewallRule]:
     """Order the rules of one direction: by priority, Deny before Allow, then by name."""
     return sorted(
         (rule for rule in spec.rules if rule.direction is direction),
-        key=lambda rule: (rule.priority, rule.action is Verdict.ALLOW, rule.name),
+        key=lambda rule: (rule.priority, rule.action is Action.ALLOW, rule.name),
     )
 
 
 def _build_rule(rule: FirewallRule) -> PacketRule:
     ports = join((first, last + 1) for first, last in map(parse_ports, rule.ports))
     addresses = AddressSet.of(rule.cidrs) if rule.cidrs else EVERYWHERE
-    return PacketRule(rule.name, rule.action is Verdict.ALLOW, rule.protocol, ports, addresses)
+    return PacketRule(rule.name, rule.action is Action.ALLOW, rule.protocol, ports, addresses)
 
 
 def _cut_ports(rules: Sequence[PacketRule]) -> tuple[PortClass, ...]:

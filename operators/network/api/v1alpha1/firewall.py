@@ -52,8 +52,8 @@ class Direction(StrEnum):
     EGRESS = "Egress"
 
 
-class Verdict(StrEnum):
-    """Verdict is whether a connection is allowed."""
+class Action(StrEnum):
+    """Action is whether a connection is allowed."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -205,7 +205,7 @@ class FirewallRule(
     """name is unique in the firewall."""
     direction: Direction = Direction.INGRESS
     """direction is Ingress for connections to an instance, or Egress for connections from it."""
-    action: Verdict = Verdict.ALLOW
+    action: Action = Action.ALLOW
     """action is Allow or Deny."""
     protocol: Protocol
     """protocol is TCP, UDP, SCTP, ICMP, or ALL for all protocols."""
@@ -228,7 +228,7 @@ class FirewallRule(
     def _check(self) -> Self:
         if self.ports and self.protocol in (Protocol.ICMP, Protocol.ALL):
             raise ValueError(_PORTS_NEED)
-        if self.peers and self.action is not Verdict.ALLOW:
+        if self.peers and self.action is not Action.ALLOW:
             raise ValueError(_DENY_PEERS)
         return self
 
@@ -248,9 +248,9 @@ class FirewallSpec(
 
     network_ref: Annotated[LocalObjectReference, Immutable()]
     """networkRef names the Network of the firewall. Immutable."""
-    default_ingress: Verdict = Verdict.DENY
+    default_ingress: Action = Action.DENY
     """defaultIngress is the action for connections to an instance that match no rule."""
-    default_egress: Verdict = Verdict.ALLOW
+    default_egress: Action = Action.ALLOW
     """defaultEgress is the action for connections from an instance that match no rule."""
     rules: Annotated[list[FirewallRule], ListMap("name"), Field(max_length=256)] = []
     """rules are evaluated by priority; the first rule that matches a connection decides."""

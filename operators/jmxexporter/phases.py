@@ -1,4 +1,4 @@
-"""Where a container stands, and what the report of an injector means for it; pure."""
+"""The phase of a container, from the report of its injector; pure."""
 
 from __future__ import annotations
 
@@ -11,45 +11,52 @@ from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.guard_calls import GuardCall
 from operators.jmxexporter.injector.messages import Action, JvmReport, Request, State
-from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
 
 _RETRIED = (
-    Told.NOT_READY,
-    Told.CONFIG_CHANGED,
-    Told.NOT_STARTED,
-    Told.NO_JVM_FOUND,
-    Told.NOT_SERVING,
-    Told.PORT_IN_USE,
-    Told.TIMEOUT,
-    Told.UID_MISMATCH,
-    Told.SECRET_MISSING,
-    Told.TLS_INVALID,
+    ReportReason.NOT_READY,
+    ReportReason.CONFIG_CHANGED,
+    ReportReason.NOT_STARTED,
+    ReportReason.NO_JVM_FOUND,
+    ReportReason.NOT_SERVING,
+    ReportReason.PORT_IN_USE,
+    ReportReason.TIMEOUT,
+    ReportReason.UID_MISMATCH,
+    ReportReason.SECRET_MISSING,
+    ReportReason.TLS_INVALID,
 )
 """Reasons that another attempt may not meet, though nobody has changed anything."""
-_TUNED = (*_RETRIED, Told.JVM_TERMINATED, Told.TOO_LITTLE_MEMORY, Told.TOO_MANY_JVMS)
+_TUNED = (
+    *_RETRIED,
+    ReportReason.JVM_TERMINATED,
+    ReportReason.TOO_LITTLE_MEMORY,
+    ReportReason.TOO_MANY_JVMS,
+)
 """Reasons that another limit in the spec may change."""
-OF_CONFIG = frozenset({Told.CONFIG_INVALID, Told.CONFIG_CHANGED, Told.TIMEOUT})
+OF_CONFIG = frozenset(
+    {ReportReason.CONFIG_INVALID, ReportReason.CONFIG_CHANGED, ReportReason.TIMEOUT}
+)
 """Reasons that another configuration may not meet."""
 _LASTING = frozenset(
     {
-        Told.ATTACH_DISABLED,
-        Told.DYNAMIC_AGENTS_DISABLED,
-        Told.SECURITY_MANAGER,
-        Told.TMP_NOT_WRITABLE,
-        Told.MISSING_MODULES,
-        Told.UNSUPPORTED_JVM,
+        ReportReason.ATTACH_DISABLED,
+        ReportReason.DYNAMIC_AGENTS_DISABLED,
+        ReportReason.SECURITY_MANAGER,
+        ReportReason.TMP_NOT_WRITABLE,
+        ReportReason.MISSING_MODULES,
+        ReportReason.UNSUPPORTED_JVM,
     }
 )
-"""Reasons that hold for as long as the container runs, whatever is asked for."""
+"""Reasons that hold for as long as the container runs, whatever the spec requests."""
 
 
 class Phase(Enum):
-    """Where a container stands."""
+    """The phase of a container."""
 
     DONE = auto()
-    """All that was asked for holds."""
+    """The container is in the desired state."""
     NO_JVM = auto()
     """There is nothing to do in it."""
     DUE = auto()
@@ -133,12 +140,15 @@ def summarize(run: InjectorRun) -> Summary:
     """Sum up what an injector said of all JVMs of its container."""
     report = run.report
     if run.finished is None:
-        reported, message = Told.NOT_STARTED, run.waits_for or "the injector has not started"
+        reported, message = (
+            ReportReason.NOT_STARTED,
+            run.waits_for or "the injector has not started",
+        )
         return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, reported, retried=True)
     if report is None:
         message = "the injector ended without a report"
         return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
-    if report.reason == Told.NO_JVM_FOUND:
+    if report.reason == ReportReason.NO_JVM_FOUND:
         return Summary(Phase.NO_JVM, Reason.NO_JVM_FOUND, report.message, report.reason)
     bad = [jvm for jvm in report.jvms if jvm.state in (State.REFUSED, State.FAILED)]
     if report.reason and not bad:

@@ -13,7 +13,7 @@ from libs.common.naming import short_hash
 _LIMIT: Final = 10_000
 
 
-class SettledApplies:
+class UnchangedApplies:
     """The applies that changed nothing, although the live object differs from the desired state.
 
     The server may normalize a value in a way that the comparison does not know, or drop a field,
