@@ -21,6 +21,7 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
+from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message, PartialFailure
 
@@ -305,6 +306,26 @@ def test_topic_that_is_deleted_does_not_stop_the_others(
         wait_until(lambda: worker.sources[1].is_connected, "it is back by itself", 40)
         peer.send(two, [b"g3"])
         wait_until(lambda: "g3" in handler.done, "it is consumed again")
+
+
+def test_topic_that_is_missing_does_not_interrupt_the_subscription_to_another(
+    pulsar_broker: Broker,
+    peer: Peer,
+    plain_namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first refusal comes while the client subscribes to the other topic."""
+    topic, missing = (f"persistent://{plain_namespace}/{name}" for name in ("one", "missing"))
+    pulsar_broker.request("PUT", topic.replace("://", "/"))
+    refused: list[str] = []
+    monkeypatch.setattr(Source, "mark_refused", lambda self, _: refused.append(self.name))
+    environ = build_environment(pulsar_broker.service_url, "", topics=f"{missing},{topic}")
+    with running(environ, Poisoned(), tmp_path / "log") as worker:
+        worker.wait_ready()
+        wait_until(lambda: missing in refused, "the other is refused")
+
+    assert topic not in refused
 
 
 def test_copy_is_stored_as_soon_as_the_broker_can_store_it(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -11,7 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from operators.pulsarconsumer.app import receiver, source, worker
+from operators.pulsarconsumer.app import source, worker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -59,8 +61,6 @@ def handler() -> Iterator[Blocking]:
 @pytest.fixture(autouse=True)
 def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REDELIVERY_SECONDS", _SECONDS)
-    # As with a slow broker, the queue is empty for a moment between the redeliveries.
-    monkeypatch.setattr(receiver, "POLL_MILLISECONDS", 1)
 
 
 def backlog(broker: Broker, topic: str) -> int:
@@ -141,6 +141,29 @@ def test_poison_that_waits_in_the_queue_while_handlers_are_busy_is_not_tried_aga
         wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
         back = time.monotonic()
         wait_until(lambda: time.monotonic() > back + _SECONDS + 1, "the time is over")
+
+    crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
+
+
+def test_broker_that_stalls_between_redeliveries_brings_each_message_once(
+    pulsar_broker: Broker, topic: str, handler: Blocking, tmp_path: Path
+) -> None:
+    """The queue is empty for a moment after the first redeliveries."""
+    sent = send(pulsar_broker, topic, 130)
+
+    def restart(consumer: RunningWorker) -> None:
+        pulsar_broker.start()
+        wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
+        back = time.monotonic()
+        wait_until(lambda: time.monotonic() > back + _SECONDS + 1, "the time is over")
+        os.kill(pulsar_broker.pid, signal.SIGSTOP)
+        try:
+            handler.go.set()
+            wait_until(lambda: consumer.handled("acknowledged") >= 100, "most are handled")
+            stalled = time.monotonic()
+            wait_until(lambda: time.monotonic() > stalled + 1, "a second is over")
+        finally:
+            os.kill(pulsar_broker.pid, signal.SIGCONT)
 
     crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
 

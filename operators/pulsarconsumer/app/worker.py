@@ -38,7 +38,8 @@ from operators.pulsarconsumer.app.streams import MessageStream
 
 _WATCH_SECONDS: Final = 0.05
 _FIRST_RETRY_SECONDS: Final = 0.5
-_LAST_RETRY_SECONDS: Final = 15.0
+LAST_RETRY_SECONDS: Final = 15.0
+"""Longest time between two attempts to subscribe."""
 _PAUSE_SECONDS: Final = 0.1
 _LONG_CALL_SECONDS: Final = 0.2
 """A call that takes longer is recorded in the journal."""
@@ -126,7 +127,9 @@ class Worker:
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
-        self._renewal = threading.Lock()
+        self._renewal = threading.Condition()
+        self._renewal_due = False
+        self._opening = 0
         self._stopping = threading.Event()
         self._deadline = 0.0
         self.failure = ""
@@ -195,7 +198,7 @@ class Worker:
         delay = _FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
             try:
-                source.open()
+                self._subscribe(source)
             except SUBSCRIBE_ERRORS as err:
                 self._meters.fail("subscribe")
                 source.mark_refused(f"not subscribed: {describe(err)}")
@@ -205,9 +208,8 @@ class Worker:
                     error=describe(err),
                     retry_seconds=delay,
                 )
-                self._renew()
                 self._stopping.wait(delay)
-                delay = min(2 * delay, _LAST_RETRY_SECONDS)
+                delay = min(2 * delay, LAST_RETRY_SECONDS)
                 continue
             self._held.extend_watch(source, time.monotonic() + REDELIVERY_SECONDS)
             name = self._settings.subscription_name
@@ -215,11 +217,32 @@ class Worker:
             return True
         return False
 
-    def _renew(self) -> None:
-        """Replace the client, whose credentials may be old, unless it serves a topic."""
+    def _subscribe(self, source: Source) -> None:
+        """Subscribe once; raises what `open` raises.
+
+        After a refusal, the client is replaced, because its credentials may be old, unless a topic
+        uses it. Other topics that subscribe at that time would be interrupted, so the next
+        attempt waits for them. Without the wait, attempts might overlap indefinitely.
+        """
         with self._renewal:
-            if not any(source.is_open for source in self.sources):
-                self._connection.renew()
+            while self._renewal_due and not self._stopping.is_set():
+                is_used = any(each.is_open for each in self.sources)
+                if self._opening and not is_used:
+                    self._renewal.wait(_PAUSE_SECONDS)
+                    continue
+                self._renewal_due = False
+                if not is_used:
+                    self._connection.renew()
+            self._opening += 1
+        try:
+            source.open()
+        except SUBSCRIBE_ERRORS:
+            self._renewal_due = True
+            raise
+        finally:
+            with self._renewal:
+                self._opening -= 1
+                self._renewal.notify_all()
 
     def _receive(self, source: Source) -> None:
         """Receive until the connection is broken or the app stops."""
