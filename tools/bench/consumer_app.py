@@ -6,6 +6,7 @@ its own. The broker shares the cores, so the figures are for comparison only.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -23,6 +24,7 @@ from typing import Any, Final
 import orjson
 import pulsar
 
+from libs.common.logs import configure_logs
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -30,6 +32,7 @@ from operators.pulsarconsumer.app.harness import (
     build_environment,
     new_topic,
 )
+from operators.pulsarconsumer.app.settings import load_settings
 from operators.pulsarconsumer.testing.broker import Broker, find_pulsar
 from slipway_handler import Message
 from tools.bench.processes import read_usage
@@ -299,26 +302,26 @@ def _render_line(message: pulsar.Message) -> bytes:
     return orjson.dumps(fields) + b"\n"
 
 
-class _Handler:
-    """A handler of the app that does what the loop does, and says when it was called so often."""
+def _build_handler(
+    work: str, messages: int, first: threading.Event, last: threading.Event
+) -> Callable[[Message], None]:
+    """Return a handler that does what the loop does, and says when it was called so often."""
+    # Threads may share this counter without a lock, which the loop does not have either.
+    count = itertools.count(1).__next__
 
-    def __init__(self, work: str, messages: int) -> None:
-        self._work, self._left = work, messages
-        self._lock = threading.Lock()
-        self.first, self.last = threading.Event(), threading.Event()
-
-    def __call__(self, message: Message) -> None:
-        _ = message.value if self._work == "value" else message.data
-        if self._work == "wait":
+    def handle(message: Message) -> None:
+        _ = message.value if work == "value" else message.data
+        if work == "wait":
             time.sleep(_WAIT_SECONDS)
-        with self._lock:
-            self._left = left = self._left - 1
-        if left <= 0 or not self.first.is_set():
-            self.first.set()
-            if left <= 0:
-                self.last.set()
-        if self._work == "fail":
+        number = count()
+        if number == 1:
+            first.set()
+        if number == messages:
+            last.set()
+        if work == "fail":
             raise ValueError("for the retry topic")
+
+    return handle
 
 
 def _consume(
@@ -334,11 +337,13 @@ def _consume(
             "retry_topic": new_topic(),
         },
     )
-    handler = _Handler(candidate.work, messages)
+    first, last = threading.Event(), threading.Event()
+    handler = _build_handler(candidate.work, messages, first, last)
+    configure_logs(load_settings(environ).log_level)
     worker = RunningWorker(environ, handler, Path(os.devnull))
-    handler.first.wait()
+    first.wait()
     started = time.monotonic()
-    handler.last.wait()
+    last.wait()
     seconds = time.monotonic() - started
     worker.stop()
     return seconds

@@ -95,7 +95,7 @@ class MessageAcknowledger:
             # It comes again, and is acknowledged then: its id is remembered.
             log.warning("Cannot acknowledge", message_id=message.message_id, error=str(err))
         else:
-            self._settled(result)
+            self._settled[result](None)
         held = self._held
         if held.is_watching or held.attempts_made:
             held.acknowledged(message)
@@ -133,7 +133,7 @@ class MessageAcknowledger:
                 log.warning("Retrying message", delay_seconds=round(delay, 3), **fields)
                 if self._settings.retry_strategy is Strategy.RETRY_TOPIC:
                     return self._send_back(message, delay, headers)
-                self._settled("retried")
+                self._settled["retried"](None)
                 if not message.source.is_retry:
                     self._journal.remember(message.identity, attempt)
                 return self._keep(next_attempt(message), delay)

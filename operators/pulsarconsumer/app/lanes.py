@@ -1,18 +1,19 @@
 """Threads that handle messages: several at a time, and messages of one group in their order.
 
-While one message is handled at a time and the calls of the handler are quick, the thread that
-receives messages handles them itself: to hand a message to another thread costs more than to
-receive it.
+While the calls of the handler are quick, the thread that receives messages handles them itself: to
+hand a message to another thread costs more than to receive it, and two threads that are quick hold
+each other up in the interpreter. If such a call takes long after all, another thread continues to
+receive, see `Lanes.detach`.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from operators.pulsarconsumer.app.core.slot import Slot
@@ -46,8 +47,8 @@ class Lanes[T]:
     """A pool of threads that process items.
 
     Args:
-        work: Works on an item; returns what its group has to wait for, or None. It writes the
-            times of its calls into the slot.
+        work: Works on an item; returns what its group has to wait for, or None. It writes into
+            the slot when its call began, and how long it waited or called others.
         count: How many items are worked on at a time.
         group_of: Returns the group of an item, whose items are worked on one after the other in
             the order of their submission; None if all items are independent.
@@ -73,7 +74,7 @@ class Lanes[T]:
         self._changed = threading.Condition()
         self._room = threading.Condition()
         self._threads = self._idle = self._active = 0
-        self._blocked_submitters = 0
+        self._blocked_submitters = self._blocked_lenders = 0
         self._mean = 0.0
         self.stopped = False
         """Whether no further item is begun."""
@@ -87,31 +88,46 @@ class Lanes[T]:
         items: Sequence[T],
         give_up: Callable[[], bool] = lambda: False,
         *,
-        lend: bool = False,
-    ) -> None:
+        lender: object = None,
+    ) -> bool:
         """Hand items over, in order; wait while too many wait, unless told to give up.
 
         Args:
             items: What must be worked on.
             give_up: Says whether to return though too many wait.
-            lend: Whether the calling thread may work on items itself, as long as calls are quick.
+            lender: Whom the calling thread serves, if it may work on items itself as long as calls
+                are quick; otherwise None.
+
+        Returns:
+            False if the lender has another thread now, see `detach`.
         """
         self._queue.extend(items)
-        # With several at a time, a call that waits must not hold up the receipt of the next ones.
-        if lend and self._count == 1 and self._mean <= _QUICK_SECONDS and self._enter():
-            slot = self._find_slot()
-            try:
-                self._drain(slot, len(self._queue), lent=True)
-            finally:
-                self._leave()
-        if self._queue:
-            self._wake(len(items))
-        while len(self._queue) > _QUEUED and not (self.stopped or give_up()):
+        lends, attached = lender is not None, True
+        while True:
+            # Another thread that waits to be lent has its own topic to receive from.
+            while lends and self._queue and not self._blocked_lenders and self._enter():
+                attached = self._lend(lender)
+                lends = attached
+            if self._queue:
+                self._wake(len(items))
+            if not attached or len(self._queue) <= _QUEUED or self.stopped or give_up():
+                return attached
             with self._room:
                 self._blocked_submitters += 1
+                self._blocked_lenders += lends
                 self._room.wait(0.1)
                 self._blocked_submitters -= 1
-            self.nudge()
+                self._blocked_lenders -= lends
+
+    def detach(self, slot: Slot[T]) -> object:
+        """Take a thread that is lent from its lender, who needs another one.
+
+        Returns:
+            The lender; None if the thread is not lent, or no longer.
+        """
+        with self._changed:
+            lender, slot.lender = slot.lender, None
+        return lender
 
     def nudge(self) -> None:
         """Start a further thread if items wait; called often."""
@@ -171,26 +187,44 @@ class Lanes[T]:
     def _working(self) -> list[T]:
         return [slot.item for slot in self.slots() if slot.item is not None]
 
-    def _find_slot(self) -> Slot[T]:
+    def _lend(self, lender: object) -> bool:
+        """Work on items in a thread that has entered; return whether it still has the lender."""
         thread = threading.get_ident()
-        slot = self._slots.get(thread)
-        if slot is None:
-            slot = self._slots[thread] = Slot(thread)
-        return slot
+        slot = self._slots[thread] = Slot(thread, lender=lender)
+        try:
+            self._drain(slot, len(self._queue), lent=True)
+        finally:
+            del self._slots[thread]
+            attached = self.detach(slot) is not None
+            self._leave()
+        return attached
 
     def _enter(self) -> bool:
-        """Become one of those that work, if there are not too many."""
+        """Become one of those that work while calls are quick, if there are not too many."""
+        if self._mean > _QUICK_SECONDS:
+            return False
         with self._changed:
             if self._active >= self._count or self.stopped:
                 return False
             self._active += 1
             return True
 
-    def _leave(self) -> None:
+    def _leave(self, *, may_yield: bool = False) -> None:
+        """Stop working; a lane first lets a thread that can be lent have the items."""
         with self._changed:
             self._active -= 1
-            if self._queue:
+            yields = self._yields
+            if self._queue and not yields:
                 self._changed.notify()
+            with self._room:
+                self._room.notify_all()
+            if yields and may_yield:
+                self._wait_for_change()
+
+    @property
+    def _yields(self) -> bool:
+        """Whether threads of lanes leave items to a thread that waits to be lent."""
+        return self._blocked_lenders > 0 and self._mean <= _QUICK_SECONDS
 
     def _wake(self, items: int, *, at_least_one: bool = False) -> None:
         with self._changed:
@@ -206,23 +240,30 @@ class Lanes[T]:
                 threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
-        slot = self._find_slot()
+        thread = threading.get_ident()
+        slot = self._slots[thread] = Slot(thread)
         while True:
             with self._changed:
                 while not self._queue or self.stopped or self._active >= self._count:
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
+                    self._wait_for_change()
                 self._active += 1
             try:
-                self._drain(slot, sys.maxsize)
+                self._drain(slot, _QUEUED)
             finally:
-                self._leave()
+                self._leave(may_yield=True)
+
+    def _wait_for_change(self) -> None:
+        self._idle += 1
+        self._changed.wait()
+        self._idle -= 1
 
     def _drain(self, slot: Slot[T], most: int, *, lent: bool = False) -> None:
         """Work on items until there are none, or the calls of a thread that is lent are slow."""
-        take, work = self._queue.popleft, self._work if self._group_of is None else self._follow
-        done, began = 0, time.monotonic()
+        take: Callable[[], T] = self._queue.popleft
+        work = self._work if self._group_of is None else self._follow
+        if self._group_of is not None and self._count > 1:
+            take = partial(self._take, slot)
+        done, total = 0, 0.0
         try:
             while done < most and not self.stopped:
                 try:
@@ -231,47 +272,67 @@ class Lanes[T]:
                     break
                 if self._dropped and self._dropped.pop(id(item), None) is not None:
                     continue
-                slot.item = item
+                slot.item, slot.seconds = item, 0.0
                 work(item, slot)
                 done += 1
+                seconds = slot.seconds
+                total += seconds
                 if self._blocked_submitters and len(self._queue) <= _QUEUED // 2:
                     with self._room:
                         self._room.notify_all()
-                if lent and slot.seconds > _QUICK_SECONDS:
+                if seconds > _QUICK_SECONDS and lent and total > _QUICK_SECONDS * done:
                     break
         except BaseException as err:  # noqa: BLE001  # It is told, and ends the app.
             self._fail(err)
         slot.item = None
         if done:
-            self._mean = (time.monotonic() - began) / done
-        if not lent or self._blocked_submitters:
-            with self._room:
-                self._room.notify_all()
+            self._mean = total / done
+
+    def _take(self, slot: Slot[T]) -> T:
+        """Take the next item whose group has nothing before it.
+
+        This is one step for all threads: otherwise an item might overtake the one before it.
+
+        Raises:
+            IndexError: There is none.
+        """
+        with self._lines_lock:
+            while True:
+                item = self._queue.popleft()
+                if self._dropped and self._dropped.pop(id(item), None) is not None:
+                    continue
+                if self._claim(item):
+                    slot.item = item
+                    return item
+
+    def _claim(self, item: T) -> bool:
+        """Return whether an item is the first of its group; otherwise let it wait."""
+        assert self._group_of is not None
+        group = self._group_of(item)
+        if not group:
+            return True
+        line = self._lines.setdefault(group, _Line(item))
+        if self._head(line.owner) is self._head(item):
+            return True
+        line.waiting.append(item)
+        self._park(item)
+        return False
 
     def _follow(self, item: T, slot: Slot[T]) -> None:
         """Process an item of a group, and further items of the group that arrived meanwhile."""
         assert self._group_of is not None
-        if self._count == 1 and not self._lines:
-            # Nothing else is worked on, and no group waits.
-            blocked = self._work(item, slot)
-            group = self._group_of(item) if blocked is not None else ""
-            if blocked is not None and group:
-                with self._lines_lock:
-                    self._lines[group] = _Line(blocked.owner, deque(blocked.rest))
-                    self._park_all(blocked.rest)
-            return
+        if self._count == 1:
+            if not self._lines:
+                self._work_alone(item, slot)
+                return
+            with self._lines_lock:
+                if not self._claim(item):
+                    return
         group = self._group_of(item)
-        if not group:
+        line = self._lines.get(group)
+        if line is None:
             self._work(item, slot)
             return
-        with self._lines_lock:
-            line = self._lines.get(group)
-            if line is None:
-                line = self._lines[group] = _Line(item)
-            elif self._head(line.owner) is not self._head(item):
-                line.waiting.append(item)
-                self._park(item)
-                return
         while True:
             blocked = self._work(item, slot)
             with self._lines_lock:
@@ -284,7 +345,16 @@ class Lanes[T]:
                     self._lines.pop(group, None)
                     return
                 item = line.owner = line.waiting.popleft()
-            slot.item = item
+            slot.item, slot.seconds = item, 0.0
+
+    def _work_alone(self, item: T, slot: Slot[T]) -> None:
+        """Process an item while nothing else is worked on and no group waits."""
+        assert self._group_of is not None
+        blocked = self._work(item, slot)
+        if blocked is not None and (group := self._group_of(item)):
+            with self._lines_lock:
+                self._lines[group] = _Line(blocked.owner, deque(blocked.rest))
+                self._park_all(blocked.rest)
 
     def _park_all(self, items: Iterable[T]) -> None:
         for item in items:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from operators.pulsarconsumer.app.harness import wait_until
 from operators.pulsarconsumer.app.lanes import Blocked, Lanes
 
 type Item = tuple[str, int]
+LENDER = object()
 
 
 @contextmanager
@@ -63,6 +65,33 @@ def test_work_of_a_group_stays_in_order_even_if_some_of_it_is_tried_again(
     for name in set(groups):
         mine = [number for other, number in done if other == name]
         assert mine == [number for number, other in enumerate(groups) if other == name]
+
+
+def test_item_does_not_overtake_one_that_another_thread_has_just_taken() -> None:
+    begun: list[Item] = []
+    overtaken = threading.Event()
+
+    def work(item: Item, _slot: object) -> None:
+        begun.append(item)
+        if item == ("a", 1):
+            overtaken.set()
+
+    def slow_group(item: Item) -> str:
+        if item == ("a", 0) and not begun:
+            overtaken.wait(1)
+        return item[0]
+
+    with stopping(Lanes(work, 2, slow_group)) as lanes:
+        lanes.submit([("a", 0)])
+        lanes.submit([("a", 1)])
+
+        def are_done() -> bool:
+            lanes.nudge()
+            return len(begun) == 2
+
+        wait_until(are_done, "both are done")
+
+    assert begun == [("a", 0), ("a", 1)]
 
 
 def test_independent_work_runs_in_all_lanes_at_once() -> None:
@@ -133,7 +162,7 @@ def test_thread_that_is_lent_works_on_quick_items_itself() -> None:
         threads.append(threading.get_ident())
 
     with stopping(Lanes(work, 1)) as lanes:
-        lanes.submit([("", number) for number in range(5)], lend=True)
+        lanes.submit([("", number) for number in range(5)], lender=LENDER)
 
     assert threads == [threading.get_ident()] * 5
 
@@ -143,27 +172,69 @@ def test_thread_that_is_lent_is_given_back_when_calls_are_slow() -> None:
 
     def work(_: Item, slot: Slot[Item]) -> None:
         threads.append(threading.get_ident())
+        threading.Event().wait(0.01)
         slot.seconds = 0.01
 
     with stopping(Lanes(work, 1)) as lanes:
-        lanes.submit([("", number) for number in range(5)], lend=True)
+        lanes.submit([("", number) for number in range(5)], lender=LENDER)
         wait_until(lambda: len(threads) == 5, "the others are done")
 
     mine = threading.get_ident()
     assert [thread == mine for thread in threads] == [True] + [False] * 4
 
 
-def test_thread_is_not_lent_where_several_are_worked_on_at_a_time() -> None:
-    met = threading.Barrier(2, timeout=60)
+@pytest.mark.parametrize("count", [1, 3])
+def test_thread_is_lent_again_when_calls_are_quick_again_while_items_always_wait(
+    count: int,
+) -> None:
+    mine = threading.get_ident()
+    threads: list[int] = []
 
-    def work(_: Item, _slot: object) -> None:
-        met.wait()
+    def work(item: Item, slot: Slot[Item]) -> None:
+        slot.seconds = 0.01 if item == ("slow", 0) else 0.0
+        if threading.get_ident() != mine:
+            # So long that this thread never sees an empty queue.
+            threading.Event().wait(0.0005)
+        threads.append(threading.get_ident())
 
-    with stopping(Lanes(work, 2)) as lanes:
-        lanes.submit([("", 0)], lend=True)
-        lanes.submit([("", 1)], lend=True)
-        lanes.nudge()
-        wait_until(lambda: not lanes.pending(), "both met")
+    with stopping(Lanes(work, count)) as lanes:
+        lanes.submit([("slow", 0)], lender=LENDER)
+        while mine not in threads[1:] and len(threads) < 3000:
+            lanes.submit([("", number) for number in range(500)], lender=LENDER)
+
+    assert mine in threads[1:]
+    assert threads[1] != mine
+
+
+def test_thread_whose_call_waits_is_detached_and_works_no_further() -> None:
+    returned: list[bool] = []
+    done: list[tuple[int, int]] = []
+    go = threading.Event()
+
+    def work(item: Item, slot: Slot[Item]) -> None:
+        if item == ("", 0):
+            go.wait(60)
+            slot.seconds = 60.0
+        done.append((item[1], threading.get_ident()))
+
+    with stopping(Lanes(work, 1)) as lanes:
+        items = [("", number) for number in range(3)]
+        thread = threading.Thread(
+            target=lambda: returned.append(lanes.submit(items, lender=LENDER)), daemon=True
+        )
+        thread.start()
+        wait_until(lambda: [slot.item for slot in lanes.slots()] == items[:1], "it waits")
+        (slot,) = lanes.slots()
+        assert lanes.detach(slot) is LENDER
+        assert lanes.detach(slot) is None
+        assert lanes.submit([("", 3)], lender=LENDER)
+        go.set()
+        wait_until(lambda: len(done) == 4, "all are done")
+        thread.join(60)
+
+    assert returned == [False]
+    assert [number for number, _ in done] == [0, 1, 2, 3]
+    assert [ident == done[0][1] for _, ident in done] == [True, False, False, False]
 
 
 def test_purged_item_is_not_worked_on() -> None:

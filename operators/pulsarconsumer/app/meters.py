@@ -1,4 +1,4 @@
-"""What the app measures: noted in lists for each message, counted from time to time.
+"""What the app measures: noted in lists, for each message or each receipt, and counted later.
 
 Counters and histograms of the Prometheus client cost more for each message than its receipt does,
 and a lock for each costs more than the note. To append to a list needs none.
@@ -6,11 +6,11 @@ and a lock for each costs more than the note. To append to a list needs none.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -43,14 +43,18 @@ class Meters:
         self._ages = _Buckets(specs.MESSAGE_AGE.buckets)
         self._seconds = _Buckets(specs.HANDLE_TIME.buckets)
         # What was noted, and is not counted yet.
-        self._new_ages: dict[str, list[float]] = {source: [] for source in _SOURCES}
+        self._new_ages: dict[str, list[tuple[int, float, float]]] = {
+            source: [] for source in _SOURCES
+        }
         self._new_seconds: list[float] = []
-        self._new_results: list[str] = []
+        self._new_results: dict[str, list[None]] = {result: [] for result in specs.RESULTS}
         self._new_errors: list[str] = []
         self.took = self._new_seconds.append
         """Notes the seconds that a call of the handler took."""
-        self.settle = self._new_results.append
-        """Notes what became of a message."""
+        self.settle: Mapping[str, Callable[[None], None]] = {
+            result: noted.append for result, noted in self._new_results.items()
+        }
+        """By result, what notes that a message ended with it."""
         self.fail = self._new_errors.append
         """Notes a request to the broker that failed."""
         self.slots: Callable[[], Iterable[Slot[Any]]] = tuple
@@ -61,9 +65,17 @@ class Meters:
         self.waiting = metrics.gauge(specs.WAITING)
         metrics.registry.register(_Collector(self))
 
-    def receive(self, source: str, ages: Iterable[float]) -> None:
-        """Note messages of a source, each by the seconds since it was published."""
-        self._new_ages[source].extend(ages)
+    def receive(self, source: str, count: int, first: float, last: float) -> None:
+        """Note messages of a source that came together.
+
+        Args:
+            source: Where they came from.
+            count: How many came.
+            first: Seconds since the first was published.
+            last: Seconds since the last was published. The others are taken to be spread evenly
+                between the two: to read the time of each costs as much as to read its payload.
+        """
+        self._new_ages[source].append((count, first, last))
 
     def running(self) -> list[float]:
         """Return when the calls of the handler began that are under way."""
@@ -82,16 +94,14 @@ class Meters:
     def _count(self) -> None:
         received = self._counts[specs.RECEIVED.name]
         for source, noted in self._new_ages.items():
-            ages = _take(noted)
-            received[source] += len(ages)
-            self._ages.add(ages)
+            for count, first, last in _take(noted):
+                received[source] += count
+                self._ages.add_between(count, first, last)
         self._seconds.add(_take(self._new_seconds))
-        for spec, noted_words in (
-            (specs.HANDLED, self._new_results),
-            (specs.BROKER_ERRORS, self._new_errors),
-        ):
-            for word, number in Counter(_take(noted_words)).items():
-                self._counts[spec.name][word] += number
+        for result, settled in self._new_results.items():
+            self._counts[specs.HANDLED.name][result] += len(_take(settled))
+        for operation in _take(self._new_errors):
+            self._counts[specs.BROKER_ERRORS.name][operation] += 1
 
     def collect(self) -> Iterator[Metric]:
         """Render what was counted."""
@@ -128,16 +138,30 @@ class _Buckets:
         self._sum = 0.0
 
     def add(self, values: list[float]) -> None:
-        """Count values, which are sorted for it."""
-        values.sort()
-        below = 0
-        for number, bound in enumerate(self._bounds):
-            up_to = bisect_right(values, bound, below)
-            self._counts[number] += up_to - below
-            below = up_to
-        self._counts[-1] += len(values) - below
+        """Count values that are not negative."""
+        if not values:
+            return
+        # Most calls are as quick as the first, so only the others are looked up.
+        number = bisect_left(self._bounds, values[0])
+        low = self._bounds[number - 1] if number else -1.0
+        high = self._bounds[number] if number < len(self._bounds) else math.inf
+        others = [value for value in values if not low < value <= high]
+        self._counts[number] += len(values) - len(others)
+        for value in others:
+            self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += sum(values)
+
+    def add_between(self, count: int, first: float, last: float) -> None:
+        """Count values that are spread evenly from the first to the last."""
+        number = bisect_left(self._bounds, first)
+        if number == bisect_left(self._bounds, last):
+            self._counts[number] += count
+        else:
+            step = (last - first) / (count - 1)
+            for at in range(count):
+                self._counts[bisect_left(self._bounds, first + at * step)] += 1
         # Clocks of two machines differ, and a sum that falls would look like a restart.
-        self._sum += sum(values[bisect_right(values, 0.0) :])
+        self._sum += count * max(0.0, (first + last) / 2)
 
     def render(self, spec: MetricSpec) -> HistogramMetricFamily:
         family = HistogramMetricFamily(spec.name, spec.help)

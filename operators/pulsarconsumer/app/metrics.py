@@ -32,7 +32,8 @@ HANDLE_TIME: Final = MetricSpec(
 MESSAGE_AGE: Final = MetricSpec(
     "pulsar_consumer_message_age_seconds",
     MetricKind.HISTOGRAM,
-    "Seconds from the publishing of a message to its receipt here.",
+    "Seconds from the publishing of a message to its receipt here. For messages that are received"
+    " together, it is read from the first and the last, and estimated for those between them.",
     (),
     _AGES,
 )

@@ -100,7 +100,11 @@ class Processor:
             OSError: Nobody reads the lines any more.
         """
         now = self._time()
-        self._meters.receive(source.label, [now - raw.publish_timestamp() / 1000 for raw in batch])
+        count = len(batch)
+        first = last = now - batch[0].publish_timestamp() / 1000
+        if count > 1:
+            last = now - batch[-1].publish_timestamp() / 1000
+        self._meters.receive(source.label, count, first, last)
         taken = [receive_message(source, raw) for raw in batch]
         if self._logs:
             self._log(source, taken, now)
@@ -119,7 +123,7 @@ class Processor:
             if done:
                 return Blocked(waits) if waits is not None else None
         if self._decodes and not self._decode(message):
-            waits = self._settle_undecoded(message)
+            waits = self._settle_undecoded(message, slot)
         elif self._traced or self._timed_out:
             waits = self._handle(message, message, slot)
         else:
@@ -127,7 +131,7 @@ class Processor:
             if error is None:
                 self._acknowledger.succeed(message)
                 return None
-            waits = self._fail(message, error, {})
+            waits = self._fail(message, error, {}, slot)
         return None if waits is None else Blocked(waits)
 
     def process_list(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
@@ -135,7 +139,7 @@ class Processor:
         if not (self._decodes or self._held.is_watching or self._journal.is_watching):
             fit, blocked = unit, None
         else:
-            fit, blocked = self._sort_out(unit)
+            fit, blocked = self._sort_out(unit, slot)
         if not fit:
             return None if blocked is None else Blocked([blocked])
         if len(fit) == 1:
@@ -156,7 +160,7 @@ class Processor:
         error = HandlerTimeout(f"not ended after {seconds:.0f} s")
         return self._acknowledger.fail(message, error, {})
 
-    def _sort_out(self, unit: Unit) -> tuple[Unit, Received | None]:
+    def _sort_out(self, unit: Unit, slot: Slot[Any]) -> tuple[Unit, Received | None]:
         """Return the messages of a list that the handler gets, and what the others wait for."""
         fit: Unit = []
         blocked: Received | None = None
@@ -165,7 +169,7 @@ class Processor:
             if self._held.is_watching or self._journal.is_watching:
                 done, waits = self._prepare(message)
             if not done and self._decodes and not self._decode(message):
-                done, waits = True, self._settle_undecoded(message)
+                done, waits = True, self._settle_undecoded(message, slot)
             if not done:
                 fit.append(message)
             blocked = blocked or waits
@@ -228,9 +232,9 @@ class Processor:
         set_value(message, value)
         return True
 
-    def _settle_undecoded(self, message: Received) -> Received | None:
+    def _settle_undecoded(self, message: Received, slot: Slot[Any]) -> Received | None:
         if message.error is not None:
-            return self._acknowledger.fail(message, message.error, {})
+            return self._fail(message, message.error, {}, slot)
         where, error = f"{message.topic} {message.message_id}", message.mismatch
         expected = self._settings.schema_type
         match self._settings.schema_on_mismatch:
@@ -239,27 +243,33 @@ class Processor:
                 return None
             case Mismatch.DEAD_LETTER:
                 fault = MismatchError(f"is not {expected}: {error}")
-                return self._acknowledger.fail(message, fault, {})
+                return self._fail(message, fault, {}, slot)
             case Mismatch.FAIL:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
     def _handle(self, argument: object, message: Received, slot: Slot[Any]) -> Received | None:
         """Call the handler for a message, in a span if there are any, and finish the message."""
         error, headers = self._call(argument, message, slot)
-        if self._timed_out and message.identity in self._timed_out:
-            return None
-        if error is None:
+        if error is not None:
+            return self._fail(message, error, headers, slot)
+        if not (self._timed_out and message.identity in self._timed_out):
             self._acknowledger.succeed(message)
-            return None
-        return self._acknowledger.fail(message, error, headers)
+        return None
 
     def _fail(
-        self, message: Received, error: BaseException, headers: dict[str, str]
+        self,
+        message: Received,
+        error: BaseException,
+        headers: dict[str, str],
+        slot: Slot[Any],
     ) -> Received | None:
         """Finish a message whose handler raised, unless that was done at its time-out."""
         if self._timed_out and message.identity in self._timed_out:
             return None
-        return self._acknowledger.fail(message, error, headers)
+        began = monotonic()
+        waits = self._acknowledger.fail(message, error, headers)
+        slot.seconds += monotonic() - began
+        return waits
 
     def _handle_several(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
         error, headers = self._call(unit, unit[0], slot)
@@ -274,7 +284,7 @@ class Processor:
             for message in unit:
                 if id(message) not in failed:
                     self._acknowledger.succeed(message)
-                elif (waits := self._acknowledger.fail(message, error, headers)) is not None:
+                elif (waits := self._fail(message, error, headers, slot)) is not None:
                     waiting.append(waits)
             return Blocked([waiting[0]], [[each] for each in waiting[1:]]) if waiting else None
         # One of them may be the only one that fails, so each is handled by itself.
@@ -318,7 +328,8 @@ class Processor:
         except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
             error = err
         slot.began = 0.0
-        slot.seconds = seconds = monotonic() - began
+        seconds = monotonic() - began
+        slot.seconds += seconds
         self._took(seconds)
         if self._journal.has_entries:
             self._journal.end(slot.thread)

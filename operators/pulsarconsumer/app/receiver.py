@@ -14,13 +14,11 @@ from operators.pulsarconsumer.app.settings import Settings
 POLL_MILLISECONDS: Final = 200
 """How long a receipt waits for the first message."""
 _RUN: Final = 100
-"""Messages after which the rate is looked at."""
-_RUN_SECONDS: Final = 0.1
-"""A run that took less is one of a consumer that many messages wait for."""
+"""Messages after which the rate is measured."""
+_MANY_PER_SECOND: Final = 1000
+"""Rate from which messages are taken in bursts."""
 _BURST: Final = 100
 _BURST_MILLISECONDS: Final = 1
-_FEW: Final = 1
-"""A burst of no more messages is one of a consumer that no messages wait for."""
 
 
 def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
@@ -62,7 +60,7 @@ class MessageReceiver:
         self._since = monotonic()
 
     def receive(self) -> Sequence[RawMessage]:
-        """Return what came: at least one message, or a burst or batch, which may be empty.
+        """Return what came: at least one message.
 
         Raises:
             pulsar.Timeout: Nothing came.
@@ -70,17 +68,20 @@ class MessageReceiver:
         """
         if self._most:
             return self._receive_batch()
-        if self._many:
-            burst: Sequence[RawMessage] = self._consumer.batch_receive()
-            self._many = len(burst) > _FEW
-            return burst
-        message = self._consumer.receive(POLL_MILLISECONDS)
-        self._run += 1
-        if self._run == _RUN:
+        come: Sequence[RawMessage] = self._consumer.batch_receive() if self._many else ()
+        if not come:
+            try:
+                come = (self._consumer.receive(POLL_MILLISECONDS),)
+            except pulsar.Timeout:
+                self._many = False
+                raise
+        self._run += len(come)
+        if self._run >= _RUN:
             now = self._monotonic()
-            self._many = self._bursts and now - self._since < _RUN_SECONDS
+            rate_is_high = self._run > (now - self._since) * _MANY_PER_SECOND
+            self._many = self._bursts and rate_is_high
             self._run, self._since = 0, now
-        return (message,)
+        return come
 
     def _receive_batch(self) -> Sequence[RawMessage]:
         """Return as many messages as were asked for, or what came in the time to wait for them."""

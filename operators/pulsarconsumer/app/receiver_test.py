@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+import pulsar
 import pytest
 
 from operators.pulsarconsumer.app.harness import build_environment
@@ -19,11 +20,14 @@ class FakeConsumer:
         self.now = 0.0
         self.seconds = seconds
         self.batch: Sequence[str] = ["m"] * 50
+        self.is_empty = False
         self.asked: list[str] = []
 
     def receive(self, _timeout: int) -> str:
         self.now += self.seconds
         self.asked.append("one")
+        if self.is_empty:
+            raise pulsar.Timeout("nothing came")
         return "m"
 
     def batch_receive(self) -> Sequence[str]:
@@ -31,23 +35,53 @@ class FakeConsumer:
         return self.batch
 
 
-def take(consumer: FakeConsumer, times: int, **settings: object) -> list[str]:
+def build(consumer: FakeConsumer, **settings: object) -> MessageReceiver:
     environ = build_environment("pulsar://p:6650", "t", receiver_queue_size=100, **settings)
-    message_receiver = MessageReceiver(
-        consumer, load_settings(environ), monotonic=lambda: consumer.now
-    )
+    return MessageReceiver(consumer, load_settings(environ), monotonic=lambda: consumer.now)
+
+
+def take(consumer: FakeConsumer, times: int, **settings: object) -> list[str]:
+    message_receiver = build(consumer, **settings)
     for _ in range(times):
         assert message_receiver.receive()
     return consumer.asked
 
 
-def test_many_are_taken_at_once_while_many_wait_and_no_longer() -> None:
+def test_many_are_taken_at_once_while_many_come_and_no_longer() -> None:
     consumer = FakeConsumer(0.0005)
     assert take(consumer, 102) == ["one"] * 100 + ["many"] * 2
 
+    # A queue that is empty for a moment is no reason to take them one at a time.
     consumer = FakeConsumer(0.0005)
+    consumer.batch = []
+    assert take(consumer, 102) == ["one"] * 100 + ["many", "one"] * 2
+
+    consumer = FakeConsumer(0.0005)
+    message_receiver = build(consumer)
+    for _ in range(100):
+        message_receiver.receive()
+    consumer.batch, consumer.seconds = ["m"] * 99, 0.0
+    message_receiver.receive()
+    consumer.now += 1.0
     consumer.batch = ["m"]
-    assert take(consumer, 102) == ["one"] * 100 + ["many", "one"]
+    for _ in range(2):
+        message_receiver.receive()
+    assert consumer.asked == ["one"] * 100 + ["many"] * 2 + ["one"]
+
+
+def test_messages_are_taken_one_at_a_time_after_none_came() -> None:
+    consumer = FakeConsumer(0.0005)
+    consumer.batch = []
+    message_receiver = build(consumer)
+    for _ in range(100):
+        message_receiver.receive()
+    consumer.is_empty = True
+    with pytest.raises(pulsar.Timeout):
+        message_receiver.receive()
+    consumer.is_empty = False
+    message_receiver.receive()
+
+    assert consumer.asked == ["one"] * 100 + ["many", "one", "one"]
 
 
 @pytest.mark.parametrize(

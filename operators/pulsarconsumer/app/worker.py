@@ -41,6 +41,8 @@ _FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 """Longest time between two attempts to subscribe."""
 _PAUSE_SECONDS: Final = 0.1
+HOLDUP_SECONDS: Final = 0.05
+"""A call that takes longer does not keep the thread of a topic from receiving."""
 _LONG_CALL_SECONDS: Final = 0.2
 """A call that takes longer is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
@@ -130,6 +132,7 @@ class Worker:
         self._renewal = threading.Condition()
         self._renewal_due = False
         self._opening = 0
+        self._pumps: dict[Source, threading.Thread] = {}
         self._stopping = threading.Event()
         self._deadline = 0.0
         self.failure = ""
@@ -138,12 +141,8 @@ class Worker:
 
     def run(self) -> None:
         """Consume until `stop`, or until something fails permanently: see `failure`."""
-        pumps = [
-            threading.Thread(target=self._pump, args=(source,), name=source.name, daemon=True)
-            for source in self.sources
-        ]
-        for pump in pumps:
-            pump.start()
+        for source in self.sources:
+            self._start(source)
         try:
             started = time.monotonic()
             while not self._stopping.wait(_WATCH_SECONDS):
@@ -151,7 +150,7 @@ class Worker:
         except Exception as err:
             log.exception(_UNEXPECTED)
             self._end(f"{type(err).__name__}: {err}")
-        self._finish(pumps)
+        self._finish()
 
     def stop(self, deadline: float) -> None:
         """Begin nothing more; what is begun has until a time of the monotonic clock to end."""
@@ -181,12 +180,27 @@ class Worker:
 
     # Threads of topics.
 
-    def _pump(self, source: Source) -> None:
-        """Receive messages of a topic, and have them handled, until the app stops."""
+    def _start(self, source: Source, *, is_open: bool = False) -> None:
+        """Start the thread of a topic, or the one that takes its place."""
+        pump = self._pumps[source] = threading.Thread(
+            target=self._pump,
+            args=(source,),
+            kwargs={"is_open": is_open},
+            name=source.name,
+            daemon=True,
+        )
+        pump.start()
+
+    def _pump(self, source: Source, *, is_open: bool) -> None:
+        """Receive messages of a topic, and have them handled, until the app stops.
+
+        It ends as well when another thread has taken its place.
+        """
         try:
             while not self._stopping.is_set():
-                if self._open(source):
-                    self._receive(source)
+                if (is_open or self._open(source)) and not self._receive(source):
+                    return
+                is_open = False
                 if not self._stopping.is_set():
                     self._close(source)
         except Exception as err:
@@ -244,14 +258,18 @@ class Worker:
                 self._opening -= 1
                 self._renewal.notify_all()
 
-    def _receive(self, source: Source) -> None:
-        """Receive until the connection is broken or the app stops."""
+    def _receive(self, source: Source) -> bool:
+        """Receive until the connection is broken or the app stops.
+
+        Returns:
+            Whether it is still this thread that receives.
+        """
         broken = self._stopping.is_set
         while not broken():
             now = time.monotonic()
             if source.check(now):
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
-                return
+                return True
             full = not source.is_retry and self._held.is_full
             if full or self._acknowledger.is_paused(now):
                 self._stopping.wait(_PAUSE_SECONDS)
@@ -266,11 +284,12 @@ class Worker:
                 if not broken():
                     self._meters.fail("receive")
                     log.warning("Cannot receive", topic=source.name, error=describe(err))
-                return
+                return True
             if self._held.is_watching or source.is_retry:
                 batch = self._sort_out(source, batch)
-            if batch:
-                self._submit(self._processor.accept(source, batch))
+            if batch and not self._submit(source, self._processor.accept(source, batch)):
+                return False
+        return True
 
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Leave out messages that come again while they are handled, or after that."""
@@ -289,16 +308,19 @@ class Worker:
                 )
         return new
 
-    def _submit(self, taken: list[Received]) -> None:
-        if self._whole:
-            self._wait_turn(len(taken))
-            self._lanes.submit([taken], self._stopping.is_set, lend=True)
-        elif self._rate is None:
-            self._lanes.submit(taken, self._stopping.is_set, lend=True)
-        else:
-            for message in taken:
-                self._wait_turn(1)
-                self._lanes.submit([message], self._stopping.is_set, lend=True)
+    def _submit(self, source: Source, taken: list[Received]) -> bool:
+        """Hand messages over, and handle them while that is quick.
+
+        Returns:
+            Whether it is still this thread that receives.
+        """
+        give_up = self._stopping.is_set
+        if self._rate is not None:
+            for unit in [taken] if self._whole else taken:
+                self._wait_turn(len(taken) if self._whole else 1)
+                self._lanes.submit([unit], give_up)
+            return True
+        return self._lanes.submit([taken] if self._whole else taken, give_up, lender=source)
 
     def _wait_turn(self, count: int) -> None:
         """Wait as the rate limit asks, or until the app stops."""
@@ -336,14 +358,22 @@ class Worker:
         self._watch_calls(now)
 
     def _watch_calls(self, now: float) -> None:
-        """Record calls that take long, and end the app if one does not end."""
+        """Receive in another thread while a call holds one up, and record calls that take long.
+
+        The app ends if one does not end.
+        """
         limit = self._settings.handler_timeout_seconds
         for slot in self._lanes.slots():
             unit, began = slot.item, slot.began
-            if unit is None or not began or now - began < _LONG_CALL_SECONDS:
+            if unit is None or not began or now - began < HOLDUP_SECONDS:
                 continue
             if slot.item is not unit or slot.began != began:
                 continue  # It continued in the meantime.
+            source = self._lanes.detach(slot)
+            if isinstance(source, Source):
+                self._start(source, is_open=True)
+            if now - began < _LONG_CALL_SECONDS:
+                continue
             if not self._whole:
                 self._journal.begin(slot.thread, _head_of(unit).identity)
                 if slot.began != began:
@@ -363,14 +393,14 @@ class Worker:
                 self._journal.end(thread)
         self._end(f"the handler has not ended for {seconds:.0f} s")
 
-    def _finish(self, pumps: Sequence[threading.Thread]) -> None:
+    def _finish(self) -> None:
         """Wait for what is under way, no longer than the drain may take, and close."""
 
         def left() -> float:
             return max(0.0, self._deadline - time.monotonic())
 
         def join() -> None:
-            for pump in pumps:
+            for pump in self._pumps.values():
                 pump.join(min(5.0, left()))
 
         if not self._lanes.stopped:

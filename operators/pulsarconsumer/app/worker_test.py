@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import queue
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pulsar
 import pytest
@@ -60,5 +66,109 @@ def test_old_credentials_are_replaced_between_attempts_that_would_overlap(
     assert overlapping.renewed_while_opening[:2] == [0, 0]
 
 
+class Consumer:
+    """A consumer with the messages that a test sends."""
+
+    def __init__(self) -> None:
+        self._consumer = self  # The native part.
+        self._queue: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self.acknowledged: list[bytes] = []
+
+    def send(self, *payloads: bytes) -> None:
+        for payload in payloads:
+            self._queue.put(payload)
+
+    def receive(self, milliseconds: int) -> Any:
+        try:
+            return self._build(self._queue.get(timeout=milliseconds / 1000))
+        except queue.Empty:
+            raise pulsar.Timeout("nothing came") from None
+
+    def batch_receive(self) -> Sequence[Any]:
+        return [self._build(self._queue.get()) for _ in range(min(100, self._queue.qsize()))]
+
+    def acknowledge(self, raw: Any) -> None:
+        self.acknowledged.append(raw.data())
+
+    def is_connected(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+    def _build(self, payload: bytes) -> Any:
+        message_id = f"(1,{next(self._numbers)},-1,-1)"
+        return SimpleNamespace(
+            message_id=lambda: message_id,
+            data=lambda: payload,
+            publish_timestamp=lambda: 0,
+            topic_name=lambda: "persistent://public/default/t",
+            partition_key=lambda: "",
+            ordering_key=lambda: "",
+        )
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Consumer:
+    found = Consumer()
+    client = SimpleNamespace(subscribe=lambda *_, **__: found)
+    monkeypatch.setattr(Connection, "client", lambda _: client)
+    return found
+
+
 def _accept(_message: Message) -> None:
     """Do nothing."""
+
+
+@contextmanager
+def consuming(handler: Callable[[Message], object], **settings: object) -> Iterator[None]:
+    environ = build_environment(_SERVER, "t", log_sample_ratio=0, **settings)
+    with running(environ, handler, _NO_LOG):
+        yield
+
+
+@pytest.mark.parametrize("quick", [0, 5000])
+def test_call_that_waits_does_not_keep_the_next_message_from_another_thread(
+    consumer: Consumer, quick: int
+) -> None:
+    """While calls are quick, the thread that receives makes them itself."""
+    met = threading.Barrier(3, timeout=60)
+
+    def handle(message: Message) -> None:
+        if message.data.startswith(b"wait"):
+            begun.append(message.data)
+            met.wait()
+
+    begun: list[bytes] = []
+    with consuming(handle, max_in_flight=2):
+        consumer.send(*[b"quick"] * quick)
+        wait_until(lambda: len(consumer.acknowledged) == quick, "the quick ones are handled")
+        consumer.send(b"wait-1")
+        wait_until(lambda: begun == [b"wait-1"], "the first call has begun")
+        consumer.send(b"wait-2")
+        wait_until(lambda: begun == [b"wait-1", b"wait-2"], "the second call has begun")
+        assert len(consumer.acknowledged) == quick
+        met.wait()
+        wait_until(lambda: len(consumer.acknowledged) == quick + 2, "all are handled")
+
+
+def test_messages_of_a_topic_stay_in_order_when_another_thread_continues_to_receive(
+    consumer: Consumer,
+) -> None:
+    handled: list[int] = []
+
+    def handle(message: Message) -> None:
+        number = int(message.data)
+        if number % 400 == 7:
+            # Longer than a thread that receives is held up.
+            threading.Event().wait(3 * worker_module.HOLDUP_SECONDS)
+        handled.append(number)
+
+    with consuming(handle, subscription_type="Exclusive", max_in_flight=4):
+        for first in range(0, 2000, 500):
+            consumer.send(*(b"%d" % number for number in range(first, first + 500)))
+            wait_until(lambda: len(handled) >= 10, "some are handled")
+        wait_until(lambda: len(consumer.acknowledged) == 2000, "all are handled")
+
+    assert handled == list(range(2000))
