@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from libs.common.conditions import is_true
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest, build_object
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from tests.e2e.cluster import Cluster, Serve, eventually
@@ -19,6 +22,16 @@ CONFIG = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
 OTHER = CONFIG.replace("shop_orders", "shop_sales")
 # Its own time-out of two seconds is too short on a busy node.
 CRICTL = ("crictl", "--timeout", "50s")
+MIB = 1 << 20
+TIGHT = [f"tight-{number:02}" for number in range(24)]
+"""Pods with 25 MiB left below their memory limit; an endpoint and its injector take up to 72."""
+ROOMY = [f"roomy-{number}" for number in range(6)]
+"""Pods with 160 MiB left."""
+READ_MEMORY = """
+cd /proc/$(crictl inspect --output go-template --template '{{.info.pid}}' "$1")/root/sys/fs/cgroup
+cat memory.current memory.stat 2> /dev/null ||
+  cat memory/memory.usage_in_bytes memory/memory.stat
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,7 +229,50 @@ async def test_jvm_that_cannot_be_attached_to_begins_with_the_exporter(
     assert (endpoint["state"], endpoint["port"]) == ("StartedWith", 9400)
     held = await cluster.client.get(POD, key)
     assert not held["spec"].get("ephemeralContainers"), "nothing was put beside it"
+    look = (
+        "print(*(line.split()[3].partition(',')[0] for line in open('/proc/mounts')"
+        " if line.split()[1] == '/slipway-jmx'))"
+    )
+    mounted = await cluster.kubectl_run(namespace, "exec", "shop", "--", "python3.13", "-c", look)
+    assert mounted.strip() == "ro", "the application could replace what its JVM loads"
     assert await is_unharmed(cluster, namespace)
+
+
+async def test_neighbor_container_finds_nothing_that_the_jvm_loads(
+    cluster: Cluster, namespace: str
+) -> None:
+    """All containers of the pod run as the same user, and share /dev/shm."""
+    for name, volume in (("shop", "other"), ("shared", "tmp")):
+        pod = build_pod(namespace, name)
+        spec = pod["spec"]
+        neighbor = {**spec["containers"][0], "name": "neighbor", "args": []}
+        neighbor["command"] = ["python3.13", "-c", "import time; time.sleep(3600)"]
+        neighbor["volumeMounts"] = [{"name": volume, "mountPath": "/tmp"}]
+        spec["containers"].append(neighbor)
+        spec["volumes"].append({"name": "other", "emptyDir": {}})
+        await cluster.client.create(POD, pod)
+    exporter = build_exporter(namespace, containers={"include": ["app"]})
+    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, exporter)
+
+    async def is_served() -> bool:
+        return "shop_orders" in await scrape(cluster, namespace)
+
+    async def is_refused() -> bool:
+        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, Key(namespace, "shop"))
+        failures = (held.get("status") or {}).get("failures") or []
+        return [(each["pod"], each["reason"]) for each in failures] == [("shared", "SharedTmp")]
+
+    await eventually(is_served, "orders are served")
+    look = (
+        "import glob; open('/dev/shm/probe', 'w').close(); open('/tmp/probe', 'w').close();"
+        "print(glob.glob('/dev/shm/*') + glob.glob('/tmp/*'))"
+    )
+    command = ("exec", "shop", "-c", "neighbor", "--", "python3.13", "-c", look)
+    found = await cluster.kubectl_run(namespace, *command)
+    assert found.strip() == "['/dev/shm/probe', '/tmp/probe']"
+    await eventually(is_refused, "the pod whose containers share /tmp is reported")
+    held = await cluster.client.get(POD, Key(namespace, "shared"))
+    assert not held["spec"].get("ephemeralContainers")
 
 
 async def test_several_pods_at_once_are_found_by_a_service_and_nothing_stays_behind(
@@ -299,6 +355,83 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
     assert "shop_orders" in await scrape(cluster, namespace)
     (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
     assert status["restartCount"] == 1, "nobody but the test ended it"
+
+
+def read_memory(kind_cluster: KindCluster, pod: Manifest) -> int:
+    """Read on the node how much memory a pod uses, without files that nobody has read lately."""
+    docker = ensure_docker(open_progress("e2e-jmx"), kind_cluster.cache)
+    node = kind_cluster.nodes(docker)[0]["Names"]
+    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
+    text = docker.read("exec", node, "sh", "-c", READ_MEMORY, "sh", container)
+    used, *lines = text.splitlines()
+    stat = dict(line.split() for line in lines)
+    return int(used) - int(stat.get("total_inactive_file", stat["inactive_file"]))
+
+
+async def start_fleet(
+    cluster: Cluster, namespace: str, names: Sequence[str], memory: int | None = None
+) -> list[Manifest]:
+    """Start pods whose heap is touched from the start, and wait until all of them serve.
+
+    Args:
+        cluster: The cluster.
+        namespace: Namespace of the pods.
+        names: Names of the pods.
+        memory: Limit of each pod in bytes; None for no limit.
+    """
+    options: Manifest = {
+        "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-Xms64m -XX:+AlwaysPreTouch"}],
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        "resources": {
+            "requests": {"cpu": "1m", "memory": "16Mi"},
+            **({"limits": {"memory": str(memory)}} if memory else {}),
+        },
+    }
+    for name in names:
+        await cluster.client.create(POD, build_pod(namespace, name, **options))
+
+    ready: list[Manifest] = []
+
+    async def are_ready() -> bool:
+        listing = await cluster.client.list(POD, namespace)
+        pods = [pod for pod in listing.items if pod["metadata"]["name"] in names]
+        ready[:] = [pod for pod in pods if is_true(pod, "Ready")]
+        return len(ready) == len(names)
+
+    await eventually(are_ready, "all pods are ready", 300)
+    return ready
+
+
+async def test_fleet_near_its_memory_limits_is_not_harmed_and_says_so(
+    cluster: Cluster, namespace: str, kind_cluster: KindCluster
+) -> None:
+    # The first pod on a node is charged for the pages of the files that all of them share.
+    await start_fleet(cluster, namespace, ["first"])
+    (measured,) = await start_fleet(cluster, namespace, ["measured"])
+    used = read_memory(kind_cluster, measured)
+    for name in ("first", "measured"):
+        await cluster.delete(POD, Key(namespace, name))
+        await cluster.wait_gone(POD, Key(namespace, name))
+    await start_fleet(cluster, namespace, ROOMY, used + 160 * MIB)
+    pods = await start_fleet(cluster, namespace, TIGHT, used + 25 * MIB)
+    free = [used + 25 * MIB - read_memory(kind_cluster, pod) for pod in pods]
+    assert max(free) < 48 * MIB, "the limits are not as close as this test says"
+    exporter = build_exporter(namespace, maxConcurrent=6)
+
+    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, exporter)
+
+    async def is_decided() -> bool:
+        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, Key(namespace, "shop"))
+        status = held.get("status") or {}
+        served = [each["pod"] for each in status.get("metricsEndpoints") or []]
+        failures = {each["pod"]: each["reason"] for each in status.get("failures") or []}
+        assert sorted(served) == ROOMY, (served, failures)
+        assert failures == dict.fromkeys(TIGHT, "TooLittleMemory"), failures
+        return True
+
+    await eventually(is_decided, "each pod is served, or reports that its memory is too small", 300)
+    for name in (*TIGHT, *ROOMY):
+        assert await is_unharmed(cluster, namespace, name), f"{name} was killed"
 
 
 async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(
