@@ -302,7 +302,7 @@ class CacheMetrics:
     """Metrics of the watch and the cache of one resource."""
 
     def __init__(self, metrics: Metrics, resource: str) -> None:
-        """Start with an empty cache."""
+        """Declare the series of the resource."""
         self._objects = metrics.gauge(specs.CACHE_OBJECTS).labels(resource)
         self._swept = metrics.counter(specs.CACHE_SWEPT).labels(resource)
         self._age = metrics.gauge(specs.WATCH_LAST_EVENT_AGE).labels(resource)
@@ -316,9 +316,9 @@ class CacheMetrics:
         """Compute the age of the last event of the watch at each scrape."""
         self._age.set_function(seconds)
 
-    def set_objects(self, count: int) -> None:
-        """Publish how many objects the cache holds."""
-        self._objects.set(count)
+    def count_objects(self, count: Callable[[], int]) -> None:
+        """Count the objects of the cache at each scrape."""
+        self._objects.set_function(count)
 
     def swept(self, count: int = 1) -> None:
         """Count differences that a sweep found between the cache and the API."""

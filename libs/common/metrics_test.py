@@ -143,7 +143,7 @@ def test_leader_status_follows_the_election(metrics: Metrics) -> None:
 
 def test_cache_tells_its_size_and_the_age_of_the_last_event(metrics: Metrics) -> None:
     cache = metrics.cache("pods")
-    cache.set_objects(7)
+    cache.count_objects(lambda: 7)
     cache.swept(2)
     cache.handler_failed()
     cache.watch_age(lambda: 9.0)

@@ -11,7 +11,7 @@ get out by a span.
 import asyncio
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -91,6 +91,17 @@ class RequestSpan:
         return headers
 
 
+class _UnrecordedSpan(RequestSpan):
+    """A span of a request that nobody records: most requests of most operators."""
+
+    def set_status(self, code: int) -> None:
+        """Do nothing."""
+
+    def headers(self) -> dict[str, str]:
+        """Return no headers: there is no trace to join."""
+        return {}
+
+
 class MessageSpan:
     """The span of the handling of one message."""
 
@@ -137,10 +148,9 @@ class Telemetry:
         with self._span(f"reconcile {kind.kind}", SpanKind.INTERNAL, attributes) as span:
             yield ReconcileSpan(span)
 
-    @contextmanager
     def request_span(
         self, method: str, path: str, server: str = "", port: int = 0
-    ) -> Iterator[RequestSpan]:
+    ) -> AbstractContextManager[RequestSpan]:
         """Record a request, when it is made within a span that is recorded.
 
         Watches and renewals of the Lease belong to no reconcile; as traces of their own they would
@@ -153,11 +163,16 @@ class Telemetry:
             port: Port of the API server.
         """
         if not trace.get_current_span().is_recording():
-            yield RequestSpan(trace.INVALID_SPAN)
-            return
+            return _UNRECORDED
         attributes: dict[str, str | int] = {HTTP_METHOD: method, URL_PATH: path}
         if server:
             attributes |= {SERVER_ADDRESS: server, SERVER_PORT: port}
+        return self._request_span(method, attributes)
+
+    @contextmanager
+    def _request_span(
+        self, method: str, attributes: Mapping[str, str | int]
+    ) -> Iterator[RequestSpan]:
         with self._span(method, SpanKind.CLIENT, attributes) as span:
             yield RequestSpan(span)
 
@@ -207,6 +222,9 @@ class Telemetry:
             except BaseException as err:
                 _set_error(span, type(err).__name__)
                 raise
+
+
+_UNRECORDED: Final = nullcontext(_UnrecordedSpan(trace.INVALID_SPAN))
 
 
 def _set_error(span: Span, error_type: str) -> None:

@@ -108,6 +108,10 @@ class Transport:
         """Prepare; the connection is made by the first request, in the loop that sends it."""
         self.config = config
         self.timeout = request_timeout
+        self._attempt_timeout = aiohttp.ClientTimeout(total=request_timeout)
+        self._list_timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=request_timeout, sock_read=request_timeout
+        )
         self._user_agent = user_agent
         self._gate = asyncio.Semaphore(max_in_flight)
         self._metrics = metrics
@@ -179,7 +183,7 @@ class Transport:
             with self._telemetry.request_span(
                 request.method, request.path, host.hostname or "", host.port or 0
             ) as span:
-                timeout = self._timeout_of(request)
+                timeout = self._list_timeout if request.lists else self._attempt_timeout
                 opened = await self.open(request, timeout, span.headers())
                 async with opened as response:
                     code = response.status
@@ -193,13 +197,6 @@ class Transport:
         finally:
             if self._metrics is not None:
                 self._metrics.observe_request(request.method, code, time.monotonic() - started)
-
-    def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
-        if request.lists:
-            return aiohttp.ClientTimeout(
-                total=None, sock_connect=self.timeout, sock_read=self.timeout
-            )
-        return aiohttp.ClientTimeout(total=self.timeout)
 
     async def open(
         self,
@@ -252,6 +249,8 @@ class Transport:
                 headers={"User-Agent": self._user_agent},
                 auto_decompress=True,
                 trust_env=False,
+                # An API server has none; what is in between gets each request without any.
+                cookie_jar=aiohttp.DummyCookieJar(),
                 request_class=_fence_requests(self._fence),
             )
             # aiohttp sends a PUT or DELETE again when a kept connection breaks, and hides it. No

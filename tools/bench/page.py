@@ -79,10 +79,10 @@ def render_page(report: Report) -> str:
 
 
 _BOUNDS: Final = """\
-The goals are: 0 to 500 pods in 0.8 times the time of ReplicaSet without client limits,
-a replacement p99 of at most 1.5 times the p99 of ReplicaSet, less than 150 MiB with 10,000
-pods, and no writes at rest. A ratio in the tables above its goal means that the goal is
-not met.
+The goals are: 0 to 500 pods in at most 1.05 times the time of ReplicaSet without client
+limits, with at most 1.3 times its CPU time; a replacement p99 of at most 1.5 times the p99
+of ReplicaSet, less than 150 MiB with 10,000 pods, and no writes at rest. A ratio in the
+tables above its goal means that the goal is not met.
 
 * **0 to N** is limited by the CPU of the machine. Controller, API server and etcd share
   its cores; the sum of the two CPU columns divided by the seconds is the number of busy
@@ -90,6 +90,11 @@ not met.
   {peer_others} s next to {peer} s of ReplicaSet, and {bare_others} s next to {bare} s of
   the bare client. The bare client only sends the requests; PodSet additionally runs the
   watch, the cache and the decisions.
+  * A profile of PodSet for 0 to 500 (cProfile, two runs, an API server without TLS) shows
+    67% of its time in the requests, most of it in the HTTP client (aiohttp), 14% in the watch,
+    8% in the cache and the handlers of the responses, 6% in building the pods and ordering
+    the requests, and 5% in planning and the status. The requests alone cost the bare client
+    about as much CPU time as all of ReplicaSet, so a ratio of 1.3 leaves little for the rest.
   * A new process opens up to 32 connections in the burst. They resume TLS sessions,
     because full handshakes made a burst of the bare client a sixth slower (0.46 s compared
     with 0.39 s, 25 rounds in turns).

@@ -98,6 +98,7 @@ class Informer:
         self._writing: dict[Key, tuple[Origin, str]] = {}
         if metrics is not None:
             metrics.watch_age(lambda: self.silence)
+            metrics.count_objects(lambda: len(self.store))
 
     # Scopes: the namespaces that are listed and watched separately.
 
@@ -325,8 +326,6 @@ class Informer:
 
     def notify(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
         """Pass changes of the store to the handlers."""
-        if self._metrics is not None and changes:
-            self._metrics.set_objects(len(self.store))
         for change in changes:
             for handler, repair in self._handlers:
                 try:
