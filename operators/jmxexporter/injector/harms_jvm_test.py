@@ -103,17 +103,39 @@ def test_dynamic_agents_disabled_out_of_sight_are_told_by_the_answer(
     assert (report.state, report.reason) == (State.FAILED, Reason.DYNAMIC_AGENTS_DISABLED), report
 
 
-def test_security_manager_out_of_sight_is_told_by_the_guard(
-    start_jvm: Start, tmp_path: Path
+EVERYTHING = "permission java.security.AllPermission;"
+FILES_AND_THREADS = """
+permission java.io.FilePermission "<<ALL FILES>>", "read,write,delete";
+permission java.util.PropertyPermission "*", "read";
+permission java.lang.RuntimePermission "*";
+"""
+
+
+@pytest.mark.parametrize(
+    ("granted", "state"),
+    [
+        (FILES_AND_THREADS, State.FAILED),
+        # For example that of Cassandra, which restricts functions of its users alone.
+        (EVERYTHING, State.SERVING),
+    ],
+    ids=["some", "all"],
+)
+def test_security_manager_out_of_sight_is_asked_by_the_guard(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path, granted: str, state: State
 ) -> None:
     policy = tmp_path / "policy"
-    policy.write_text("grant { permission java.security.AllPermission; };")
+    application = f'grant codeBase "file:{jvm_kit}/sample.jar" {{ {EVERYTHING} }};'
+    policy.write_text(f"{application}\ngrant {{ {granted} }};")
     options = ("-Djava.security.manager", f"-Djava.security.policy=={policy}")
-    jvm = start_jvm(hide(tmp_path, *options), release=17)
+    jvm, port = start_jvm(hide(tmp_path, *options), release=17), find_free_port()
 
-    report = jvm.inject_one(port=find_free_port())
+    report = jvm.inject_one(port=port)
 
-    assert (report.state, report.reason) == (State.FAILED, Reason.SECURITY_MANAGER), report
+    assert report.state is state, report
+    if state is State.FAILED:
+        assert report.reason == Reason.SECURITY_MANAGER, report
+    else:
+        assert "shop_orders" in scrape_metrics(port)
 
 
 def test_missing_modules_are_told_by_the_guard(start_jvm: Start, release: int) -> None:
