@@ -54,6 +54,12 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Exclusive": {"retry": {"strategy": "NegativeAck", **_RETRY}},
 }
 """Fields of the spec of each PulsarConsumer, by its subscription type."""
+_PARTITIONS: Final = {"Failover": 4}
+"""Number of partitions by type: each partition has one active consumer of type Failover."""
+_TAKEOVER_SECONDS: Final = 2.0
+"""More than activeConsumerFailoverDelayTimeMillis of the broker."""
+_SINGLE: Final = ("Exclusive",)
+"""Types that never have two consumers at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +258,7 @@ def evaluate(
     moved = [number for number in good if number in dead]
     again = [number for number in good if len(ends[number]) > 1]
     tries = Counter(len(begins[number]) for number in poison)
+    disorder, late = _count_disorder(kind, calls)
     result.figures = {
         "handled": len([number for number in good if ends[number]]),
         "poison": len(poison),
@@ -275,8 +282,12 @@ def evaluate(
             if len(begins[number]) > MAX_ATTEMPTS + 1
         ),
         "most tries": max(tries, default=0),
-        "out of order": _count_disorder(kind, calls),
+        "out of order": disorder,
+        "sent late by the broker": late,
+        "seconds with two busy consumers": _count_shared_seconds(calls),
     }
+    if kind not in _SINGLE and not result.figures["seconds with two busy consumers"]:
+        result.problems.append("two consumers were never busy at the same time")
     # A message in memory is tried from the first attempt again by another pod.
     alone = (
         result.figures["poison tried still more often"]
@@ -289,21 +300,42 @@ def evaluate(
     return result
 
 
-def _count_disorder(kind: str, calls: list[Call]) -> int:
-    """Count messages whose first call began after that call of a later message with their key."""
-    if kind == "Shared":
-        return 0
+def _count_disorder(kind: str, calls: list[Call]) -> tuple[int, int]:
+    """Count messages whose first call began after that call of a later message of their group.
+
+    Returns:
+        How many, without those that the broker sent late; and how many these are. With type
+        Failover, it redelivers messages of the previous consumer a second after the next one became
+        active, but may send a new message before.
+    """
     newest: dict[str, int] = {}
+    active: dict[str, tuple[str, float]] = {}
     seen: set[int] = set()
-    wrong = 0
-    for call in calls:
+    wrong = late = 0
+    for call in calls if kind != "Shared" else ():
         if call.what != "begin" or call.number in seen:
             continue
         seen.add(call.number)
-        key = call.key if kind == "KeyShared" else ""
-        wrong += call.number < newest.get(key, -1)
-        newest[key] = max(newest.get(key, -1), call.number)
-    return wrong
+        # The id is ledger:entry:partition:batch.
+        group = call.key if kind == "KeyShared" else call.message_id.split(":")[2]
+        pod, since = active.get(group, ("", 0.0))
+        if call.number < newest.get(group, -1):
+            is_late = kind == "Failover" and call.pod == pod
+            is_late = is_late and call.time - since < _TAKEOVER_SECONDS
+            late += is_late
+            wrong += not is_late
+        if call.pod != pod:
+            active[group] = call.pod, call.time
+        newest[group] = max(newest.get(group, -1), call.number)
+    return wrong, late
+
+
+def _count_shared_seconds(calls: list[Call]) -> int:
+    """Count the seconds of the clock in which two or more pods began calls."""
+    pods: dict[int, set[str]] = defaultdict(set)
+    for call in calls:
+        pods[int(call.time)].add(call.pod)
+    return sum(len(each) > 1 for each in pods.values())
 
 
 def read_dead(broker: Broker, topic: str, seconds: float = 5.0) -> Counter[int]:
@@ -352,7 +384,10 @@ async def _soak(
 ) -> list[SoakResult]:
     names = {kind: kind.lower() for kind in kinds}
     for kind, name in names.items():
-        broker.request("PUT", f"persistent/public/default/{name}")
+        if count := _PARTITIONS.get(kind):
+            broker.request("PUT", f"persistent/public/default/{name}/partitions", count)
+        else:
+            broker.request("PUT", f"persistent/public/default/{name}")
         api.create(_build(broker, kind, name, kinds[kind]))
     pods = {kind: Pods(api, name, folder) for kind, name in names.items()}
     tasks = [asyncio.create_task(each.run()) for each in pods.values()]
@@ -403,10 +438,11 @@ def _build(broker: Broker, kind: str, name: str, spec: Mapping[str, Any]) -> Man
         handler="tools.soak.consumers_handler:handle",
         deadLetter={},
         autoscaling={
-            "maxReplicas": 1 if kind == "Exclusive" else 2,
+            "maxReplicas": 1 if kind in _SINGLE else 2,
             "pollSeconds": 2,
             "cooldownSeconds": 10,
-            "targets": {"backlogPerReplica": 200},
+            # So few that there are two consumers in each wave.
+            "targets": {"backlogPerReplica": 10},
             "behavior": {"scaleDown": {"stabilizationSeconds": 5}},
         },
         **spec,
@@ -458,13 +494,19 @@ async def _until(probe: Any, seconds: float) -> None:
         await asyncio.sleep(1)
 
 
+def _list_topics(name: str) -> list[str]:
+    """List the topics of which a PulsarConsumer consumes messages, each partition by itself."""
+    count = next((count for kind, count in _PARTITIONS.items() if kind.lower() == name), 0)
+    return [f"{name}-partition-{number}" for number in range(count)] or [name]
+
+
 def _is_subscribed(broker: Broker, name: str) -> bool:
-    return bool(broker.subscription(name, "soak"))
+    return all(broker.subscription(topic, "soak") for topic in _list_topics(name))
 
 
 def _backlog(broker: Broker, name: str) -> int:
     total = 0
-    for topic in (name, f"{name}-soak-RETRY"):
+    for topic in (*_list_topics(name), f"{name}-soak-RETRY"):
         with suppress(OSError):  # Not every one has a retry topic.
             total += int(broker.subscription(topic, "soak").get("msgBacklog", 0))
     return total

@@ -1,0 +1,51 @@
+"""What the soak of consumers counts, in records of calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tools.soak.consumers import Call, evaluate
+
+TAKEN_OVER = 100.0
+
+
+def begin(number: int, time: float, pod: str, partition: int = 0) -> Call:
+    return Call("begin", time, pod, number, "key", f"1:{number}:{partition}:-1", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "time", "expected"),
+    [
+        ("Failover", TAKEN_OVER + 1.0, (0, 1)),
+        ("Failover", TAKEN_OVER + 5.0, (1, 0)),
+        ("Exclusive", TAKEN_OVER + 1.0, (1, 0)),
+        ("KeyShared", TAKEN_OVER + 1.0, (1, 0)),
+        ("Shared", TAKEN_OVER + 1.0, (0, 0)),
+    ],
+)
+def test_message_that_follows_a_later_one_is_out_of_order(
+    kind: str, time: float, expected: tuple[int, int]
+) -> None:
+    """Only a broker with type Failover may send it so late, and only after a change of the pod."""
+    calls = [begin(1, 90.0, "a"), begin(3, TAKEN_OVER, "b"), begin(2, time, "b")]
+
+    figures = evaluate(kind, {}, calls, Counter()).figures
+
+    assert (figures["out of order"], figures["sent late by the broker"]) == expected
+
+
+def test_redelivered_messages_and_other_partitions_are_in_order() -> None:
+    calls = [
+        begin(1, 90.0, "a"),
+        begin(5, 91.0, "a", 1),
+        begin(2, 92.0, "a"),
+        begin(1, 93.0, "b"),
+        begin(3, 94.0, "b"),
+    ]
+
+    figures = evaluate("Failover", {}, calls, Counter()).figures
+
+    assert (figures["out of order"], figures["sent late by the broker"]) == (0, 0)
+    assert figures["seconds with two busy consumers"] == 0
