@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 import pytest
 
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
+from libs.common.testing.helm import REGISTRY, HelmMissing, find_helm, run_helm
 from tools.cluster.binaries import find_kubectl
 from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
@@ -47,6 +48,15 @@ _KINDS: Final = (
     "secrets",
 )
 """Kinds of Kubernetes that the operators create for users."""
+_RELEASE_KINDS: Final = (
+    "deployments",
+    "services",
+    "serviceaccounts",
+    "secrets",
+    "leases",
+    "customresourcedefinitions",
+)
+"""Kinds of a release whose objects a new version of the chart must not replace."""
 _IP_CLAIMS: Final = "ipclaims.ipam.slipway.dev"
 
 type Manifest = dict[str, Any]
@@ -277,8 +287,9 @@ class Cluster:
         items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         self.run("apply", "--filename", "-", stdin=json.dumps(items))
 
-    def items(self, kinds: str) -> list[Manifest]:
-        found: list[Manifest] = json.loads(self.run("get", kinds, "--output", "json"))["items"]
+    def items(self, kinds: str, namespace: str = "default") -> list[Manifest]:
+        text = self.run("get", kinds, "--output=json", f"--namespace={namespace}")
+        found: list[Manifest] = json.loads(text)["items"]
         return found
 
     def install_crds(self, tree: Path, operator: str) -> None:
@@ -299,10 +310,10 @@ class Cluster:
         patch = json.dumps({"status": status})
         self.run("patch", kind, name, "--subresource=status", "--type=merge", "--patch", patch)
 
-    def uids(self, kinds: str) -> dict[str, str]:
+    def uids(self, kinds: str, namespace: str = "default") -> dict[str, str]:
         """Return the UIDs of objects, and of pods into which injectors were added."""
         found = {}
-        for item in self.items(kinds):
+        for item in self.items(kinds, namespace):
             name, uid = item["metadata"]["name"], item["metadata"]["uid"]
             found[f"{item['kind']}/{name}"] = uid
             for injector in item.get("spec", {}).get("ephemeralContainers", ()):
@@ -507,3 +518,28 @@ def test_upgrade_and_rollback_lose_nothing(
             # Each object in itself: what it created is as many as before.
             more = {name for name in after.keys() - before.keys() if "first-" in name}
             assert not more, f"created for an object that had everything at the {stage}: {more}"
+
+
+@pytest.mark.apiserver
+def test_charts_upgrade_with_the_values_of_the_previous_release_and_roll_back(
+    previous: Path, cluster: Cluster
+) -> None:
+    """No object of a release is replaced, and Helm sends no change that the API server refuses."""
+    try:
+        find_helm()
+    except HelmMissing as err:
+        pytest.skip(str(err))
+    values = {"image": {"registry": REGISTRY}, "replicas": 2, "networkPolicy": {"enabled": True}}
+    for chart in CASES:
+        where = ("--namespace", chart, "--kubeconfig", str(cluster.kubeconfig))
+        old, new = (str(tree / "helm" / chart) for tree in (previous, ROOT))
+        install = ("install", chart, old, *where, "--create-namespace", "--values", "-")
+        run_helm(*install, stdin=json.dumps(values))
+        before = cluster.uids(",".join(_RELEASE_KINDS), chart)
+        for command in (("upgrade", chart, new, "--reset-then-reuse-values"), ("rollback", chart)):
+            run_helm(*command, *where)
+            after = cluster.uids(",".join(_RELEASE_KINDS), chart)
+
+            lost = {name for name, uid in before.items() if after.get(name) != uid}
+            assert f"Deployment/{chart}" in before
+            assert not lost, f"helm {command[0]} {chart} deleted or replaced {lost}"

@@ -139,7 +139,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             "Upgrade from the previous release and roll back, real API server",
             _pytest(python, "upgrade", UPGRADE_TESTS),
             reports=f"{REPORTS}/upgrade.xml",
-            needs=("assets",),
+            needs=("assets", "helm"),
             in_background=True,
         ),
         Step(
