@@ -33,7 +33,6 @@ from operators.network.naming import (
     KEPT_FOR,
     closing_policy_name,
     deny_policy_name,
-    firewall_policy_name,
 )
 from operators.network.resources import list_selected, opens_anything
 
@@ -106,23 +105,44 @@ def list_movers(ctx: Context) -> tuple[InstanceView, ...]:
 
 
 def list_closed_elsewhere(ctx: Context, instances: Iterable[InstanceView]) -> frozenset[str]:
-    """List the UIDs of instances on the pod network that a policy of another Firewall selects."""
+    """List the UIDs of instances that the closing policy of the Firewall that they name selects."""
     return frozenset(
         each.uid
         for each in instances
         for policy in ctx.indexed(NETWORK_POLICY, BY_MEMBER, each.uid)
-        if not is_deleting(policy)
-        and key_of(policy).name
-        in (firewall_policy_name(each.firewall), closing_policy_name(each.firewall))
-        and _is_ours(policy)
+        if _keeps_closed(policy, each)
     )
 
 
-def _is_ours(policy: Manifest) -> bool:
-    owner = controller_of(policy)
-    if owner is None:
-        return bool(text_at(policy, "metadata", "annotations", KEPT_FOR))
-    return owner.get("kind") == FIREWALL.kind
+async def confirm_closed_elsewhere(
+    ctx: Context, instances: Iterable[InstanceView]
+) -> frozenset[str]:
+    """Ask the API server what `list_closed_elsewhere` reads from the cache."""
+    movers = tuple(instances)
+    policies = {
+        name: await ctx.live_get(NETWORK_POLICY, Key(ctx.key.namespace, name))
+        for name in sorted({closing_policy_name(each.firewall) for each in movers})
+    }
+    return frozenset(
+        each.uid
+        for each in movers
+        for policy in policies.values()
+        if policy is not None and _keeps_closed(policy, each)
+    )
+
+
+def _keeps_closed(policy: Manifest, instance: InstanceView) -> bool:
+    """Return whether a policy is what keeps an instance without Network closed.
+
+    The policy that opens is not enough: its Firewall takes an instance out of it at any time.
+    """
+    return (
+        key_of(policy).name == closing_policy_name(instance.firewall)
+        and instance.uid in list_selected(policy)
+        and not is_deleting(policy)
+        and controller_of(policy) is None
+        and bool(text_at(policy, "metadata", "annotations", KEPT_FOR))
+    )
 
 
 def list_unlabelled(ctx: Context) -> frozenset[str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from libs.common.conditions import conditions_of
 from libs.common.kinds import NETWORK_POLICY, POD, Key
+from libs.common.plan import Outcome, Step
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.compute import INSTANCE, InstanceView
 from libs.contracts.multus import MULTI_NETWORK_POLICY
@@ -32,6 +35,7 @@ from operators.network.observe import (
     POLICY_INDEXES,
     POLICY_KINDS,
     UNLABELLED_PODS,
+    confirm_closed_elsewhere,
     find_networks,
     list_closed_elsewhere,
     list_live,
@@ -96,20 +100,17 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Keep the settings."""
         self._settings = settings
         self._protected = AddressSet.of(settings.protected_blocks)
+        # Two firewalls that let go of the same instance at once would each rely on the other.
+        self._handover = asyncio.Lock()
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a Firewall, which may be in use while it is being deleted."""
         firewall = Firewall.parse(ctx.primary)
         compiled = await self._compile(ctx, firewall)
-        outcome = await take_steps(
-            ctx,
-            plan_firewall(firewall, compiled, self._observe(ctx, firewall)),
-            reason=FirewallReason.APPLIED,
-            repaired=FirewallReason.REPAIRED,
-        )
+        outcome = await self._change_policies(ctx, firewall, compiled)
         refusal = explain_refusal(
             outcome, taken=FirewallReason.NAME_TAKEN, refused=FirewallReason.WRITE_REFUSED
         )
@@ -128,8 +129,33 @@ class Reconciler:
         live = await list_live(ctx, INSTANCE)
         if any(ctx.key in map_to_firewall(each, None) for each in live):
             return Result(requeue_after=1)
-        outcome = await ctx.execute(*plan_release(firewall, self._observe(ctx, firewall)))
+        async with self._handover:
+            observed = await self._confirm(ctx, self._observe(ctx, firewall))
+            if list_users(observed):
+                return Result(requeue_after=1)
+            outcome = await ctx.execute(*plan_release(firewall, observed))
         return None if outcome.ok else Result.from_outcome(outcome)
+
+    async def _change_policies(
+        self, ctx: Context, firewall: Firewall, compiled: CompiledFirewall
+    ) -> Outcome:
+        """Bring the policies in line, and let go of instances only if another firewall has them."""
+        observed = self._observe(ctx, firewall)
+        if not observed.closed_elsewhere:
+            return await self._take_steps(ctx, plan_firewall(firewall, compiled, observed))
+        async with self._handover:
+            observed = await self._confirm(ctx, self._observe(ctx, firewall))
+            return await self._take_steps(ctx, plan_firewall(firewall, compiled, observed))
+
+    async def _confirm(self, ctx: Context, observed: Observed) -> Observed:
+        """Ask the API server which movers are closed elsewhere; the cache may be outdated."""
+        movers = [each for each in observed.movers if each.uid in observed.closed_elsewhere]
+        return replace(observed, closed_elsewhere=await confirm_closed_elsewhere(ctx, movers))
+
+    async def _take_steps(self, ctx: Context, batches: Sequence[Sequence[Step]]) -> Outcome:
+        return await take_steps(
+            ctx, batches, reason=FirewallReason.APPLIED, repaired=FirewallReason.REPAIRED
+        )
 
     def _next_look(self, observed: Observed) -> float | None:
         """Return when to look again though nothing happens: a kind that appears is no event."""

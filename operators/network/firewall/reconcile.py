@@ -61,7 +61,7 @@ class Observed:
         served: Optional kinds that the cluster serves.
         open_elsewhere: UIDs of instances that a policy of another owner opens still.
         movers: Instances of the namespace that named this firewall before and name another one now.
-        closed_elsewhere: UIDs of movers that a policy of another firewall selects.
+        closed_elsewhere: UIDs of movers that the closing policy of their new firewall selects.
         others: Other networks that members are on, by name; one that does not exist is left out.
         around: Instances that the peers of rules may be.
         enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
