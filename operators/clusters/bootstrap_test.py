@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -195,54 +194,6 @@ def test_nothing_of_a_manifest_gets_into_a_script(member: Membership) -> None:
             scripts.JOIN_CONTROL_PLANE,
             scripts.JOIN,
         )
-
-
-_KUBEADM = """\
-#!/bin/sh
-# As kubeadm does when a later step than the preflight checks fails: it leaves what it refuses.
-echo "$1" >>"$TRACE"
-case $1 in
-  reset) rm -f "$LEFT" ;;
-  join)
-    [ ! -e "$LEFT" ] || exit 1
-    [ "$(grep -c join "$TRACE")" -gt 1 ] || { touch "$LEFT"; exit 1; }
-    ;;
-esac
-"""
-
-
-@pytest.mark.parametrize("role", [Role.JOIN, Role.JOIN_CONTROL_PLANE])
-def test_join_is_tried_again_from_the_beginning(
-    member: Membership, role: Role, tmp_path: Path
-) -> None:
-    """What a real kubeadm leaves is seen in tests/e2e/cloud/guests_test.py."""
-    programs, directory = tmp_path / "bin", tmp_path / "slipway"
-    programs.mkdir()
-    (directory / "pki").mkdir(parents=True)
-    stubs = dict.fromkeys(("swapoff", "modprobe", "sysctl", "systemctl", "install"), "#!/bin/sh\n")
-    address = "#!/bin/sh\necho 192.0.2.1 via 10.0.0.1 dev eth0 src 10.0.0.5 uid 0\n"
-    for name, text in {**stubs, "ip": address, "kubeadm": _KUBEADM}.items():
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    files = read_files(render_user_data(member, role, WEB if role is Role.JOIN else None))
-    for name in ("kubeadm.yaml", "family", "endpoint"):
-        (directory / name).write_text(files.get(f"{scripts.DIRECTORY}/{name}", ""))
-    script = files[f"{scripts.DIRECTORY}/bootstrap.sh"].replace(scripts.DIRECTORY, str(directory))
-    script = script.replace("/etc/systemd/system", str(tmp_path))
-    environment = {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "TRACE": str(tmp_path / "trace"),
-        "LEFT": str(tmp_path / "bootstrap-kubelet.conf"),
-    }
-
-    codes = [
-        subprocess.run(["bash", "-c", script], check=False, env=environment).returncode
-        for _ in range(2)
-    ]
-
-    assert (codes[0] != 0, codes[1]) == (True, 0)
-    assert (tmp_path / "trace").read_text().split() == ["join", "reset", "join"]
-    assert (directory / "done").exists()
 
 
 @pytest.mark.parametrize("role", Role)

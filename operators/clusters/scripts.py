@@ -64,6 +64,7 @@ finish() {
   # Nothing that lets others join or sign is kept longer than it is needed.
   rm -rf "$directory/discovery.conf" "$directory/pki"
   touch "$directory/done"
+  sync
 }
 
 prepare() {
@@ -92,6 +93,8 @@ place_authorities() {
   install --directory --mode=0700 /etc/kubernetes/pki/etcd
   local path name
   for path in "$directory"/pki/*; do
+    # They are gone if the machine stopped just before it was done.
+    [ -e "$path" ] || continue
     name=$(basename "$path")
     install --mode=0600 "$path" "/etc/kubernetes/pki/${name/#etcd-ca./etcd/ca.}"
   done
@@ -142,25 +145,59 @@ finish
 """
 """Begins a cluster: for the first node of the control plane, once in the life of a cluster."""
 
-_RESET: Final = """
+_JOIN: Final = """
 # An attempt that failed leaves files with which kubeadm refuses the next one, at whatever step it
-# failed; nothing of it counts before it succeeds.
-if [ -e "$directory/tried" ]; then
-  kubeadm reset --force
-fi
-touch "$directory/tried"
+# failed. One that succeeded is never repeated: a reset takes the node out of its cluster.
+join() {
+  [ ! -e "$directory/joined" ] || return 0
+  if [ -e "$directory/tried" ]; then
+    leave
+  fi
+  touch "$directory/tried"
+  place_authorities
+  kubeadm join --config "$config"
+  touch "$directory/joined"
+  # A machine that is killed now must not forget it: its member of etcd has joined as well.
+  sync
+}
 """
 
-JOIN_CONTROL_PLANE: Final = (
-    _PREPARE + _AUTHORITIES + "\nprepare\nwrite_config" + _RESET + """place_authorities
-kubeadm join --config "$config"
+_LEAVE_CONTROL_PLANE: Final = """
+# Without the API and the Pod that names the address of the member, kubeadm would delete the data of
+# a member that still counts towards the majority. Until then this script fails and is run again.
+leave() {
+  if [ -d /var/lib/etcd/member ]; then
+    kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=20s --namespace kube-system \\
+      get configmap/kubeadm-config "pod/kube-apiserver-$(hostname)"
+  fi
+  kubeadm reset --force
+}
+"""
+
+JOIN_CONTROL_PLANE: Final = _PREPARE + _AUTHORITIES + _LEAVE_CONTROL_PLANE + _JOIN + """
+prepare
+write_config
+join
 keep_endpoint
 finish
 """
-)
 """Joins a cluster as a further node of its control plane."""
 
-JOIN: Final = _PREPARE + "\nprepare\nwrite_config" + _RESET + """kubeadm join --config "$config"
+_LEAVE: Final = """
+leave() {
+  kubeadm reset --force
+}
+
+place_authorities() {
+  # A node that runs pods signs nothing.
+  return 0
+}
+"""
+
+JOIN: Final = _PREPARE + _LEAVE + _JOIN + """
+prepare
+write_config
+join
 finish
 """
 """Joins a cluster as a node that runs pods."""

@@ -21,7 +21,7 @@ import aiohttp
 from libs.common.client import Client
 from libs.common.conditions import render_time
 from libs.common.config import ConnectionConfig
-from libs.common.errors import Conflict, NotFound, SlipwayError, TooManyRequests
+from libs.common.errors import ApiError, Conflict, NotFound, SlipwayError, TooManyRequests
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.reading import text_at, text_map_at
@@ -307,9 +307,7 @@ async def _take_on_node(client: Client, step: NodeStep, now: datetime) -> None:
         case NodeStepKind.MARK:
             await client.patch(NODE, key, _render_update(step))
         case NodeStepKind.EVICT:
-            for pod in await _list_leaving(client, step.node):
-                if not is_deleting(pod):
-                    await _evict(client, pod)
+            await _evict_all(client, step.node)
 
 
 def _mark(step: NodeStep, since: str | None) -> Manifest:
@@ -334,6 +332,24 @@ def _render_update(step: NodeStep) -> Manifest:
     if step.marks.taints is not None:
         patch["spec"] = {"taints": [dict(taint) for taint in step.marks.taints]}
     return patch
+
+
+async def _evict_all(client: Client, node: str) -> None:
+    """Evict every pod that has to leave; one that cannot be evicted does not keep the others.
+
+    Raises:
+        ApiError: What the API server said to the first one that it refused to evict.
+    """
+    refusals = []
+    for pod in await _list_leaving(client, node):
+        if is_deleting(pod):
+            continue
+        try:
+            await _evict(client, pod)
+        except ApiError as err:
+            refusals.append(err)
+    if refusals:
+        raise refusals[0]
 
 
 async def _evict(client: Client, pod: Manifest) -> None:

@@ -1,0 +1,39 @@
+"""Steps in the cluster that was made, over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.common.kinds import NODE, POD, Key, build_object, key_of, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from operators.clusters.certificates import Pair
+from operators.clusters.nodes import NodeStep, NodeStepKind
+from operators.clusters.workload import Access, KubernetesWorkloads
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def add_pod(api: FakeApi, name: str, node: str) -> None:
+    spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+    api.create(build_object(POD, name, "default", spec=spec))
+
+
+async def test_pod_that_cannot_be_evicted_does_not_keep_the_others(fake_api: FakeApi) -> None:
+    """Such as one with two PodDisruptionBudgets, which the API server answers with status 500."""
+    node = fake_api.create(build_object(NODE, "edge-web-0"))
+    for name in ("a", "b", "c"):
+        add_pod(fake_api, name, "edge-web-0")
+    add_pod(fake_api, "elsewhere", "edge-web-1")
+    fake_api.fail("create", POD, status=500, name="a", subresource="eviction")
+    workloads = KubernetesWorkloads(30)
+    access = Access(fake_api.url, "", "", Pair("", ""))
+
+    step = NodeStep(NodeStepKind.EVICT, "edge-web-0", uid_of(node))
+    problem = await workloads.take(access, step, NOW)
+
+    left = [
+        key_of(pod) for pod in fake_api.objects(POD) if "deletionTimestamp" not in pod["metadata"]
+    ]
+    assert left == [Key("default", "a"), Key("default", "elsewhere")]
+    assert "Internal error occurred" in problem
