@@ -16,6 +16,7 @@ NETWORK: Final = Kind(NETWORK_GROUP, "v1alpha1", "Network", "networks")
 """The kind; ask whether it is served before its objects are asked for."""
 FIREWALL: Final = Kind(NETWORK_GROUP, "v1alpha1", "Firewall", "firewalls")
 """The kind; ask whether it is served before its objects are asked for."""
+_MULTUS: Final = "Multus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,20 @@ class NetworkView:
             mtu=int_at(manifest, "status", "mtu") or int_at(manifest, "spec", "mtu") or 0,
         )
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether Multus attaches machines to the network, in place of the pod network."""
+        return self.backend == _MULTUS
+
+    @property
+    def allocates_addresses(self) -> bool:
+        """Whether guests get private addresses of an IPPool, which they keep."""
+        return self.is_attached and bool(self.pool)
+
 
 def _find_binding(backend: str, asked: str) -> str:
     """Return the binding that is in effect; what Multus attaches is always bridged."""
-    return "Bridge" if backend == "Multus" else asked or "Masquerade"
+    return "Bridge" if backend == _MULTUS else asked or "Masquerade"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from operators.clusters.observed import Observed, is_begun
 
 _POD_BINDINGS: Final = frozenset({"Bridge", "Passt"})
 """Bindings with which a guest has the address of its pod."""
-_MULTUS: Final = "Multus"
 
 
 def keeps_addresses(network: NetworkView | None) -> bool:
@@ -26,7 +25,7 @@ def keeps_addresses(network: NetworkView | None) -> bool:
 
     The address of a pod changes at each restart; an address of an IPPool does not.
     """
-    return network is not None and network.backend == _MULTUS and bool(network.pool)
+    return network is not None and network.allocates_addresses
 
 
 def is_blocked(cluster: KubernetesCluster, observed: Observed) -> bool:
@@ -60,7 +59,7 @@ def _find_problem(cluster: KubernetesCluster, observed: Observed) -> tuple[Reaso
         return Reason.NETWORK_MISSING, message
     if keeps_addresses(network):
         return _find_overlap(cluster, network)
-    if network.backend == _MULTUS:
+    if network.is_attached:
         message = (
             f"Network {name} gives guests no addresses; use a Network with poolRef, which names "
             "an IPPool"

@@ -17,7 +17,7 @@ from operators.compute.naming import mac_address
 def find_network_data(instance: Instance, observed: Observed) -> Manifest | None:
     """Find how the guest configures its interface; None while it has no address of its own."""
     network, claim = observed.network, observed.private_claim
-    if network is None or claim is None or network.backend != "Multus":
+    if network is None or claim is None or not network.is_attached:
         return None
     given = (claim.address, claim.secondary_address)
     addresses = [_add_prefix(network, address) for address in given if address]

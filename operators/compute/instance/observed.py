@@ -311,7 +311,7 @@ def has_network(instance: Instance, observed: Observed) -> bool:
     network = observed.network
     if network is None:
         return False
-    if network.backend != "Multus":
+    if not network.is_attached:
         return True
     claim = observed.private_claim
     addressed = not network.pool or (claim is not None and bool(claim.address))
@@ -323,4 +323,4 @@ def can_have_private_ip(instance: Instance, observed: Observed) -> bool:
     if instance.spec.network_ref is None:
         return False
     network = observed.network
-    return network is None or bool(network.backend == "Multus" and network.pool)
+    return network is None or network.allocates_addresses

@@ -270,8 +270,7 @@ def _plan_rerun(observed: Observed, now: datetime) -> list[Action]:
 def _plan_private_address(instance: Instance, observed: Observed) -> list[Action]:
     """Ask for a private address if the Network has a pool; it stays until the Instance goes."""
     network = observed.network
-    wanted = network is not None and network.backend == "Multus" and network.pool
-    if network is None or not wanted or observed.private_claim is not None:
+    if network is None or not network.allocates_addresses or observed.private_claim is not None:
         return []
     uid = instance.metadata.uid
     manifest = build_private_claim(instance, network)

@@ -281,7 +281,7 @@ def _show_operation(observed: Observed) -> ObjectReference | None:
 def _find_private_ip(instance: Instance, observed: Observed) -> str | None:
     """Find the private address by what was allocated; a guest may report any address."""
     network = observed.network
-    if network is not None and network.backend == "Multus":
+    if network is not None and network.is_attached:
         claim = observed.private_claim
         return (claim.address or None) if claim is not None else None
     if observed.run is None:
