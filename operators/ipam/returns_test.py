@@ -59,6 +59,25 @@ async def test_address_that_rests_goes_back_to_the_claim_of_the_same_name(
     assert address(api, "c") == "203.0.113.2"
 
 
+async def test_address_whose_rest_cannot_be_ended_does_not_keep_others_waiting(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A policy of the cluster may forbid to delete entries of the ledger."""
+    api.create(build_pool(reuseGraceSeconds=3600))
+    api.create(build_claim("a"))
+    await harness.settled()
+    api.delete(IP_CLAIM, claim_of("a"))
+    await harness.settled()
+    refusal = api.fail("delete", IP_ALLOCATION, status=403, times=None)
+    api.create(build_claim("a"))
+    api.create(build_claim("b"))
+    await harness.eventually(lambda: address(api, "b") == "203.0.113.1", "the other is served")
+    await harness.eventually(lambda: reason(api, "a") == "AllocationFailed", "it is told")
+
+    refusal.release()
+    await harness.eventually(lambda: address(api, "a") == "203.0.113.0", "it is tried again")
+
+
 async def test_claim_made_and_deleted_at_once_leaks_nothing(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

@@ -93,6 +93,28 @@ async def test_claim_gets_the_address_that_the_contract_describes(
     assert writes(api, mark) == []
 
 
+async def test_address_that_another_claim_has_is_not_ready(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A ledger that was restored from a backup may know another owner."""
+    api.create(build_capi_pool())
+    api.create(build_request())
+    await harness.settled()
+    await harness.stop()
+    name = Key("", "public-ip4-203-0-113-0")
+    spec = api.get(IP_ALLOCATION, name)["spec"]
+    api.vanish(IP_ALLOCATION, name)
+    other = api.create(build_claim("other"))["metadata"]
+    claim = {"namespace": "default", "name": "other", "uid": other["uid"]}
+    api.create(build_object(IP_ALLOCATION, name.name, spec={**spec, "claimRef": claim}))
+    await harness.restart()
+    await harness.settled()
+
+    status, reason, message = ready(api)
+    assert (status, reason) == ("False", "AllocationFailed")
+    assert "203.0.113.0" in message
+
+
 @pytest.mark.parametrize(
     "pool", [{"apiGroup": "ipam.cluster.x-k8s.io"}, {"kind": "InClusterIPPool"}]
 )

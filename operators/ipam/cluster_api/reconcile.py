@@ -26,6 +26,7 @@ from libs.contracts.cluster_api import (
 )
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
+from operators.ipam.claimed import find_addresses
 from operators.ipam.cluster_api.resources import PROTECTION, build_address, build_claim, claim_name
 
 
@@ -101,7 +102,7 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
         own = observed.address is not None and is_own(observed.address)
         held = text_at(observed.address or {}, "spec", "address") if own else ""
         return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own)]
-    address = text_at(observed.claim, "status", "address")
+    address = next(iter(find_addresses(observed.claim)), "")
     settled = observed.address is not None and is_own(observed.address)
     if not address or settled or pool.spec.prefix is None:
         return []
@@ -174,7 +175,7 @@ def _evaluate_ready(claim: Manifest, pool: IPPool | None, observed: Observed) ->
     objection = find_objection(claim, pool, observed)
     if objection is not None:
         return Condition.false(READY, *objection)
-    given = text_at(observed.claim or {}, "status", "address")
+    given = next(iter(find_addresses(observed.claim or {})), "")
     held = text_at(observed.address or {}, "spec", "address")
     if given and held:
         if given == held:

@@ -10,7 +10,7 @@ from libs.common.conditions import conditions_of
 from libs.common.errors import BadRequest, Forbidden, ForeignObject, Invalid
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
 from libs.common.naming import label_value
-from libs.common.plan import Create, Delete, Outcome, Patch
+from libs.common.plan import Create, Delete, Patch
 from libs.common.reading import text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
@@ -19,7 +19,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.fields import Family
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
-from operators.ipam.ledger import Entry, Request
+from operators.ipam.ledger import Request
 from operators.ipam.ledger_projection import LedgerProjection, parse_entry
 from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
 from operators.ipam.pool.reconcile import (
@@ -159,9 +159,7 @@ class _PoolAllocation:
 
     async def _give(self, grants: Sequence[Assignment]) -> bool:
         """Make entries; returns whether to continue."""
-        for grant in grants:
-            if grant.tombstone is not None:
-                await self._reclaim(grant.tombstone)
+        grants = [each for each in grants if await self._reclaim(each)]
         steps = [self._build_step(grant) for grant in grants]
         grant_of = {id(step): grant for step, grant in zip(steps, grants, strict=True)}
         # A pool that drains may be heard of after the claim that must not have its address.
@@ -201,17 +199,24 @@ class _PoolAllocation:
         manifest = build_allocation(self._pool, grant.request, grant.address)
         return Create(IP_ALLOCATION, manifest, ours=is_ours)
 
-    async def _reclaim(self, tombstone: Entry) -> Outcome:
+    async def _reclaim(self, grant: Assignment) -> bool:
         """End the rest of an address early, for the claim that had it before.
 
-        The following create shows whether this succeeded.
+        Return whether the address can be assigned. If not, this claim waits for the next reconcile,
+        and the others are served.
         """
-        key = Key("", tombstone.name)
+        if grant.tombstone is None:
+            return True
+        key, uid = Key("", grant.tombstone.name), grant.tombstone.uid
         free = {"op": "replace", "path": "/metadata/finalizers", "value": []}
-        return await self._ctx.execute(
-            [Delete(IP_ALLOCATION, key, tombstone.uid)],
-            [Patch(IP_ALLOCATION, key, tombstone.uid, [free])],
+        outcome = await self._ctx.execute(
+            [Delete(IP_ALLOCATION, key, uid)], [Patch(IP_ALLOCATION, key, uid, [free])]
         )
+        self.error = outcome.first_error() or self.error
+        if not outcome.ok:
+            message = f"the API server refused to release {grant.address}: {self.error}"
+            self._refused[grant.request.uid] = Verdict(ClaimReason.ALLOCATION_FAILED, message)
+        return outcome.ok
 
 
 # Whose business a change is.

@@ -7,13 +7,14 @@ written into the status of the Service, from which kube-proxy and announcers tak
 
 from __future__ import annotations
 
-from libs.common.errors import ForeignObject
-from libs.common.kinds import SERVICE, Key, Manifest, uid_of
+from libs.common.conditions import READY, find_condition
+from libs.common.errors import ForeignObject, Invalid
+from libs.common.kinds import SERVICE, Key, Manifest, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete
-from libs.common.reading import text_at
 from libs.common.runtime import Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.claimed import find_addresses
 from operators.ipam.naming import POOL, SERVICE_CONTROLLER
 from operators.ipam.service.reconcile import (
     AddressRequest,
@@ -71,6 +72,9 @@ class Reconciler:
             name = claim_name(ctx.key.name)
             note = f"IPClaim {name} belongs to another owner; delete it or rename the Service"
             ctx.event("Warning", "NameTaken", note)
+        elif isinstance(outcome.first_error(), Invalid):
+            # For example, both annotations name one pool, or the address cannot be read.
+            ctx.event("Warning", "ClaimRefused", str(outcome.first_error()))
         return Result.from_outcome(outcome)
 
     def _build_step(self, ctx: Context, request: AddressRequest) -> Create:
@@ -82,13 +86,20 @@ class Reconciler:
         return Create(IP_CLAIM, build_claim(ctx.primary, request), ours=is_own)
 
     async def _show(self, ctx: Context, claim: Manifest) -> Result | None:
-        address = text_at(claim, "status", "address")
-        if not address:
-            return None
-        mismatch = explain_mismatch(ctx.primary, address)
-        if mismatch:
+        addresses = find_addresses(claim)
+        mismatches = {each: explain_mismatch(ctx.primary, each) for each in addresses}
+        for mismatch in filter(None, mismatches.values()):
             ctx.event("Warning", "FamilyMismatch", mismatch)
-            return None
-        if await ctx.apply_status(build_status(ctx.primary, address)):
-            ctx.log.info("Address assigned to Service", address=address, claim=uid_of(claim))
+        shown = [each for each in addresses if not mismatches[each]]
+        if await ctx.apply_status(build_status(ctx.primary, shown)) and shown:
+            ctx.log.info("Addresses assigned to Service", addresses=shown, claim=uid_of(claim))
+        _report_wait(ctx, claim)
         return None
+
+
+def _report_wait(ctx: Context, claim: Manifest) -> None:
+    """Say on the Service why it lacks an address; most users never look at the IPClaim."""
+    ready = find_condition(claim, READY)
+    if ready is not None and ready.get("status") == "False":
+        note = f"IPClaim {key_of(claim).name}: {ready.get('message')}"
+        ctx.event("Warning", str(ready.get("reason")), note)

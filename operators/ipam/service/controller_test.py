@@ -25,8 +25,10 @@ SHOP, CLAIM = Key("default", "shop"), Key("default", "shop-lb")
 CLASS = "slipway.dev/ipam"
 
 
-def build_service(name: str = "shop", *, pool: str = "", **spec: Any) -> Manifest:
+def build_service(name: str = "shop", *, pool: str = "", second: str = "", **spec: Any) -> Manifest:
     notes = {"ipam.slipway.dev/pool": pool} if pool else {}
+    if second:
+        notes["ipam.slipway.dev/secondary-pool"] = second
     fields = {"type": "LoadBalancer", "loadBalancerClass": CLASS, "ports": [{"port": 80}], **spec}
     return build_object(SERVICE, name, "default", metadata={"annotations": notes}, spec=fields)
 
@@ -47,6 +49,12 @@ async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
 def ingress(api: FakeApi, key: Key = SHOP) -> list[str]:
     shown = api.get(SERVICE, key).get("status", {}).get("loadBalancer", {}).get("ingress") or ()
     return [each["ip"] for each in shown]
+
+
+def reasons(api: FakeApi) -> set[str]:
+    """Return the reasons of the Events about the Service `shop`."""
+    events = [each for each in api.objects(EVENT) if each["regarding"]["name"] == "shop"]
+    return {str(each["reason"]) for each in events}
 
 
 async def test_service_gets_an_address_of_the_pool_it_names(
@@ -116,6 +124,7 @@ async def test_service_waits_for_an_address_in_the_queue(
     api.create(build_service())
     await harness.settled()
     assert ingress(api) == []
+    await harness.eventually(lambda: "PoolExhausted" in reasons(api), "the Service says why")
 
     api.delete(IP_CLAIM, Key("default", "first"))
     await harness.eventually(lambda: ingress(api) == ["203.0.113.9"], "it is served")
@@ -126,9 +135,7 @@ async def test_claim_of_somebody_else_is_not_used(api: FakeApi, harness: Operato
     api.create(build_claim("shop-lb"))
     await harness.settled()
     api.create(build_service())
-    await harness.eventually(
-        lambda: "NameTaken" in [each.get("reason") for each in api.objects(EVENT)], "it is told"
-    )
+    await harness.eventually(lambda: "NameTaken" in reasons(api), "it is told")
 
     assert ingress(api) == []
 
@@ -138,10 +145,79 @@ async def test_address_of_another_family_is_not_assigned(
 ) -> None:
     api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
     api.create(build_service(pool="six", ipFamilies=["IPv4"]))
-    await harness.eventually(
-        lambda: "FamilyMismatch" in [each.get("reason") for each in api.objects(EVENT)], "told"
-    )
+    await harness.eventually(lambda: "FamilyMismatch" in reasons(api), "told")
 
+    assert ingress(api) == []
+
+
+async def test_service_of_two_families_gets_an_address_of_each(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_pool("six", family="IPv6", addresses=["2001:db8::1"]))
+    families = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
+    api.create(build_service(second="six", **families))
+    await harness.settled()
+    assert ingress(api) == ["203.0.113.0", "2001:db8::1"]
+    assert ledger(api) == {"203.0.113.0": "shop-lb", "2001:db8::1": "shop-lb"}
+
+    api.create(build_service("waits", second="six", **families))
+    await harness.settled()
+    assert ingress(api, Key("default", "waits")) == ["203.0.113.1"]
+    api.delete(SERVICE, SHOP)
+    waits = Key("default", "waits")
+    await harness.eventually(lambda: ingress(api, waits) == ["203.0.113.1", "2001:db8::1"])
+
+
+async def test_second_pool_of_the_same_name_is_refused_with_an_event(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """The API server says what is wrong with the claim; the fake one evaluates no rule in CEL."""
+    api.create(build_pool())
+    refusal = api.fail("create", IP_CLAIM, status=422, times=None, message="must name another pool")
+    api.create(build_service(second="public"))
+    await harness.eventually(lambda: "ClaimRefused" in reasons(api), "the Service says why")
+    refusal.release()
+
+
+async def test_service_that_is_being_deleted_keeps_its_address(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A finalizer of somebody else keeps it, and kube-proxy serves it until it is gone."""
+    api.create(build_pool(addresses=["203.0.113.9"]))
+    service = build_service()
+    service["metadata"]["finalizers"] = ["example.com/cleanup"]
+    api.create(service)
+    await harness.settled()
+    api.delete(SERVICE, SHOP)
+    api.create(build_claim("next"))
+    await harness.settled()
+    assert ledger(api) == {"203.0.113.9": "shop-lb"}
+    assert ingress(api) == ["203.0.113.9"]
+
+    api.patch(SERVICE, SHOP, {"metadata": {"finalizers": None}})
+    await harness.eventually(lambda: ledger(api) == {"203.0.113.9": "next"}, "it is released")
+
+
+async def test_address_that_another_claim_has_is_withdrawn(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A ledger that was restored from a backup may know another owner."""
+    api.create(build_pool(addresses=["203.0.113.9"]))
+    api.create(build_service())
+    await harness.settled()
+    assert ingress(api) == ["203.0.113.9"]
+    await harness.stop()
+    name = Key("", "public-ip4-203-0-113-9")
+    spec = api.get(IP_ALLOCATION, name)["spec"]
+    api.vanish(IP_ALLOCATION, name)
+    other = api.create(build_claim("other"))["metadata"]
+    claim = {"namespace": "default", "name": "other", "uid": other["uid"]}
+    api.create(build_object(IP_ALLOCATION, name.name, spec={**spec, "claimRef": claim}))
+    await harness.restart()
+    await harness.settled()
+
+    assert ledger(api) == {"203.0.113.9": "other"}
     assert ingress(api) == []
 
 

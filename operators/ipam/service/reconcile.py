@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.kinds import SERVICE, Manifest, build_object, is_deleting, key_of
+from libs.common.kinds import SERVICE, Manifest, build_object, key_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import build_name, label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, text_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
-from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL
+from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL, SECONDARY_POOL
 
 _SUFFIX: Final = "lb"
 
@@ -23,11 +23,13 @@ class AddressRequest:
 
     Attributes:
         pool: Name of the IPPool; empty if nothing names one.
-        address: Address that it wants for; empty for any.
+        address: Address that it asks for; empty for any.
+        secondary_pool: Name of the IPPool of a second address; empty for none.
     """
 
     pool: str
     address: str = ""
+    secondary_pool: str = ""
 
 
 def claim_name(service: str) -> str:
@@ -43,14 +45,14 @@ def is_ours(service: Mapping[str, object]) -> bool:
     return (
         text_at(service, "spec", "type") == "LoadBalancer"
         and text_at(service, "spec", "loadBalancerClass") == LOAD_BALANCER_CLASS
-        and not is_deleting(service)
     )
 
 
 def read_request(service: Mapping[str, object], default_pool: str) -> AddressRequest:
     """Read what a Service asks for."""
     pool = text_at(service, "metadata", "annotations", POOL) or default_pool
-    return AddressRequest(pool, text_at(service, "spec", "loadBalancerIP"))
+    second = text_at(service, "metadata", "annotations", SECONDARY_POOL)
+    return AddressRequest(pool, text_at(service, "spec", "loadBalancerIP"), second)
 
 
 def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
@@ -63,6 +65,8 @@ def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
     spec: Manifest = {"poolRef": {"name": request.pool}}
     if request.address:
         spec["address"] = request.address
+    if request.secondary_pool:
+        spec["secondary"] = {"poolRef": {"name": request.secondary_pool}}
     return build_object(IP_CLAIM, claim_name(key.name), key.namespace, metadata=metadata, spec=spec)
 
 
@@ -75,10 +79,11 @@ def explain_mismatch(service: Mapping[str, object], address: str) -> str:
     return f"{address} is {family}, and the Service has only {', '.join(families)}; change its pool"
 
 
-def build_status(service: Manifest, address: str) -> Manifest:
-    """Build the status of a Service that has its address; conditions of others stay."""
+def build_status(service: Manifest, addresses: Sequence[str]) -> Manifest:
+    """Build the status of a Service that has some addresses, or none; other conditions stay."""
     kept = {
         name: value for name, value in map_at(service, "status").items() if name != "loadBalancer"
     }
     # VIP: packets arrive with the address as their destination, which kube-proxy accepts.
-    return {**kept, "loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}
+    ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses]
+    return {**kept, "loadBalancer": {"ingress": ingress}} if ingress else kept
