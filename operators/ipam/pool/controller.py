@@ -215,7 +215,7 @@ class _PoolAllocation:
         self.error = outcome.first_error() or self.error
         if not outcome.ok:
             message = f"the API server refused to release {grant.address}: {self.error}"
-            self._refused[grant.request.uid] = Verdict(ClaimReason.ALLOCATION_FAILED, message)
+            self._refused[grant.request.uid] = PendingReason(ClaimReason.ALLOCATION_FAILED, message)
         return outcome.ok
 
 
