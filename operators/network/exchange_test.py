@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -123,15 +124,15 @@ async def test_no_version_allows_more_than_the_firewalls_of_the_exchange(
     chosen = random.Random(seed)
     history = await start(api, harness, network)
     for _ in range(8):
-        for _ in range(chosen.randint(1, 4)):
-            name = chosen.choice(("web", "db", "absent"))
+        names = chosen.choices(("web", "db", "absent"), k=chosen.randint(1, 4))
+        for name in names:
             history.permit(name)
             move(api, name)
             # Each is a round trip, after which the operator is somewhere in its own.
             for _ in range(chosen.randint(0, 6)):
                 await harness.client.list(NETWORK_POLICY, "default")
         await harness.settled()
-        history.settle(name)
+        history.settle(names[-1])
 
     assert history.faults == []
     assert len(history.seen) > 12
@@ -230,7 +231,7 @@ async def test_no_version_of_a_real_api_server_opens_more(
         for name in ("db", "web") * 3:
             patch = {"spec": {"firewallRef": {"name": name}}}
             await kube_client.patch(INSTANCE, Key(kube_namespace, "vm"), patch)
-            await harness.eventually(lambda name=name: protects(name, uid))
+            await harness.eventually(partial(protects, name, uid))
         await harness.settled()
         await add(NETWORK_POLICY, "end", podSelector={}, policyTypes=["Egress"])
 

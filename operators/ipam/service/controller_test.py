@@ -155,7 +155,10 @@ async def test_service_of_two_families_gets_an_address_of_each(
 ) -> None:
     api.create(build_pool())
     api.create(build_pool("six", family="IPv6", addresses=["2001:db8::1"]))
-    families = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
+    families: dict[str, Any] = {
+        "ipFamilies": ["IPv4", "IPv6"],
+        "ipFamilyPolicy": "RequireDualStack",
+    }
     api.create(build_service(second="six", **families))
     await harness.settled()
     assert ingress(api) == ["203.0.113.0", "2001:db8::1"]

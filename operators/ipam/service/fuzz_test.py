@@ -11,6 +11,7 @@ import pytest
 
 from libs.common.kinds import SERVICE, Key, Manifest, build_object, uid_of
 from libs.common.ownership import controller_uid
+from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -142,7 +143,7 @@ def list_problems(api: FakeApi) -> list[str]:
 
 def is_of_class(service: Manifest) -> bool:
     """Return whether a Service asks for an address of ipam."""
-    return service["spec"].get("loadBalancerClass") == LOAD_BALANCER_CLASS
+    return text_at(service, "spec", "loadBalancerClass") == LOAD_BALANCER_CLASS
 
 
 def list_ingress(service: Manifest) -> list[str]:
