@@ -25,12 +25,13 @@ Check the operator:
   kubectl -n {{ $namespace }} rollout status deployment/{{ $name }}
   kubectl -n {{ $namespace }} logs deployment/{{ $name }} --follow{{ if gt (int .Values.replicas) 1 }} --all-pods{{ end }}
   helm -n {{ $namespace }} test {{ .Release.Name }}
+
 The plugin `kubectl slipway` lists objects that are not ready (`kubectl slipway problems`) and names the cause
 (`kubectl slipway why KIND/NAME`).
 {{- if not .Values.rbac.userRoles }}
 
-Users with the built-in roles view, edit and admin have no access to the kinds of this operator. To grant it in the whole
-cluster: --set rbac.userRoles=true, in one release per cluster.
+This release does not extend the built-in roles view, edit and admin, so users of namespaces may lack access to the kinds of
+this operator. To extend the roles in one release per cluster: --set rbac.userRoles=true
 {{- end }}
 {{- if le (int .Values.replicas) 1 }}
 
