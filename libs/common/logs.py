@@ -19,7 +19,6 @@ from typing import Final, Literal, TextIO, cast
 
 import orjson
 import structlog
-from opentelemetry import trace
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from libs.common.kinds import Key, Kind
@@ -131,6 +130,9 @@ def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 def add_trace_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Add the ids of the active span, which link log lines to traces."""
+    # Nothing has a span if nothing has imported OpenTelemetry, which takes memory.
+    if (trace := sys.modules.get("opentelemetry.trace")) is None:
+        return event
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         event["trace_id"] = trace.format_trace_id(span.trace_id)

@@ -3,7 +3,7 @@
 Importing an operator takes a second, and many on a node that is short of CPU. A process that is
 the first of its container ignores each signal that it has no handler for: without one a SIGTERM of
 the kubelet would be lost during that time, and the process would take the Lease after it had been
-told to stop, until it is killed. So nothing is imported here but the standard library.
+told to stop, until it is killed. So this module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ def run(work: Callable[[], int]) -> NoReturn:
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
+    # Before anything else imports aiohttp.
+    from libs.common.light_aiohttp import import_aiohttp
+
+    import_aiohttp()
     sys.exit(work())
 
 

@@ -1,28 +1,21 @@
-"""Traces by OpenTelemetry: one span a reconcile, and within it one a request to the API server.
+"""Traces: one span for each reconcile, with one span for each of its requests to the API server.
 
-Without an endpoint nothing is recorded and the SDK is not even imported. With one, spans are
-exported over OTLP/HTTP by a thread of the SDK; an exporter that fails or hangs never delays a
-reconcile, and the shutdown waits for it no longer than it is told to.
+Without an endpoint, nothing is recorded and OpenTelemetry is not even imported. With an endpoint,
+`libs.common.tracing` records the spans, and a thread of OpenTelemetry's SDK exports them over
+OTLP/HTTP. An exporter that fails or hangs never delays a reconcile, and the shutdown waits for it
+only for a limited time.
 
-Only attributes of a fixed list are exported, and no text of an exception, so that a secret cannot
-get out by a span.
+Only attributes of a fixed list are exported, and no text of an exception, so that no secret gets
+into a span.
 """
 
-import asyncio
-import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 import structlog
-from opentelemetry import context, trace
-from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from libs.common.kinds import Key, Kind
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 KIND: Final = "k8s.object.kind"
 NAMESPACE: Final = "k8s.object.namespace"
@@ -45,116 +38,66 @@ ALLOWED_ATTRIBUTES: Final = frozenset(
 )
 """Attributes that are exported; all others are dropped."""
 
-_FIRST_FAILURE: Final = 400
 _EXPORT_TIMEOUT_SECONDS: Final = 5.0
-_PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 log = structlog.get_logger("telemetry")
 
 
 class ReconcileSpan:
-    """The span of one reconcile."""
-
-    def __init__(self, span: Span) -> None:
-        """Wrap a span."""
-        self._span = span
+    """The span of one reconcile; this class records nothing."""
 
     def set_result(self, result: str, error: BaseException | None = None) -> None:
         """Note how the reconcile ended.
 
         Args:
-            result: The word that the metric has, such as `success` or `requeue_after`.
-            error: What it failed with; only its type is exported.
+            result: Result as in the metric, such as `success` or `requeue_after`.
+            error: Exception of a failed reconcile; only its type is exported.
         """
-        self._span.set_attribute(RESULT, result)
-        if error is not None:
-            _set_error(self._span, type(error).__name__)
 
 
 class RequestSpan:
-    """The span of one request to the API server."""
-
-    def __init__(self, span: Span) -> None:
-        """Wrap a span."""
-        self._span = span
+    """The span of one request to the API server; this class records nothing."""
 
     def set_status(self, code: int) -> None:
-        """Note the HTTP status of the response; from 400 on the span is an error."""
-        self._span.set_attribute(HTTP_STATUS, code)
-        if code >= _FIRST_FAILURE:
-            _set_error(self._span, str(code))
+        """Note the HTTP status of the response; from 400 on, the span is an error."""
 
     def headers(self) -> dict[str, str]:
-        """Return the headers by which the server's own spans join the trace."""
-        headers: dict[str, str] = {}
-        _PROPAGATOR.inject(headers, trace.set_span_in_context(self._span))
-        return headers
-
-
-class _UnrecordedSpan(RequestSpan):
-    """A span of a request that nobody records: most requests of most operators."""
-
-    def set_status(self, code: int) -> None:
-        """Do nothing."""
-
-    def headers(self) -> dict[str, str]:
-        """Return no headers: there is no trace to join."""
+        """Return the headers with which the spans of the server join the trace."""
         return {}
 
 
 class MessageSpan:
-    """The span of the handling of one message."""
-
-    def __init__(self, span: Span) -> None:
-        """Wrap a span."""
-        self._span = span
+    """The span of the handling of one message; this class records nothing."""
 
     def set_error(self, error: BaseException) -> None:
-        """Note what the handling failed with; only its type is exported."""
-        _set_error(self._span, type(error).__name__)
+        """Note an exception; only its type is exported."""
 
     def properties(self) -> dict[str, str]:
-        """Return the properties by which messages that follow from it join the trace."""
-        properties: dict[str, str] = {}
-        _PROPAGATOR.inject(properties, trace.set_span_in_context(self._span))
-        return properties
+        """Return the properties with which messages that result from it join the trace."""
+        return {}
 
 
 class Telemetry:
-    """Makes the spans of one process."""
-
-    def __init__(self, provider: "TracerProvider | None" = None) -> None:
-        """Take what exports the spans; without it, nothing is recorded."""
-        self._provider = provider
-        self._tracer: Tracer = provider.get_tracer("slipway") if provider else NoOpTracer()
+    """Creates the spans of one process; this class records nothing."""
 
     @property
     def enabled(self) -> bool:
         """Whether spans are recorded."""
-        return self._provider is not None
+        return False
 
-    @contextmanager
     def reconcile_span(
         self, controller: str, kind: Kind, key: Key, reconcile_id: str
-    ) -> Iterator[ReconcileSpan]:
+    ) -> AbstractContextManager[ReconcileSpan]:
         """Record a reconcile; an exception that leaves it marks the span as an error."""
-        attributes = {
-            CONTROLLER: controller,
-            KIND: kind.kind,
-            NAMESPACE: key.namespace,
-            NAME: key.name,
-            RECONCILE_ID: reconcile_id,
-        }
-        with self._span(f"reconcile {kind.kind}", SpanKind.INTERNAL, attributes) as span:
-            yield ReconcileSpan(span)
+        return _NO_RECONCILE
 
     def request_span(
         self, method: str, path: str, server: str = "", port: int = 0
     ) -> AbstractContextManager[RequestSpan]:
-        """Record a request, when it is made within a span that is recorded.
+        """Record a request if it is made within a recorded span.
 
         Watches and renewals of the Lease belong to no reconcile; as traces of their own they would
-        be most of all that is exported.
+        be most of the exported traces.
 
         Args:
             method: HTTP method in capitals.
@@ -162,78 +105,31 @@ class Telemetry:
             server: Host of the API server.
             port: Port of the API server.
         """
-        if not trace.get_current_span().is_recording():
-            return _UNRECORDED
-        attributes: dict[str, str | int] = {HTTP_METHOD: method, URL_PATH: path}
-        if server:
-            attributes |= {SERVER_ADDRESS: server, SERVER_PORT: port}
-        return self._request_span(method, attributes)
+        return _NO_REQUEST
 
-    @contextmanager
-    def _request_span(
-        self, method: str, attributes: Mapping[str, str | int]
-    ) -> Iterator[RequestSpan]:
-        with self._span(method, SpanKind.CLIENT, attributes) as span:
-            yield RequestSpan(span)
-
-    @contextmanager
     def message_span(
         self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, str | int]
-    ) -> Iterator[MessageSpan]:
+    ) -> AbstractContextManager[MessageSpan]:
         """Record the handling of a message; an exception that leaves it marks an error.
 
         Args:
             name: Such as `process orders`.
             carrier: Properties of the message; the span joins the trace that they name.
-            attributes: Exported as far as the list of `build_telemetry` has them.
+            attributes: Exported if the list of `build_telemetry` contains them.
         """
-        token = context.attach(_PROPAGATOR.extract(carrier))
-        try:
-            with self._span(name, SpanKind.CONSUMER, attributes) as span:
-                yield MessageSpan(span)
-        finally:
-            context.detach(token)
+        return _NO_MESSAGE
 
     async def close(self, timeout: float = 3.0) -> None:
-        """Export what is waiting and stop, within a time in seconds."""
-        if self._provider is None:
-            return
-        # A daemon thread, since the exporter may hang for longer than the process shall live.
-        thread = threading.Thread(target=self._provider.shutdown, daemon=True, name="traces-flush")
-        thread.start()
-        await asyncio.to_thread(thread.join, timeout)
-        if thread.is_alive():
-            log.warning("Cannot export the remaining spans", timeout_seconds=timeout)
-
-    @contextmanager
-    def _span(
-        self, name: str, kind: SpanKind, attributes: Mapping[str, str | int]
-    ) -> Iterator[Span]:
-        with self._tracer.start_as_current_span(
-            name,
-            kind=kind,
-            attributes=dict(attributes),
-            # The text of an exception may hold a secret.
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield span
-            except BaseException as err:
-                _set_error(span, type(err).__name__)
-                raise
+        """Export the remaining spans and stop, within a time in seconds."""
 
 
-_UNRECORDED: Final = nullcontext(_UnrecordedSpan(trace.INVALID_SPAN))
-
-
-def _set_error(span: Span, error_type: str) -> None:
-    span.set_attribute(ERROR_TYPE, error_type)
-    span.set_status(Status(StatusCode.ERROR))
-
+# Made once, because each request and each reconcile needs one.
+_NO_RECONCILE: Final = nullcontext(ReconcileSpan())
+_NO_REQUEST: Final = nullcontext(RequestSpan())
+_NO_MESSAGE: Final = nullcontext(MessageSpan())
 
 NO_TELEMETRY: Final = Telemetry()
-"""Records nothing; the default where a Telemetry is asked for."""
+"""Records nothing; the default where a Telemetry is expected."""
 
 
 def build_telemetry(
@@ -244,20 +140,21 @@ def build_telemetry(
     resource: Mapping[str, str] | None = None,
     allowed_attributes: Collection[str] = (),
 ) -> Telemetry:
-    """Build what the settings ask for; a failure is logged and leaves tracing off.
+    """Build the telemetry of the settings; a failure is logged and disables traces.
 
     Args:
-        endpoint: Base URL of an OTLP/HTTP receiver; empty means none.
-        service: The `service.name`, hence the operator's id.
+        endpoint: Base URL of an OTLP/HTTP receiver; empty for none.
+        service: The `service.name`, which is the id of the operator.
         sample_ratio: Share of the traces that are recorded, from 0 to 1.
         resource: Further attributes of the process, such as `k8s.pod.name`.
-        allowed_attributes: Attributes to export beside ALLOWED_ATTRIBUTES.
+        allowed_attributes: Exported attributes in addition to ALLOWED_ATTRIBUTES.
     """
     if not endpoint:
         return NO_TELEMETRY
     try:
-        # Imported late: a process that does not trace does not pay for the SDK.
+        # Imported late, because OpenTelemetry takes memory that a process without traces saves.
         from libs.common.telemetry_export import build_provider
+        from libs.common.tracing import Tracing
 
         provider = build_provider(
             f"{endpoint.rstrip('/')}/v1/traces",
@@ -270,4 +167,4 @@ def build_telemetry(
         log.exception("Disabling traces", endpoint=endpoint)
         return NO_TELEMETRY
     log.info("Exporting traces", endpoint=endpoint, sample_ratio=sample_ratio)
-    return Telemetry(provider)
+    return Tracing(provider)

@@ -10,7 +10,6 @@ import gc
 import json
 import logging
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +30,6 @@ from tools.bench.processes import percentile, read_usage
 
 _LAG_SECONDS: Final = 0.005
 _POLL: Final = 0.02
-_REST_SECONDS: Final = 10.0
 _SETTINGS: Final = {
     "leader_elect": False,
     "metrics_bind_address": "0",
@@ -109,18 +107,6 @@ async def fill_primaries(url: str, source: str) -> Figures:
     return figures
 
 
-async def rest(url: str) -> Figures:
-    """Run podset with empty caches for some seconds."""
-    settings = PODSETS.settings.model_validate(_SETTINGS)
-    manager = PODSETS.build_manager(settings, ConnectionConfig(url), on_synced=gc.freeze)
-    running = asyncio.create_task(_run(manager))
-    await manager.working.wait()
-    await asyncio.sleep(_REST_SECONDS)
-    figures = {"resident MiB": read_memory()}
-    running.cancel()
-    return figures
-
-
 async def _run(manager: Manager) -> None:
     try:
         await manager.run(asyncio.Event())
@@ -128,14 +114,11 @@ async def _run(manager: Manager) -> None:
         await manager.abandon()
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
     """Measure a figure against a server, and print it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     gc.set_threshold(PODSETS.gc_threshold, 20, 100)
-    measures: dict[str, Any] = {"pods": fill_pods, "primaries": fill_primaries, "rest": rest}
-    name, *rest_of = arguments
-    print(json.dumps(asyncio.run(measures[name](*rest_of))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    measures: dict[str, Any] = {"pods": fill_pods, "primaries": fill_primaries}
+    name, *options = arguments
+    print(json.dumps(asyncio.run(measures[name](*options))))
+    return 0

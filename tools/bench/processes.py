@@ -21,11 +21,13 @@ class Usage:
     Attributes:
         cpu_seconds: User and system time since its start.
         memory_mib: Resident memory now.
+        files_mib: Part of the resident memory that is read from files, such as shared libraries.
         peak_mib: Most resident memory so far.
     """
 
     cpu_seconds: float
     memory_mib: float
+    files_mib: float
     peak_mib: float
 
 
@@ -41,7 +43,7 @@ def read_usage(pid: int) -> Usage:
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
-    return Usage(cpu, _mib(status["VmRSS"]), _mib(status["VmHWM"]))
+    return Usage(cpu, _mib(status["VmRSS"]), _mib(status["RssFile"]), _mib(status["VmHWM"]))
 
 
 def _mib(text: str) -> float:
@@ -88,7 +90,7 @@ class OperatorProcess:
     def __exit__(self, *_: object) -> None:
         """Stop the process."""
         assert self._process is not None
-        _stop(self._process)
+        stop(self._process)
 
     @property
     def pid(self) -> int:
@@ -97,7 +99,8 @@ class OperatorProcess:
         return self._process.pid
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process, by force if it does not exit in time."""
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

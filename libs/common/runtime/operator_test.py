@@ -210,7 +210,7 @@ async def test_pass_is_one_span_with_its_requests_below_it(fake_api: FakeApi) ->
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from libs.common.telemetry import Telemetry
+    from libs.common.tracing import Tracing
 
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -223,7 +223,7 @@ async def test_pass_is_one_span_with_its_requests_below_it(fake_api: FakeApi) ->
         health_probe_bind_address="127.0.0.1:0",
         source="reflector",
     )
-    manager = OPERATOR.build_manager(settings, fake_api.config, telemetry=Telemetry(provider))
+    manager = OPERATOR.build_manager(settings, fake_api.config, telemetry=Tracing(provider))
     assert isinstance(manager.metrics, Metrics)
     stop = asyncio.Event()
     running = asyncio.create_task(manager.run(stop))

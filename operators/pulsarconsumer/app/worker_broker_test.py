@@ -13,7 +13,7 @@ import orjson
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from libs.common.telemetry import Telemetry
+from libs.common.tracing import Tracing
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -332,7 +332,7 @@ def test_copies_stay_in_the_trace_of_the_message(
     peer.send(topic, [b"bad"], properties={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
     environ = build_environment(pulsar_broker.service_url, topic, dead_letter="Enabled")
     recorder = Recorder(b"bad", Reject("no"))
-    telemetry = Telemetry(TracerProvider())
+    telemetry = Tracing(TracerProvider())
     with running(environ, recorder, tmp_path / "log", telemetry) as worker:
         wait_until(lambda: worker.handled("dead_lettered") == 1, "it is put aside")
 
