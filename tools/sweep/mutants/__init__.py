@@ -14,6 +14,8 @@ from tools.sweep.mutants.mutant import Mutant
 
 _GITHUB: Final = "https://github.com"
 _FOUND_HERE: Final = "found here by the conformance suite"
+_REVIEWED: Final = "found here by a review"
+_INVENTED: Final = "none: invented here"
 
 _ALL: Final = (
     Mutant(
@@ -186,6 +188,51 @@ _ALL: Final = (
         f"{_GITHUB}/rabbitmq/cluster-operator/issues/782",
         "compares with the requested instead of the actual state",
         operators.remember_requests,
+    ),
+    Mutant(
+        "lost-wake-ups",
+        "podset",
+        "strict",
+        (Mode.DELAY,),
+        _REVIEWED,
+        "forgets a change that arrives during a reconcile",
+        runtime.drop_changes_at_work,
+    ),
+    Mutant(
+        "keep-unlisted",
+        "podset",
+        "strict",
+        (Mode.GONE,),
+        _REVIEWED,
+        "keeps objects that were on no page of a listing",
+        runtime.keep_unlisted,
+    ),
+    Mutant(
+        "failing-mapper",
+        "volumes",
+        "delete",
+        (),
+        _REVIEWED,
+        "loses a change whose mapper failed",
+        operators.lose_failed_mappings,
+    ),
+    Mutant(
+        "broken-projection",
+        "ipam",
+        "claim",
+        (),
+        _REVIEWED,
+        "continues with a projection that failed on a change",
+        operators.keep_broken_projection,
+    ),
+    Mutant(
+        "trust-applied",
+        "network",
+        "firewall",
+        (),
+        _INVENTED,
+        "takes an object that exists for one that is up to date",
+        runtime.trust_applied,
     ),
 )
 

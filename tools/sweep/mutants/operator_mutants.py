@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from libs.common.runtime.informer import Informer
+from operators.ipam.ledger_projection import LedgerProjection
 from operators.podset import reconcile as podset
 from operators.volumes import controller
 from operators.volumes import reconcile as volumes
@@ -64,3 +66,42 @@ def remember_requests() -> None:
         return wanted
 
     before = swap(volumes, "plan_request", plan_request)
+
+
+def lose_failed_mappings() -> None:
+    """Fail to map the first change of each claim, and reconcile nothing in its place."""
+    failed: set[str] = set()
+
+    def map_claim(claim: Any, cache: Any) -> Any:
+        version = claim["metadata"]["resourceVersion"]
+        if claim["metadata"]["name"] not in failed or version in failed:
+            failed.update((claim["metadata"]["name"], version))
+            raise KeyError("target")
+        return before(claim, cache)
+
+    def add_handler(self: Informer, handler: Any, repair: Any = None) -> None:
+        add(self, handler)
+
+    before = swap(controller, "map_claim", map_claim)
+    add = swap(Informer, "add_handler", add_handler)
+    # The log must not be what finds it.
+    swap(Informer, "_note_handler_error", lambda self, change, err: None)
+
+
+def keep_broken_projection() -> None:
+    """Fail on the first change of each kind, and go on with a projection that lacks it."""
+    failed: set[Any] = set()
+
+    def changed(self: LedgerProjection, change: Any) -> None:
+        if change.kind not in failed:
+            failed.add(change.kind)
+            raise KeyError("prefix")
+        before(self, change)
+
+    def add_handler(self: Informer, handler: Any, repair: Any = None) -> None:
+        add(self, handler)
+
+    before = swap(LedgerProjection, "changed", changed)
+    add = swap(Informer, "add_handler", add_handler)
+    # The log must not be what finds it.
+    swap(Informer, "_note_handler_error", lambda self, change, err: None)

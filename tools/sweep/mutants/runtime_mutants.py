@@ -10,7 +10,7 @@ from libs.common import conditions, finalizers
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import Kind, Manifest
-from libs.common.runtime import context, queue, reflector, runner, sweep, writer
+from libs.common.runtime import context, queue, reflector, runner, store, sweep, writer
 from libs.common.runtime.informer import Informer
 from operators.podset import reconcile
 from tools.sweep.mutants.mutant import swap
@@ -164,3 +164,23 @@ def tombstone_on_conflict() -> None:
         return False
 
     swap(writer.Writer, "_is_alive", is_alive)
+
+
+def drop_changes_at_work() -> None:
+    """Forget a change that arrives while the object is being reconciled."""
+
+    def done(self: queue.WorkQueue, key: Any) -> None:
+        self._again.pop(key, None)
+        before(self, key)
+
+    before = swap(queue.WorkQueue, "done", done)
+
+
+def keep_unlisted() -> None:
+    """Keep objects that were on no page of a listing."""
+    swap(store.Listing, "finish", lambda self, version: [])
+
+
+def trust_applied() -> None:
+    """Take an object that exists for one that is up to date."""
+    swap(writer.Writer, "_is_settled", lambda self, kind, live, desired: True)
