@@ -20,6 +20,8 @@ from operators.pulsarconsumer.app.core.slot import Slot
 
 _QUICK_SECONDS: Final = 0.0002
 """A call that takes less costs less than a further thread: those take turns in the interpreter."""
+_SPARE_SECONDS: Final = 0.005
+"""A call that takes less does not end lending by itself: it may have waited for a core."""
 _QUEUED: Final = 100
 """Items that wait for a thread, before those that bring them have to wait."""
 
@@ -275,12 +277,11 @@ class Lanes[T]:
                 slot.item, slot.seconds = item, 0.0
                 work(item, slot)
                 done += 1
-                seconds = slot.seconds
-                total += seconds
+                total += slot.seconds
                 if self._blocked_submitters and len(self._queue) <= _QUEUED // 2:
                     with self._room:
                         self._room.notify_all()
-                if seconds > _QUICK_SECONDS and lent and total > _QUICK_SECONDS * done:
+                if lent and total > _SPARE_SECONDS and total > _QUICK_SECONDS * done:
                     break
         except BaseException as err:  # noqa: BLE001  # It is told, and ends the app.
             self._fail(err)
