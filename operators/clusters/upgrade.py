@@ -87,9 +87,10 @@ def is_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
     Until it has not, nodes of pools are neither created nor rebuilt: the image of the spec has a
     newer kubelet than the API server.
     """
+    # Nodes count even if their machines are unknown: the cache of machines can be the older one.
     return is_config_behind(cluster, observed) or any(
         is_older(observed.version_of(name), cluster.spec.version)
-        for name in list_planes(cluster, observed)
+        for name in control_plane_names(cluster)
     )
 
 

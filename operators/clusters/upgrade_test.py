@@ -373,3 +373,10 @@ def creates(observed: Observed, name: str, **spec: Any) -> bool:
 def _claim() -> Any:
 
     return IpClaimView.parse({"metadata": {"name": "edge-api"}, "status": {"address": ADDRESS}})
+
+
+def test_cache_without_the_machines_does_not_set_the_version_of_kube_proxy() -> None:
+    """The cache of a former leader may be from before the control plane existed."""
+    observed = observe(without=(*PLANES, *WEB))
+
+    assert "set the version of kube-proxy to v1.35.1" not in steps(observed)
