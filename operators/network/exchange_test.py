@@ -69,7 +69,7 @@ class History:
         self._api, self._labels = api, labels
         self._table = api.registry.of(NETWORK_POLICY)[0].table
         self._permitted: frozenset[int] = frozenset()
-        api.store.listeners.append(self._judge)
+        api.store.listeners.append(self._evaluate)
 
     def permit(self, *firewalls: str) -> None:
         """Permit what some firewalls allow, until `settle`."""
@@ -85,7 +85,7 @@ class History:
         """The ports that are open now."""
         return list_open_ports(self._api.objects(NETWORK_POLICY, "default"), self._labels)
 
-    def _judge(self, change: Change) -> None:
+    def _evaluate(self, change: Change) -> None:
         if change.table != self._table:
             return
         ports = self.open_ports
