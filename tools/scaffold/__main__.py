@@ -57,8 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     group = options.group or f"{options.operator}.{domain}"
     names = build_names(options.operator, options.kind, options.plural, group)
     if options.standalone is not None:
-        extra = {"finalizer": options.finalizer, "cluster": options.cluster_scoped}
-        create_standalone(options.standalone, names, open_progress("new"), **extra)
+        create_standalone(
+            options.standalone,
+            names,
+            open_progress("new"),
+            finalizer=options.finalizer,
+            cluster=options.cluster_scoped,
+            second_kind=options.second_kind,
+            webhook=options.webhook,
+        )
         print(_NEXT_STANDALONE.format(root=options.standalone), end="")
         return 0
     for path in create(_ROOT, names):
@@ -82,8 +89,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add_options(parser)
     options = parser.parse_args(argv)
-    if options.standalone is None and (options.finalizer or options.cluster_scoped):
-        parser.error("--finalizer and --cluster-scoped need --standalone")
+    chosen = ("finalizer", "cluster_scoped", "second_kind", "webhook")
+    if options.standalone is None and any(getattr(options, name) for name in chosen):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        parser.error(f"{flags} need --standalone")
     return options
 
 

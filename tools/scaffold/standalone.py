@@ -19,7 +19,14 @@ LIBRARY: Final = Path(__file__).resolve().parents[2] / "libs" / "common"
 
 
 def create_standalone(
-    root: Path, names: Names, progress: Progress, *, finalizer: bool, cluster: bool
+    root: Path,
+    names: Names,
+    progress: Progress,
+    *,
+    finalizer: bool,
+    cluster: bool,
+    second_kind: str,
+    webhook: bool,
 ) -> None:
     """Write a project, install the library from its wheel into `.venv`, and generate the rest.
 
@@ -27,7 +34,14 @@ def create_standalone(
         ToolError: The folder has files, or the packages cannot be installed.
     """
     try:
-        create_project(root, names, finalizer=finalizer, cluster=cluster)
+        create_project(
+            root,
+            names,
+            finalizer=finalizer,
+            cluster=cluster,
+            second_kind=second_kind,
+            webhook=webhook,
+        )
     except GenerateError as err:
         raise ToolError(str(err)) from None
     wheel = build_wheel(root / WHEELS, progress)
@@ -35,7 +49,8 @@ def create_standalone(
     with progress.step("Packages of the project", "1 minute"):
         venv.create(environment, with_pip=True)
         python = environment / "bin" / "python"
-        library = f"slipway-operators[testing] @ {wheel.resolve().as_uri()}"
+        extras = "testing,webhooks" if webhook else "testing"
+        library = f"slipway-operators[{extras}] @ {wheel.resolve().as_uri()}"
         progress.run([python, "-m", "pip", "--disable-pip-version-check", "install", library])
     progress.run([python, "-m", "slipway_operators.project", "generate", root.resolve()])
 

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from libs.common.project.create import PACKAGE
 from libs.common.testing.helm import find_helm
@@ -33,8 +34,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("PIP_CONSTRAINT", str(constraints))
         patch.delenv("PYTHONPATH", raising=False)
         root = folder / "backups"
-        words = ["backups", "--kind", "Backup", "--finalizer", "--standalone", str(root)]
-        assert main(words) == 0
+        kinds = ["--kind", "Backup", "--second-kind", "Restore"]
+        options = ["--finalizer", "--webhook", "--standalone", str(root)]
+        assert main(["backups", *kinds, *options]) == 0
     return root
 
 
@@ -64,7 +66,8 @@ def test_conformance_suite_passes_outside_of_the_repository(project: Path) -> No
     done = run_in(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\b1[0-9] passed", done.stdout)
+    # The suite runs for each of the two kinds.
+    assert re.search(r"\b[23][0-9] passed", done.stdout)
 
 
 def test_nothing_of_the_repository_is_imported(project: Path) -> None:
@@ -82,19 +85,43 @@ def test_operator_runs_as_a_process_and_names_its_settings(project: Path) -> Non
     assert "BACKUPS_LOG_LEVEL" in done.stdout
 
 
-def test_chart_is_accepted_by_helm_and_grants_what_is_declared(project: Path) -> None:
+def render_chart(project: Path, *settings: str) -> str:
+    """Render the chart of a project with values."""
     command = [str(find_helm()), "template", "backups", str(project / "chart")]
-    done = subprocess.run(
-        [*command, "--set", "image.registry=registry.example.com"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
+    values = ("image.registry=registry.example.com", *settings)
+    words = [word for value in values for word in ("--set", value)]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "image: registry.example.com/backups:0.1.0" in done.stdout
-    assert "name: backups.backups.example.com" in done.stdout
-    assert "- configmaps" in done.stdout
+    return done.stdout
+
+
+def test_chart_registers_the_webhook_if_its_setting_is_true(project: Path) -> None:
+    assert "MutatingWebhookConfiguration" not in render_chart(project)
+
+    documents = yaml.safe_load_all(render_chart(project, "settings.webhooks=true"))
+
+    objects = {each["kind"]: each for each in documents if each}
+    (webhook,) = objects["MutatingWebhookConfiguration"]["webhooks"]
+    assert webhook["name"] == "backups.backups.example.com"
+    assert webhook["clientConfig"]["service"]["path"] == "/backups"
+    assert webhook["rules"] == [
+        {
+            "apiGroups": ["backups.example.com"],
+            "apiVersions": ["v1alpha1"],
+            "resources": ["backups"],
+            "operations": ["UPDATE"],
+            "scope": "Namespaced",
+        }
+    ]
+
+
+def test_chart_is_accepted_by_helm_and_grants_what_is_declared(project: Path) -> None:
+    text = render_chart(project)
+
+    assert "image: registry.example.com/backups:0.1.0" in text
+    assert "name: backups.backups.example.com" in text
+    assert "name: restores.backups.example.com" in text
+    assert "- configmaps" in text
 
 
 def test_generated_files_follow_the_code(project: Path) -> None:

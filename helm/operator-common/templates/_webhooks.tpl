@@ -111,7 +111,7 @@ webhooks:
         path: {{ .path }}
     namespaceSelector:
       matchLabels:
-        {{- merge (deepCopy .namespaceLabels) ($selector.matchLabels | default dict) | toYaml | nindent 8 }}
+        {{- merge (deepCopy (.namespaceLabels | default dict)) ($selector.matchLabels | default dict) | toYaml | nindent 8 }}
       {{- with $selector.matchExpressions }}
       matchExpressions:
         {{- toYaml . | nindent 8 }}

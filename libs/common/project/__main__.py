@@ -35,7 +35,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--finalizer", action="store_true", help="clean up before an object is deleted"
     )
     parser.add_argument(
-        "--cluster-scoped", action="store_true", help="objects of the kind are in no namespace"
+        "--cluster-scoped", action="store_true", help="objects of the kinds are in no namespace"
+    )
+    parser.add_argument(
+        "--second-kind",
+        default="",
+        metavar="KIND",
+        help="another kind, which gets a controller and tests of its own",
+    )
+    parser.add_argument(
+        "--webhook", action="store_true", help="a webhook that reviews changes of the first kind"
     )
 
 
@@ -59,7 +68,12 @@ def _create(options: argparse.Namespace) -> int:
     group = options.group or f"{operator}.example.com"
     names = Names.build(operator, options.kind, group, options.plural)
     for path in create_project(
-        root, names, finalizer=options.finalizer, cluster=options.cluster_scoped
+        root,
+        names,
+        finalizer=options.finalizer,
+        cluster=options.cluster_scoped,
+        second_kind=options.second_kind,
+        webhook=options.webhook,
     ):
         print(path)
     return _generate(root)

@@ -33,12 +33,14 @@ def load_project(root: Path) -> OperatorSource:
         except AttributeError:
             raise GenerateError([f"{root / module}.py must define {name}"]) from None
     operator = found["OPERATOR"]
+    webhooks = getattr(sys.modules["controller"], "WEBHOOKS", ())
     return OperatorSource(
         id=operator.id,
         resources=tuple(found["RESOURCES"]),
         rules=operator.rules(),
         settings=operator.settings,
         metrics=tuple(operator.metrics),
+        webhooks=tuple(each.to_chart() for each in webhooks),
         code=Path(),
         chart=CHART,
         generator=GENERATOR,

@@ -73,8 +73,11 @@ def render_project(
         operator.chart / "values.yaml": values.replace(f"slipway/{operator.id}", operator.id),
         operator.chart / "Chart.yaml": render_yaml(build_chart(operator, version), origin=origin),
         Path("Containerfile"): notice
-        + _CONTAINERFILE.format(install=_render_install(wheels), package=PACKAGE),
+        + _CONTAINERFILE.format(install=_render_install(operator, wheels), package=PACKAGE),
     }
+    if operator.webhooks:
+        webhooks = {"webhooks": list(operator.webhooks)}
+        files[operator.chart / "files" / "webhooks.yaml"] = render_yaml(webhooks, origin=origin)
     for name, text in _TEMPLATES.items():
         files[operator.chart / "templates" / name] = text
     for path in sorted(library.rglob("*")):
@@ -99,8 +102,9 @@ def build_chart(operator: OperatorSource, version: str) -> dict[str, object]:
     }
 
 
-def _render_install(wheels: bool) -> str:
-    requirement = f'"slipway-operators~={__version__}"'
+def _render_install(operator: OperatorSource, wheels: bool) -> str:
+    extra = "[webhooks]" if operator.webhooks else ""
+    requirement = f'"slipway-operators{extra}~={__version__}"'
     if not wheels:
         return _INSTALL.format(requirement)
     return f"COPY {WHEELS} /{WHEELS}\n" + _INSTALL.format(

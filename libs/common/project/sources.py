@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.common.crd import CustomResource
+from libs.common.kinds import Manifest
 from libs.common.metric_specs import MetricSpec
 from libs.common.rbac import PolicyRule
 from libs.common.settings import CommonSettings
@@ -21,6 +22,7 @@ class OperatorSource:
         rules: Permissions that it needs.
         settings: Its settings.
         metrics: Its own metrics, without the metrics of the framework.
+        webhooks: Its webhooks, as entries of `files/webhooks.yaml`.
         code: Folder of its code, relative to the root of the project.
         chart: Folder of its chart, relative to the root of the project.
         generator: Name of the generator, for the notice in each generated file.
@@ -33,6 +35,7 @@ class OperatorSource:
     rules: tuple[PolicyRule, ...]
     settings: type[CommonSettings]
     metrics: tuple[MetricSpec, ...] = ()
+    webhooks: tuple[Manifest, ...] = ()
     code: Path
     chart: Path
     generator: str

@@ -301,7 +301,8 @@ class OperatorConformance(Trial):
         """The metrics that dashboards and alerts read are there."""
         async with self.api() as api, self.harness(api) as harness:
             await self.workload(api, harness)
-            name = harness.manager.runners[0].controller.name
+            controllers = [runner.controller for runner in harness.manager.runners]
+            name = next(one.name for one in controllers if one.primary == self.subject.primary)
             # A reconcile that polls something outside of the cluster ends as requeue_after.
             total = sum(
                 harness.metric("controller_runtime_reconcile_total", controller=name, result=result)

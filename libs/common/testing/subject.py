@@ -56,4 +56,6 @@ class Subject:
     @property
     def primary(self) -> Kind:
         """Kind of the first object."""
-        return self.operator.build_controllers(self.operator.settings(**self.settings))[0].primary
+        controllers = self.operator.build_controllers(self.operator.settings(**self.settings))
+        first = self.objects()[0]
+        return next(each.primary for each in controllers if each.primary.matches(first))

@@ -11,8 +11,9 @@ OPERATOR = Operator("greeter", Settings, (build_controller,), runnables=(build_w
 ```
 """
 
+from libs.common.webhooks.declaration import Webhook
 from libs.common.webhooks.review import Review, Reviewer, ReviewResponse
 from libs.common.webhooks.serve import serve_webhooks
 from libs.common.webhooks.settings import WebhookSettings
 
-__all__ = ["Review", "ReviewResponse", "Reviewer", "WebhookSettings", "serve_webhooks"]
+__all__ = ["Review", "ReviewResponse", "Reviewer", "Webhook", "WebhookSettings", "serve_webhooks"]
