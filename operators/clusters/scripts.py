@@ -168,7 +168,7 @@ _LEAVE_CONTROL_PLANE: Final = """
 leave() {
   if [ -d /var/lib/etcd/member ]; then
     kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=20s --namespace kube-system \\
-      get configmap/kubeadm-config "pod/kube-apiserver-$(hostname)"
+      get configmap/kubeadm-config "pod/kube-apiserver-$(uname --nodename)"
   fi
   kubeadm reset --force
 }
