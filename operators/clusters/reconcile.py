@@ -273,11 +273,12 @@ def _list_wanted(
     vacant = [name for name in missing[:1] if steady and is_vacant(cluster, observed, name)]
     for name in there + vacant:
         yield name, Role.JOIN_CONTROL_PLANE, None
-    # The image of the spec has a newer kubelet than an API server that is not upgraded yet.
-    behind = is_behind(cluster, observed)
+    # The image of the spec has a newer kubelet than an API server that is not upgraded yet. An API
+    # that does not respond tells no versions, and no node could join.
+    may_join = observed.workload.reachable and not is_behind(cluster, observed)
     for pool in cluster.spec.pools:
         for name in wanted_names(cluster, pool):
-            if name in observed.instances or not behind:
+            if name in observed.instances or may_join:
                 yield name, Role.JOIN, pool
 
 

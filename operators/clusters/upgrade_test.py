@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import Condition
-from libs.common.plan import Create
+from libs.common.plan import Apply, Create, Step
 from libs.contracts.compute import InstanceView, OperationView
 from libs.contracts.ip_claims import IpClaimView
 from operators.clusters.api.reasons import Reason
@@ -18,6 +18,7 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes
 from operators.clusters.etcd import Etcd, Member
 from operators.clusters.fake_workloads import list_members
+from operators.clusters.naming import user_data_name
 from operators.clusters.nodes import plan_nodes
 from operators.clusters.observed import Node, Observed, Workload
 from operators.clusters.progress import evaluate_version, list_versions
@@ -28,6 +29,7 @@ from operators.clusters.samples import (
     VERSION,
     SameIssuer,
     authorities,
+    build_cluster,
     build_node,
     build_operation,
     parse_cluster,
@@ -380,3 +382,38 @@ def test_cache_without_the_machines_does_not_set_the_version_of_kube_proxy() -> 
     observed = observe(without=(*PLANES, *WEB))
 
     assert "set the version of kube-proxy to v1.35.1" not in steps(observed)
+
+
+def test_no_node_of_a_pool_is_created_while_the_versions_are_unknown() -> None:
+    observed = replace(
+        observe(*upgraded(*PLANES), proxy=NEXT, without=[WEB[1]]),
+        authorities=authorities(),
+        claim=_claim(),
+    )
+    silent = replace(observed, workload=Workload(asked=True, message="no answer"))
+
+    assert WEB[1] in created(observed)
+    assert WEB[1] not in created(silent)
+    assert user_data_name(WEB[0]) in applied(silent), "a node that exists keeps its user data"
+
+
+def created(observed: Observed) -> set[str]:
+    return {step.key.name for step in first_steps(observed) if isinstance(step, Create)}
+
+
+def applied(observed: Observed) -> set[str]:
+    return {step.key.name for step in first_steps(observed) if isinstance(step, Apply)}
+
+
+def first_steps(observed: Observed) -> list[Step]:
+    """Return the next steps for a cluster whose API has answered before."""
+    manifest = build_cluster(count=3, workers=2, version=NEXT)
+    initialized = {
+        "type": "Initialized",
+        "status": "True",
+        "reason": "Initialized",
+        "message": "",
+        "lastTransitionTime": "2026-03-01T12:00:00Z",
+    }
+    begun = KubernetesCluster.parse({**manifest, "status": {"conditions": [initialized]}})
+    return [action.step for action in plan_cluster(begun, observed, SameIssuer(), NOW).actions]
