@@ -268,7 +268,10 @@ async def test_consumers_use_the_service_account_token_and_read_the_renewed_one(
         # The broker refuses this one immediately, so that the app must read the next one.
         nodes.service_account_token = strict_broker.token("system:serviceaccount:default:other")
         await harness.eventually(lambda: bool(nodes.running), timeout=_SECONDS)
-        assert condition(api, "AuthenticationValid") == ("Unknown", Reason.NOT_ASKED)
+        await harness.eventually(
+            lambda: condition(api, "AuthenticationValid") == ("Unknown", Reason.NOT_ASKED),
+            timeout=_SECONDS,
+        )
         (process,) = nodes.running
         await harness.eventually(
             lambda: "not subscribed: " in process.get("/readyz")[1], timeout=_SECONDS

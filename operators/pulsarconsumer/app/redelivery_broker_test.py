@@ -102,6 +102,8 @@ def crash(
         max_in_flight=2,
         retry_max_attempts=1,
         dead_letter="Enabled",
+        # A copy that is not stored in time waits until a handler is free, and none will be.
+        operation_timeout_seconds=60,
     )
     with running(environ, handler, folder / "log") as consumer:
         wait_until(lambda: consumer.handled("dead_lettered") == 1, "the poison is put aside")
