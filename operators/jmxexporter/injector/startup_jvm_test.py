@@ -60,12 +60,19 @@ def is_served(port: int, name: str) -> bool:
         return False
 
 
+def write_config(folder: Path, text: str) -> None:
+    """Replace the file in one step, as the kubelet does: an empty file is a configuration too."""
+    new = folder / "config.yaml.new"
+    new.write_text(text)
+    new.replace(folder / "config.yaml")
+
+
 def test_jvm_that_cannot_be_attached_to_serves_from_its_start(
     start_jvm: StartJvm, jvm_kit: Path, prepared: Path, release: int
 ) -> None:
     port = find_free_port()
     variables = prepare(prepared, jvm_kit, port)
-    (prepared / "config.yaml").write_text(CONFIG)
+    write_config(prepared, CONFIG)
 
     jvm = start_jvm("-XX:+DisableAttachMechanism", release=release, environ=variables)
 
@@ -84,15 +91,15 @@ def test_configuration_is_followed_and_a_bad_one_left_out(
     start_jvm(release=release, environ=variables)
 
     # The ConfigMap may come after the pod.
-    (prepared / "config.yaml").write_text(CONFIG)
+    write_config(prepared, CONFIG)
     wait_until(lambda: is_served(port, "shop_orders"))
 
-    (prepared / "config.yaml").write_text("rules:\n- pattern: '(['\n")
+    write_config(prepared, "rules:\n- pattern: '(['\n")
     answer = prepared / "answer.properties"
     wait_until(lambda: parse_properties(answer.read_bytes()).get("reason") == "ConfigInvalid")
     wait_until(lambda: is_served(port, "shop_orders"))
 
-    (prepared / "config.yaml").write_text(CONFIG.replace("shop_orders", "shop_sales"))
+    write_config(prepared, CONFIG.replace("shop_orders", "shop_sales"))
     wait_until(lambda: is_served(port, "shop_sales"))
 
 
@@ -122,7 +129,7 @@ def test_second_jvm_of_a_container_takes_the_next_port(
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         variables = prepare(prepared, jvm_kit, taken, taken + 20)
-        (prepared / "config.yaml").write_text(CONFIG)
+        write_config(prepared, CONFIG)
 
         start_jvm(environ=variables)
 
@@ -148,7 +155,7 @@ def test_end_of_the_application_is_not_held_up(
 ) -> None:
     port = find_free_port()
     variables = prepare(prepared, jvm_kit, port)
-    (prepared / "config.yaml").write_text(CONFIG)
+    write_config(prepared, CONFIG)
     jvm = start_jvm(environ=variables)
     wait_until(lambda: is_served(port, "shop_orders"))
     jvm.may_end = True
