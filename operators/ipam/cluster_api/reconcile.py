@@ -111,17 +111,18 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
 
 
 def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
-    """Plan to give the address back: first the entry of the ledger, and then the IPAddress."""
-    uid, batches = uid_of(claim), list[list[Step]]()
-    if observed.claim is not None and controller_uid(observed.claim) == uid:
-        batches.append([Delete.of(IP_CLAIM, observed.claim)])
-    address = observed.address
+    """Plan to give the address back: the IPAddress goes first, and then the entry of the ledger.
+
+    In the other order the next claim could get the address while the old IPAddress still exists.
+    """
+    uid, address = uid_of(claim), observed.address
     if address is not None and controller_uid(address) == uid:
         operations = build_remove_patch(address, PROTECTION)
-        if operations:
-            batches.append([Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)])
-        batches.append([Delete.of(IP_ADDRESS, address)])
-    return batches
+        unprotect = Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)
+        return [*([[unprotect]] if operations else []), [Delete.of(IP_ADDRESS, address)]]
+    if observed.claim is not None and controller_uid(observed.claim) == uid:
+        return [[Delete.of(IP_CLAIM, observed.claim)]]
+    return []
 
 
 def find_objection(
