@@ -183,4 +183,4 @@ def keep_unlisted() -> None:
 
 def trust_applied() -> None:
     """Take an object that exists for one that is up to date."""
-    swap(writer.Writer, "_is_settled", lambda self, kind, live, desired: True)
+    swap(writer.Writer, "_is_unchanged", lambda self, kind, live, desired: True)
