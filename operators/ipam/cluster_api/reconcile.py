@@ -115,14 +115,15 @@ def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
 
     In the other order the next claim could get the address while the old IPAddress still exists.
     """
-    uid, address = uid_of(claim), observed.address
+    uid, address, batches = uid_of(claim), observed.address, list[list[Step]]()
     if address is not None and controller_uid(address) == uid:
         operations = build_remove_patch(address, PROTECTION)
-        unprotect = Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)
-        return [*([[unprotect]] if operations else []), [Delete.of(IP_ADDRESS, address)]]
-    if observed.claim is not None and controller_uid(observed.claim) == uid:
-        return [[Delete.of(IP_CLAIM, observed.claim)]]
-    return []
+        if operations:
+            batches.append([Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)])
+        batches.append([Delete.of(IP_ADDRESS, address)])
+    elif observed.claim is not None and controller_uid(observed.claim) == uid:
+        batches.append([Delete.of(IP_CLAIM, observed.claim)])
+    return batches
 
 
 def find_objection(
