@@ -11,8 +11,7 @@ import logging
 import os
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,10 +30,10 @@ from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.samples import build_pool
-from tools.bench.counters import count_writes
+from tools.bench.counters import count_writes, subtract
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
-from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.bench.processes import OperatorProcess, percentile, read_cpu
 from tools.cluster.command_line import Parser
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
@@ -212,9 +211,7 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
             before, writes = read_cpu(pids), await count_writes(plane.config)
             report.seconds = await start_instances(client, namespace, instances)
             report.cpu = {name: used - before[name] for name, used in read_cpu(pids).items()}
-            after = Counter(await count_writes(plane.config))
-            after.subtract(writes)
-            report.writes = {name: number for name, number in after.items() if number}
+            report.writes = subtract(await count_writes(plane.config), writes)
             follower = Follower(client, namespace)
             following = asyncio.create_task(follower.run())
             for number in range(rounds):
@@ -226,11 +223,6 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
             following.cancel()
             report.handovers = follower.handovers
     return report
-
-
-def read_cpu(pids: Mapping[str, int]) -> dict[str, float]:
-    """Read the CPU seconds of processes."""
-    return {name: read_usage(pid).cpu_seconds for name, pid in pids.items()}
 
 
 def _kind_of(manifest: Manifest) -> Kind:

@@ -23,7 +23,7 @@ from libs.common.testing.serving import serve
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.samples import build_manifest, build_rollout
-from tools.bench.counters import count_writes
+from tools.bench.counters import count_writes, subtract
 from tools.bench.processes import OperatorProcess, read_usage
 from tools.cluster.binaries import ensure_assets
 
@@ -114,11 +114,7 @@ async def _measure(
                 seconds,
                 used.cpu_seconds,
                 (after.cpu_seconds - before.cpu_seconds) * minute,
-                {
-                    name: (number - writes.get(name, 0)) * minute
-                    for name, number in later.items()
-                    if number != writes.get(name)
-                },
+                {name: number * minute for name, number in subtract(later, writes).items()},
                 looks * minute,
                 after.memory_mib,
                 waits,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
@@ -40,3 +41,9 @@ async def count_writes(config: ConnectionConfig) -> dict[str, float]:
         ) as response,
     ):
         return parse_writes(await response.text())
+
+
+def subtract(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Return what was added to counts, without those that are the same."""
+    added = {name: number - before.get(name, 0.0) for name, number in after.items()}
+    return {name: number for name, number in added.items() if number}

@@ -11,7 +11,6 @@ import contextlib
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
@@ -30,10 +29,10 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from tools.bench import ipam_peer
-from tools.bench.counters import count_writes
+from tools.bench.counters import count_writes, subtract
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
-from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.bench.processes import OperatorProcess, percentile, read_cpu
 from tools.cluster.command_line import Parser
 
 OPERATOR: Final = "operator"
@@ -212,24 +211,17 @@ async def measure(
     plane: ControlPlane, requester: Requester, pid: int, scenario: str, pool: str, count: int
 ) -> Row:
     """Make claims of a pool together and measure what it took."""
-    before, cpu = await count_writes(plane.config), read_cpu(plane, pid)
+    pids = {OPERATOR: pid, **plane.pids, "client": os.getpid()}
+    before, cpu = await count_writes(plane.config), read_cpu(pids)
     started = time.monotonic()
     waits = await requester.request(pool, count, f"{pool}-claim")
     seconds = time.monotonic() - started
     await asyncio.sleep(1.0)
-    writes = Counter(await count_writes(plane.config))
-    writes.subtract(before)
+    writes = subtract(await count_writes(plane.config), before)
     # The creates of the claims are ours.
-    writes[f"POST {requester.claims.kind.plural}"] -= count
-    kept = {name: number for name, number in writes.items() if number}
-    used = {name: after - cpu[name] for name, after in read_cpu(plane, pid).items()}
+    kept = subtract(writes, {f"POST {requester.claims.kind.plural}": count})
+    used = {name: after - cpu[name] for name, after in read_cpu(pids).items()}
     return Row(scenario, count, waits, seconds, kept, used)
-
-
-def read_cpu(plane: ControlPlane, pid: int) -> dict[str, float]:
-    """Read the CPU seconds of the operator, of the control plane and of this client."""
-    pids = {OPERATOR: pid, **plane.pids, "client": os.getpid()}
-    return {name: read_usage(each).cpu_seconds for name, each in pids.items()}
 
 
 async def run(plane: ControlPlane, folder: Path, sizes: Sizes) -> Report:

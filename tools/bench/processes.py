@@ -46,6 +46,11 @@ def read_usage(pid: int) -> Usage:
     return Usage(cpu, _mib(status["VmRSS"]), _mib(status["RssFile"]), _mib(status["VmHWM"]))
 
 
+def read_cpu(pids: Mapping[str, int]) -> dict[str, float]:
+    """Read the CPU seconds of processes, by their names."""
+    return {name: read_usage(pid).cpu_seconds for name, pid in pids.items()}
+
+
 def _mib(text: str) -> float:
     return int(text.split(maxsplit=1)[0]) / 1024
 
