@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import Key, Manifest
+from libs.common.kinds import Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.outcome import writes_of_the_operator
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.samples import build_claim
 
 POOL = Key("", "public")
 """The pool of most tests."""
@@ -49,6 +50,21 @@ def ledger(api: FakeApi) -> dict[str, str]:
         each["spec"]["address"]: each["spec"]["claimRef"]["name"]
         for each in api.objects(IP_ALLOCATION)
     }
+
+
+def reassign(api: FakeApi, entry: str, claim: str) -> None:
+    """Give an entry of the ledger to a new claim, as a restored backup may do.
+
+    Args:
+        api: The API server; the operator is stopped.
+        entry: Name of the IPAllocation.
+        claim: Name of the new claim, which is created.
+    """
+    spec = api.get(IP_ALLOCATION, Key("", entry))["spec"]
+    api.vanish(IP_ALLOCATION, Key("", entry))
+    created = api.create(build_claim(claim))["metadata"]
+    owner = {"namespace": "default", "name": claim, "uid": created["uid"]}
+    api.create(build_object(IP_ALLOCATION, entry, spec={**spec, "claimRef": owner}))
 
 
 def condition_of(manifest: Manifest, condition_type: str) -> str:

@@ -31,6 +31,7 @@ from operators.ipam.cluster_api.reconcile import (
     keys_of,
     plan_claim,
     plan_release,
+    plan_removal,
 )
 from operators.ipam.naming import CLUSTER_API_CONTROLLER, FINALIZER
 from operators.ipam.settings import Settings
@@ -89,14 +90,15 @@ async def reconcile(ctx: Context) -> Result | None:
 
 async def finalize(ctx: Context) -> Result | None:
     """Give the address of an IPAddressClaim back, unless it is paused."""
-    observed = _observe(ctx)
-    if is_held(ctx.primary, observed):
+    if is_held(ctx.primary, _observe(ctx)):
         return Result()
-    batches = plan_release(ctx.primary, observed)
-    if not batches:
-        return None
-    # A deletion that is over leaves nothing to plan; its event starts the next reconciliation.
-    return Result.from_outcome(await ctx.execute(*batches), requeue_after=1)
+    # In the other order the next claim could get the address while its old IPAddress still exists.
+    for plan in (plan_removal, plan_release):
+        outcome = await ctx.execute(*plan(ctx.primary, _observe(ctx)))
+        if not outcome.ok or plan(ctx.primary, _observe(ctx)):
+            # A finalizer of somebody else delays the deletion; its end is an event.
+            return Result.from_outcome(outcome)
+    return None
 
 
 def _observe(ctx: Context) -> Observed:

@@ -18,7 +18,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_pool
-from operators.ipam.shown import ledger, writes
+from operators.ipam.shown import ledger, reassign, writes
 
 NODE: Final = Key("default", "node")
 FINALIZER, PROTECTION = "ipam.slipway.dev/finalizer", "ipam.cluster.x-k8s.io/protect-address"
@@ -96,17 +96,11 @@ async def test_claim_gets_the_address_that_the_contract_describes(
 async def test_address_that_another_claim_has_is_not_ready(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """A ledger that was restored from a backup may know another owner."""
     api.create(build_capi_pool())
     api.create(build_request())
     await harness.settled()
     await harness.stop()
-    name = Key("", "public-ip4-203-0-113-0")
-    spec = api.get(IP_ALLOCATION, name)["spec"]
-    api.vanish(IP_ALLOCATION, name)
-    other = api.create(build_claim("other"))["metadata"]
-    claim = {"namespace": "default", "name": "other", "uid": other["uid"]}
-    api.create(build_object(IP_ALLOCATION, name.name, spec={**spec, "claimRef": claim}))
+    reassign(api, "public-ip4-203-0-113-0", "other")
     await harness.restart()
     await harness.settled()
 
@@ -139,6 +133,25 @@ async def test_deletion_gives_the_address_back_and_lets_everything_go(
     await harness.eventually(lambda: api.find(IP_ADDRESS_CLAIM, NODE) is None, "it goes")
     await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
     assert (api.objects(IP_ADDRESS), api.objects(IP_CLAIM)) == ([], [])
+
+
+async def test_address_is_released_after_its_ip_address(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Otherwise the next claim could get the address while the old IPAddress still exists."""
+    api.create(build_capi_pool(addresses=["203.0.113.9"]))
+    api.create(build_request())
+    await harness.settled()
+    api.patch(IP_ADDRESS, NODE, {"metadata": {"finalizers": ["example.com/in-use"]}})
+    api.delete(IP_ADDRESS_CLAIM, NODE)
+    api.create(build_claim("next"))
+    await harness.settled()
+    assert address(api) == "203.0.113.9"
+    assert ledger(api) == {"203.0.113.9": "node-capi"}
+
+    api.patch(IP_ADDRESS, NODE, {"metadata": {"finalizers": None}})
+    await harness.eventually(lambda: ledger(api) == {"203.0.113.9": "next"}, "it is released")
+    assert (api.objects(IP_ADDRESS), api.objects(IP_ADDRESS_CLAIM)) == ([], [])
 
 
 async def test_address_stays_while_its_claim_exists(api: FakeApi, harness: OperatorHarness) -> None:

@@ -110,20 +110,22 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
     return [Create(IP_ADDRESS, manifest, ours=is_own)]
 
 
-def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
-    """Plan to give the address back: the IPAddress goes first, and then the entry of the ledger.
-
-    In the other order the next claim could get the address while the old IPAddress still exists.
-    """
-    uid, address, batches = uid_of(claim), observed.address, list[list[Step]]()
-    if address is not None and controller_uid(address) == uid:
-        operations = build_remove_patch(address, PROTECTION)
-        if operations:
-            batches.append([Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)])
-        batches.append([Delete.of(IP_ADDRESS, address)])
-    elif observed.claim is not None and controller_uid(observed.claim) == uid:
-        batches.append([Delete.of(IP_CLAIM, observed.claim)])
+def plan_removal(claim: Manifest, observed: Observed) -> list[list[Step]]:
+    """Plan to delete the IPAddress; the protection by Cluster API goes first."""
+    address = observed.address
+    if address is None or controller_uid(address) != uid_of(claim):
+        return []
+    batches: list[list[Step]] = [[Delete.of(IP_ADDRESS, address)]]
+    if operations := build_remove_patch(address, PROTECTION):
+        batches.insert(0, [Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)])
     return batches
+
+
+def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
+    """Plan to delete the IPClaim, so that the address goes back to its pool."""
+    if observed.claim is None or controller_uid(observed.claim) != uid_of(claim):
+        return []
+    return [[Delete.of(IP_CLAIM, observed.claim)]]
 
 
 def find_objection(
@@ -214,4 +216,5 @@ __all__ = [
     "keys_of",
     "plan_claim",
     "plan_release",
+    "plan_removal",
 ]

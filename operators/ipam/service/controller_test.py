@@ -19,7 +19,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_pool
-from operators.ipam.shown import ledger, writes
+from operators.ipam.shown import ledger, reassign, writes
 
 SHOP, CLAIM = Key("default", "shop"), Key("default", "shop-lb")
 CLASS = "slipway.dev/ipam"
@@ -205,18 +205,12 @@ async def test_service_that_is_being_deleted_keeps_its_address(
 async def test_address_that_another_claim_has_is_withdrawn(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    """A ledger that was restored from a backup may know another owner."""
     api.create(build_pool(addresses=["203.0.113.9"]))
     api.create(build_service())
     await harness.settled()
     assert ingress(api) == ["203.0.113.9"]
     await harness.stop()
-    name = Key("", "public-ip4-203-0-113-9")
-    spec = api.get(IP_ALLOCATION, name)["spec"]
-    api.vanish(IP_ALLOCATION, name)
-    other = api.create(build_claim("other"))["metadata"]
-    claim = {"namespace": "default", "name": "other", "uid": other["uid"]}
-    api.create(build_object(IP_ALLOCATION, name.name, spec={**spec, "claimRef": claim}))
+    reassign(api, "public-ip4-203-0-113-9", "other")
     await harness.restart()
     await harness.settled()
 
