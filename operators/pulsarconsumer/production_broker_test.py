@@ -58,6 +58,13 @@ def new_topic() -> str:
     return f"t-{uuid.uuid4().hex[:8]}"
 
 
+def create_topic(broker: Broker, name: str) -> None:
+    """Create a topic that stays: one without a subscription is deleted after two seconds."""
+    path = f"persistent/public/default/{name}"
+    broker.request("PUT", path)
+    broker.request("PUT", f"{path}/subscription/keep")
+
+
 def condition(api: FakeApi, name: str) -> Manifest:
     return dict(find_condition(api.get(PULSAR_CONSUMER, ORDERS), name) or {})
 
@@ -75,7 +82,7 @@ async def test_failed_messages_are_retried_and_kept(
 ) -> None:
     """The retry and the dead-letter topic exist before a consumer starts (apache/pulsar#10845)."""
     topic = new_topic()
-    broker.request("PUT", f"persistent/public/default/{topic}")
+    create_topic(broker, topic)
     api.create(
         build(
             broker,
@@ -122,7 +129,7 @@ async def test_missing_topic_is_named(
     assert topic in condition(api, "SubscriptionReady")["message"]
     assert api.find(DEPLOYMENT, ORDERS) is None
 
-    broker.request("PUT", f"persistent/public/default/{topic}")
+    create_topic(broker, topic)
     await harness.eventually(lambda: api.find(DEPLOYMENT, ORDERS) is not None, timeout=_SECONDS)
 
 
@@ -144,7 +151,7 @@ async def test_subscriptions_of_an_earlier_spec_are_reported_then_deleted(
 ) -> None:
     first, second = new_topic(), new_topic()
     for topic in (first, second):
-        broker.request("PUT", f"persistent/public/default/{topic}")
+        create_topic(broker, topic)
     spec = {"subscription": {"create": "Operator"}, "retry": {"strategy": "RetryTopic"}}
     api.create(build(broker, first, replicas=1, **spec))
     peer = Peer(broker.service_url)
