@@ -29,6 +29,7 @@ from libs.common.testing.helm import REGISTRY, HelmMissing, find_helm, run_helm
 from tools.cluster.binaries import find_kubectl
 from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
+from tools.cluster.kubectl import render_list
 from tools.dev.operators import ROOT
 
 PREVIOUS: Final = "ed5126bfe4a275e3f6691e222060ba676010e0d4"
@@ -284,8 +285,7 @@ class Cluster:
         )
 
     def apply(self, *manifests: Manifest) -> None:
-        items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.run("apply", "--filename", "-", stdin=json.dumps(items))
+        self.run("apply", "--filename", "-", stdin=render_list(manifests))
 
     def items(self, kinds: str, namespace: str = "default") -> list[Manifest]:
         text = self.run("get", kinds, "--output=json", f"--namespace={namespace}")

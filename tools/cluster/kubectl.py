@@ -15,6 +15,11 @@ _ANSWER_SECONDS: Final = 20.0
 _REASON_WIDTH: Final = 300
 
 
+def render_list(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Return objects as one document for the standard input of kubectl."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+
+
 @dataclass(frozen=True, slots=True)
 class Kubectl:
     """A kubectl for one cluster; kubeconfig and context None are the defaults of kubectl."""

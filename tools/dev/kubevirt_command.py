@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -11,9 +10,9 @@ from typing import Annotated, Final
 
 import typer
 
-from libs.common.kinds import Manifest
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME
+from tools.cluster.kubectl import render_list
 from tools.cluster.progress import Progress, open_progress
 from tools.dev.images import load_operator
 from tools.dev.operators import ROOT
@@ -94,7 +93,7 @@ def deploy_simulator(
     manifests = build_manifests(image, certificates, settings=settings)
     with progress.step("KubeVirt simulator", "20 s"):
         apply = ("apply", "--server-side", "--force-conflicts", "--filename", "-")
-        target.kubectl.read(*apply, stdin=_render(manifests))
+        target.kubectl.read(*apply, stdin=render_list(manifests))
         wait = ("rollout", "status", f"deployment/{ID}", "--namespace", NAMESPACE)
         target.kubectl.read(*wait, "--timeout=120s", seconds=130.0)
 
@@ -144,7 +143,3 @@ def has_real(target: Target) -> bool:
     found = target.kubectl.items("crds", "--field-selector", f"metadata.name={_CRD}")
     notes = [crd["metadata"].get("annotations") or {} for crd in found]
     return any(note.get(SIMULATED) != "true" for note in notes)
-
-
-def _render(manifests: list[Manifest]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})

@@ -17,7 +17,7 @@ from tools.gate.steps import PANTS_REPORTS, REPORTS, ROOT, Step, build_steps, ch
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the selected steps and print the number of tests as the last line."""
     steps = build_steps(sys.executable)
-    options = _parse(steps, argv)
+    options = parse_options(steps, argv)
     chosen = choose_steps(steps, options.only, options.skip)
     for folder in (REPORTS, PANTS_REPORTS):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
-def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_options(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; exits with 2 and a message if it is wrong."""
     names = [step.name for step in steps]
     width = max(map(len, names))
     parser = Parser(
@@ -44,7 +45,15 @@ def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namesp
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for option, text in (("--only", "run only these steps"), ("--skip", "skip these steps")):
-        parser.add_argument(option, nargs="+", choices=names, default=[], metavar="STEP", help=text)
+        parser.add_argument(
+            option,
+            action="extend",
+            nargs="+",
+            choices=names,
+            default=[],
+            metavar="STEP",
+            help=f"{text}; repeatable",
+        )
     parser.add_argument("--keep-going", action="store_true", help="continue after a failed step")
     return parser.parse_args(argv)
 

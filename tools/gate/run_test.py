@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
+from tools.gate.__main__ import parse_options
 from tools.gate.counts import Counts
 from tools.gate.run import Run
 from tools.gate.steps import Step, build_steps, choose_steps
@@ -133,3 +134,9 @@ def test_steps_keep_their_order_and_skipped_ones_are_left_out() -> None:
 
     assert [step.name for step in choose_steps(steps, ["unit", "lint"])] == ["lint", "unit"]
     assert [step.name for step in choose_steps(steps, ["unit", "lint"], ["lint"])] == ["unit"]
+
+
+def test_option_that_is_repeated_adds_steps() -> None:
+    options = parse_options(build_steps("python"), ["--only", "unit", "lint", "--only", "charts"])
+
+    assert options.only == ["unit", "lint", "charts"]

@@ -14,7 +14,7 @@ from tools.cluster.binaries import ensure_tool
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
-from tools.cluster.kubectl import Kubectl
+from tools.cluster.kubectl import Kubectl, render_list
 from tools.cluster.progress import Progress
 from tools.kubevirt.kvm_probe import DEVICE, kvm_works
 from tools.kubevirt.manifests import (
@@ -154,9 +154,8 @@ class KubeVirtInstaller:
 
 
 def _apply_all(kubectl: Kubectl, manifests: Iterable[Manifest]) -> None:
-    listing = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
     apply = ("apply", "--server-side", "--force-conflicts", "--filename", "-")
-    kubectl.read(*apply, stdin=json.dumps(listing), seconds=180.0)
+    kubectl.read(*apply, stdin=render_list(manifests), seconds=180.0)
 
 
 def _is_crd(manifest: Manifest) -> bool:

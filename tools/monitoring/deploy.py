@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from tools.cluster.binaries import ensure_tool
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
-from tools.cluster.kubectl import Kubectl
+from tools.cluster.kubectl import Kubectl, render_list
 from tools.cluster.progress import Progress
 from tools.dev.operators import chart_of
 from tools.monitoring.images import GRAFANA, ensure_prometheus_image, find_grafana_image
@@ -108,7 +107,7 @@ def find_node_address(kubectl: Kubectl) -> str:
 
 
 def _apply(kubectl: Kubectl, namespace: str, manifests: Sequence[dict[str, Any]]) -> None:
-    stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+    stdin = render_list(manifests)
     # Dashboards are longer than an annotation may be.
     command = ["apply", "--namespace", namespace, "--server-side", "--force-conflicts"]
     kubectl.read(*command, "--filename", "-", stdin=stdin)

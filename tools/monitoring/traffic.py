@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tools.cluster.kubectl import Kubectl
+from tools.cluster.kubectl import Kubectl, render_list
 from tools.cluster.progress import Progress
 
 _ROUNDS: Final = (2, 6, 3, 9, 1, 5, 12, 4)
@@ -96,5 +95,5 @@ def _apply(kubectl: Kubectl, namespace: str, manifests: Sequence[Manifest]) -> N
 def _run(
     kubectl: Kubectl, namespace: str, manifests: Sequence[Manifest], verb: str, *flags: str
 ) -> None:
-    stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+    stdin = render_list(manifests)
     kubectl.read(verb, "--namespace", namespace, *flags, "--filename", "-", stdin=stdin)
