@@ -75,7 +75,7 @@ class RetryStrategy(StrEnum):
     """RetryStrategy is where a message waits for its next attempt."""
 
     NEGATIVE_ACK = "NegativeAck"
-    """NegativeAck keeps the message and the number of attempts in the memory of the consumer."""
+    """NegativeAck keeps the message and the number of attempts in the pod of the consumer."""
     RETRY_TOPIC = "RetryTopic"
     """RetryTopic publishes the message to a retry topic, with the number of attempts."""
 
@@ -259,7 +259,8 @@ class Retry(
     topic."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 5
     """maxAttempts is the number of attempts for a message, including the first: one more than
-    maxRedeliverCount of Pulsar's clients. Without deadLetter, attempts are not limited."""
+    maxRedeliverCount of Pulsar's clients. With strategy NegativeAck, a pod that receives a message
+    from another pod counts its attempts from 1. Without deadLetter, attempts are not limited."""
     initial_delay_seconds: Seconds = 1
     """initialDelaySeconds is the delay before the second attempt."""
     max_delay_seconds: Seconds = 600
