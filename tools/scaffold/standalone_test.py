@@ -62,6 +62,17 @@ def test_people_write_three_files(project: Path) -> None:
     }
 
 
+def test_git_ignores_the_environment(project: Path, tmp_path: Path) -> None:
+    git = ("git", "--git-dir", str(tmp_path / "git"), "--work-tree", str(project))
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    status = [*git, "status", "--porcelain", "--untracked-files=all"]
+
+    seen = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert "?? controller.py" in seen
+    assert not [line for line in seen if ".venv" in line or "__pycache__" in line]
+
+
 def test_conformance_suite_passes_outside_of_the_repository(project: Path) -> None:
     done = run_in(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 

@@ -17,7 +17,7 @@ HAND: Final = ("api.py", "controller.py", "test_operator.py")
 """The files of a project that people edit."""
 PACKAGE: Final = "slipway_operators"
 """Package name of the library in projects."""
-_SETTINGS: Final = ("pyproject.toml",)
+_SETTINGS: Final = ("pyproject.toml", ".gitignore")
 _SECTION: Final = re.compile(r"^#\[ (\w+)\n(.*?)^#\]\n", re.MULTILINE | re.DOTALL)
 
 
@@ -66,7 +66,8 @@ def _render(name: str, kinds: Sequence[Names], options: Mapping[str, bool]) -> s
     `#[ option` and `#]` as well. Lines between `#[ kind` and `#]` are repeated for each kind.
     """
     lines = []
-    for line in (_TEMPLATES / f"{name}.tmpl").read_text(encoding="utf-8").splitlines():
+    template = _TEMPLATES / f"{name.removeprefix('.')}.tmpl"
+    for line in template.read_text(encoding="utf-8").splitlines():
         text, mark, condition = line.partition("  #? ")
         wanted = condition.removeprefix("no ")
         if not mark or options[wanted] != condition.startswith("no "):

@@ -232,7 +232,7 @@ def _plan_restart(instance: Instance, observed: Observed) -> list[Action]:
         # The current run is not the run to end: the directive was executed, perhaps before a crash.
         return []
     # The UID makes it happen once: a restart that KubeVirt is asked for by name would end
-    # whatever runs when the request arrives, a second time after a lost answer.
+    # whatever runs when the request arrives, a second time after a lost response.
     step = Delete(VIRTUAL_MACHINE_INSTANCE, run.view.key, run.view.uid)
     return [Action(step, Reason.RESTARTED, f"Ended the run {run.view.uid}")]
 

@@ -1,4 +1,4 @@
-"""Faults that a test injects: errors, lost answers, hangs, latency."""
+"""Faults that a test injects: errors, lost responses, hangs, latency."""
 
 from __future__ import annotations
 
