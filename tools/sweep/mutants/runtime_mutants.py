@@ -9,8 +9,8 @@ from typing import Any
 from libs.common import conditions, finalizers
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists
-from libs.common.kinds import Kind, Manifest
-from libs.common.runtime import context, queue, reflector, runner, store, sweep, writer
+from libs.common.kinds import Kind, Manifest, is_deleting
+from libs.common.runtime import context, controller, queue, reflector, runner, store, sweep, writer
 from libs.common.runtime.informer import Informer
 from operators.podset import reconcile
 from tools.sweep.mutants.mutant import swap
@@ -184,3 +184,39 @@ def keep_unlisted() -> None:
 def trust_applied() -> None:
     """Take an object that exists for one that is up to date."""
     swap(writer.Writer, "_is_unchanged", lambda self, kind, live, desired: True)
+
+
+def requeue_without_limit() -> None:
+    """Request the next reconcile immediately after a failure, each time without a delay."""
+
+    def from_outcome(outcome: Any, *, requeue_after: float | None = None) -> controller.Result:
+        return controller.Result(requeue_after if outcome.ok else 0.0)
+
+    def requeue(self: queue.WorkQueue, key: Any) -> float:
+        self.add(key)
+        return 0.0
+
+    swap(controller.Result, "from_outcome", staticmethod(from_outcome))
+    swap(queue.WorkQueue, "requeue", requeue)
+
+
+def hide_changes_in_responses() -> None:
+    """Take everything in the response to a status write for a change of its own."""
+    swap(context, "_is_same_but_status", lambda held, answer: True)
+
+
+def accept_older_versions() -> None:
+    """Store each version of an object, even if the cache has a newer one or saw the deletion."""
+    swap(store.Store, "_is_newer", lambda self, old, uid, version: False)
+    swap(store.Store, "_add_tombstone", lambda self, uid, version: None)
+
+
+def keep_deleted() -> None:
+    """Keep an object in the cache as it was before its deletion, until the event arrives."""
+
+    def wrote(self: writer.Writer, kind: Kind, answer: Manifest, origin: Any = None) -> None:
+        if not is_deleting(answer):
+            before(self, kind, answer, origin)
+
+    before = swap(writer.Writer, "_wrote", wrote)
+    swap(writer.Writer, "_gone", lambda self, kind, key, uid: None)
