@@ -181,20 +181,50 @@ def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row
 
 
 def write_page(rows: Sequence[tuple[str, Row]], seed: int, path: Path = PAGE) -> None:
-    """Write the table of the sweeps into the page, leaving the words around it alone."""
+    """Write the table of the sweeps into the page, leaving the words around it alone.
+
+    The lines of a workload on the page stay if it was not run, or only in a smaller tier.
+    """
     heads = ("operator", "workload", "tier", "modes", "trials", "fired", "failures", "s/trial")
-    lines = [_row(heads), _row(["---"] * len(heads))]
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for tier, row in rows:
         groups.setdefault((row.operator, row.workload, tier), []).append(row)
-    lines += [_row((*place, *_sum_up(group))) for place, group in groups.items()]
-    trials, failures = sum(row.trials for _, row in rows), sum(row.failures for _, row in rows)
-    hours = sum(row.seconds for _, row in rows) / 3600
-    lines += [
+    new = _by_workload((*place, *_sum_up(group)) for place, group in groups.items())
+    old = _by_workload(_read_table(path, len(heads)))
+    table = [
+        line
+        for place in sorted({*old, *new})
+        for line in max(new.get(place, []), old.get(place, []), key=_find_tier)
+    ]
+    trials, failures = (sum(int(line[column]) for line in table) for column in (4, 6))
+    hours = sum(int(line[4]) * float(line[7]) for line in table) / 3600
+    lines = [
+        _row(heads),
+        _row(["---"] * len(heads)),
+        *map(_row, table),
         "",
         f"{trials} trials, {failures} failures, {hours:.1f} hours of trials, seed {seed}.",
     ]
     _replace(path, "sweep", lines)
+
+
+def _by_workload(lines: Iterable[Sequence[str]]) -> dict[tuple[str, str], list[Sequence[str]]]:
+    found: dict[tuple[str, str], list[Sequence[str]]] = {}
+    for line in lines:
+        found.setdefault((line[0], line[1]), []).append(line)
+    return found
+
+
+def _find_tier(lines: Sequence[Sequence[str]]) -> int:
+    """Return the rank of the largest tier of some lines of the table."""
+    return max((_TIERS.index(line[2]) for line in lines), default=-1)
+
+
+def _read_table(path: Path, columns: int) -> list[tuple[str, ...]]:
+    """Return the cells of the table of the sweeps on the page, without its head."""
+    block = read_block(path.read_text(), "sweep")
+    lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("|")]
+    return [tuple(cells) for cells in lines[2:] if len(cells) == columns]
 
 
 def write_kills(kills: Sequence[Kill], path: Path = PAGE) -> None:

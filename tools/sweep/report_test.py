@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,21 @@ def test_rows_of_several_runs_stand_in_one_table(tmp_path: Path) -> None:
     assert rows == [("full", whole[0])], "a gate run does not take the place of a full one"
     assert "| podset | strict | full | K1 | 2 | 2 | 0 | 2.0 |" in page.read_text()
     assert keep_rows(kept, part, "full") == [("full", part[0])]
+
+
+def test_workloads_that_were_not_run_or_less_stay_on_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- BEGIN generated: sweep -->\n<!-- END generated: sweep -->\n")
+    (strict,) = build_rows([build_result(False)])
+    rolling = replace(strict, workload="rolling", trials=2, seconds=3600.0)
+    larger = replace(strict, trials=5, failures=1)
+
+    write_page([("sorts", strict), ("full", rolling)], 0, page)
+    write_page([("full", larger)], 0, page)
+    write_page([("gate", rolling)], 0, page)
+
+    assert [line for line in page.read_text().splitlines() if line.startswith("| podset")] == [
+        "| podset | rolling | full | K1 | 2 | 1 | 0 | 1800.0 |",
+        "| podset | strict | full | K1 | 5 | 1 | 1 | 0.4 |",
+    ]
+    assert "7 trials, 1 failures, 1.0 hours of trials, seed 0." in page.read_text()
