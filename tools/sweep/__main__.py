@@ -38,12 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOGC", _GARBAGE)
     # Fork before any thread or event loop exists, and before importing a module that starts one.
     zygote = fork_zygote(run_child)
-    # However the sweep ends, it must leave no API server behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return asyncio.run(_run(options, operators, zygote))
+    try:
+        return asyncio.run(_run(options, operators, zygote))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
 
 
 async def _run(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
+    # However the sweep ends, it must leave no API server behind. A KeyboardInterrupt at SIGTERM
+    # would be raised in any callback, and the tasks that wait for it would never end.
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         if options.replay is not None:
             return await replay_trial(options, zygote)
