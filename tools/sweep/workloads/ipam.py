@@ -394,13 +394,20 @@ def _blur(text: str) -> str:
     return text
 
 
-def _hand_to_foreigner(entry: Manifest) -> Manifest:
-    """Give an entry of the ledger to a claim of a namespace that another operator watches."""
+def _hand_to_foreigner(manifest: Manifest) -> Manifest:
+    """Turn a copy of an object of the operator into one that takes no address from the pool.
+
+    An entry of the ledger is given to a claim of a namespace that another operator watches; a claim
+    names a pool that does not exist.
+    """
+    spec = manifest.get("spec") or {}
+    if manifest.get("kind") == IP_CLAIM.kind:
+        return {**manifest, "spec": {**spec, "poolRef": {"name": "other"}}}
+    if manifest.get("kind") != IP_ALLOCATION.kind:
+        return manifest
     claim = {"namespace": "default", "name": "other", "uid": "11111111-1111-4111-8111-111111111111"}
-    if entry.get("kind") != IP_ALLOCATION.kind:
-        return entry
-    metadata = {**entry["metadata"], "finalizers": [FINALIZER]}
-    return {**entry, "metadata": metadata, "spec": {**entry["spec"], "claimRef": claim}}
+    metadata = {**manifest["metadata"], "finalizers": [FINALIZER]}
+    return {**manifest, "metadata": metadata, "spec": {**spec, "claimRef": claim}}
 
 
 def _fold(state: State) -> State:
