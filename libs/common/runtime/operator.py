@@ -49,6 +49,7 @@ _COMMANDS: Final = """
 Other commands:
   {0} release [--flag value ...]  remove the finalizers from all objects, and exit
   {0} check URL                   query a probe; exit with 0 if it succeeds
+  {0} --version                   print the version, and exit
 """
 _OK: Final = 0
 _FAILED: Final = 1
@@ -129,7 +130,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
 
     Without a command, the operator runs until SIGTERM or SIGINT. `release` removes its finalizers
     from all objects before an uninstall; `check URL` queries a probe, for images without a shell
-    and curl.
+    and curl; `--version` prints the version.
 
     Returns:
         Exit status: 0 for a normal exit, 1 for a failure that a restart may fix.
@@ -138,6 +139,9 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     command = arguments.pop(0) if arguments and arguments[0] in ("release", "check") else "run"
     if command == "check":
         return _check(arguments)
+    if arguments == ["--version"]:
+        print(f"{operator.id} {operator.version}")
+        return _OK
     settings = parse_settings(operator.settings, arguments, epilog=_COMMANDS.format(operator.id))
     configure_logs(settings.log_level, settings.log_format)
     install_excepthooks()
@@ -190,8 +194,8 @@ def _check(arguments: Sequence[str]) -> int:
     try:
         # The probe is in the same pod, so proxies from the environment do not apply.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=_CHECK_SECONDS) as answer:
-            print(f"{url}: {answer.status} {answer.read(256).decode(errors='replace').strip()}")
+        with opener.open(url, timeout=_CHECK_SECONDS) as response:
+            print(f"{url}: {response.status} {response.read(256).decode(errors='replace').strip()}")
     except (urllib.error.URLError, OSError) as err:
         print(f"{url}: {err}", file=sys.stderr)
         return _FAILED

@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,12 @@ async def test_check_ends_as_the_probe_answers(
 )
 def test_check_of_nothing_fails(arguments: list[str]) -> None:
     assert main(OPERATOR, ["check", *arguments]) == 1
+
+
+def test_version_is_that_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(replace(OPERATOR, version="1.4.2"), ["--version"]) == 0
+
+    assert capsys.readouterr().out == "widget 1.4.2\n"
 
 
 # A whole life.
