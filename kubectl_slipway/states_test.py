@@ -29,6 +29,7 @@ from libs.common.testing.harness import OperatorHarness
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.controller import OPERATOR as COMPUTE
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR as IPAM
@@ -43,7 +44,13 @@ from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from operators.volumes.controller import OPERATOR as VOLUMES
 
 PODSET = kind_of(PodSet)
-OPERATORS = {"ipam": IPAM, "jmxexporter": JMX, "network": NETWORKS, "volumes": VOLUMES}
+OPERATORS = {
+    "compute": COMPUTE,
+    "ipam": IPAM,
+    "jmxexporter": JMX,
+    "network": NETWORKS,
+    "volumes": VOLUMES,
+}
 IMAGE = {"url": "https://images.example.com/debian-13.qcow2"}
 
 
@@ -530,6 +537,18 @@ def network(**spec: Any) -> Manifest:
     return build_object(NETWORK, "lan", "default", spec={"cidrs": ["10.10.0.0/16"], **spec})
 
 
+def ready_instance() -> Manifest:
+    """Return an Instance that stays ready without KubeVirt, because it is paused."""
+    instance = build_object(INSTANCE, "web", "default", spec={"size": "small", "image": IMAGE})
+    instance["metadata"]["annotations"] = {"slipway.dev/paused": "true"}
+    return {**instance, "status": not_ready("Running", Ready="True")}
+
+
+def reboot(**target: Any) -> Manifest:
+    spec = {"type": "Reboot", "targetRef": {"name": "web", **target}}
+    return build_object(OPERATION, "op", "default", spec=spec)
+
+
 RECONCILED = [
     Reconciled(
         "pool has no address",
@@ -649,6 +668,15 @@ RECONCILED = [
         "ConfigMissing",
         "rules",
         "Create the ConfigMap",
+    ),
+    Reconciled(
+        "Instance of an Operation recreated",
+        "compute",
+        [ready_instance(), reboot(uid="6b9f")],
+        "operation/op",
+        "TargetNotFound",
+        "instead of 6b9f",
+        "Check the name of the Instance",
     ),
 ]
 

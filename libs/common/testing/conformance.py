@@ -246,7 +246,7 @@ class OperatorConformance(Trial):
         assert not denied, f"the permissions of the operator do not grant: {denied}"
 
     async def test_kstatus_waits_until_ready(self) -> None:
-        """Tools that wait by kstatus end when Ready is True for the newest spec, and not before.
+        """Tools that wait by kstatus end when Ready or Stalled is True for the newest spec.
 
         This holds for every kind that the operator reconciles. Kinds without observedGeneration,
         such as records that only the operator writes, have nothing to wait for: always Current.
@@ -269,7 +269,9 @@ class OperatorConformance(Trial):
                 await self.workload(api, harness)
                 await self.delete(api, harness, self.subject.objects())
         for waits, status, manifest in seen:
-            expected = "InProgress" if waits and not is_true(manifest) else "Current"
+            expected = "Failed" if is_true(manifest, "Stalled") else "InProgress"
+            if is_true(manifest) or not waits:
+                expected = "Current"
             assert status == expected, _explain(manifest)
         assert any(conditions_of(manifest) for _, _, manifest in seen), "no condition was written"
 

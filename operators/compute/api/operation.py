@@ -101,6 +101,8 @@ class OperationCondition(StrEnum):
     """Complete is True when the Operation has succeeded, like the condition of a Job."""
     FAILED = "Failed"
     """Failed is True when the Operation has failed or was cancelled."""
+    STALLED = "Stalled"
+    """Stalled is True when Failed is True. Tools that wait by kstatus report a failure then."""
 
 
 class OperationReason(StrEnum):

@@ -91,6 +91,8 @@ def _evaluate(status: OperationStatus) -> list[Condition]:
     phase = status.phase
     succeeded = phase is OperationPhase.SUCCEEDED
     failed = phase in (OperationPhase.FAILED, OperationPhase.CANCELLED)
+    # Tools show the message of the condition by which they know that it has failed.
+    failure = message if failed else ""
     accepted = status.started_at is not None
     if phase in FINAL_PHASES:
         why = reason or str(phase)
@@ -103,5 +105,6 @@ def _evaluate(status: OperationStatus) -> list[Condition]:
         Condition(OperationCondition.READY, "True" if succeeded else "False", why, message),
         Condition(OperationCondition.ACCEPTED, "True" if accepted else "False", queued),
         Condition(OperationCondition.COMPLETE, "True" if succeeded else "False", why),
-        Condition(OperationCondition.FAILED, "True" if failed else "False", why),
+        Condition(OperationCondition.FAILED, "True" if failed else "False", why, failure),
+        Condition(OperationCondition.STALLED, "True" if failed else "False", why, failure),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from libs.common.kinds import Key, Manifest, key_of
+from libs.common.testing.kstatus import compute_status
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
@@ -123,6 +124,7 @@ async def test_snapshot_that_cannot_be_taken_says_why() -> None:
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotFailed")
     assert "the driver cannot take snapshots" in status["message"]
+    assert compute_status(life.simulation.api.get(OPERATION, OP)) == "Failed", "waits end"
 
 
 async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_ready() -> None:
