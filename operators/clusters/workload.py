@@ -152,19 +152,20 @@ class KubernetesWorkloads:
         return await self._certificates.look(access.url, access.host, tls)
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
-        """Take a step; an object that is gone, or another by now, counts as done."""
+        """Take a step; one on an object that is gone counts as taken."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
                 if isinstance(step, RemoveMember):
                     await self._remove_member(client, access, step)
                 else:
                     await _take(client, step, now)
-        except (NotFound, Conflict):
+        except NotFound:
             return ""
+        except (Conflict, EtcdError) as err:
+            # The API responds. After a conflict, the next look shows what the object is now.
+            return f"{step}: {err}"
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return _explain(access, err)
-        except EtcdError as err:
-            return f"{step}: {err}"
         return ""
 
     async def _remove_member(self, client: Client, access: Access, step: RemoveMember) -> None:

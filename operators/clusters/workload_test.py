@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.common.kinds import NODE, POD, Key, build_object, key_of, uid_of
+from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from operators.clusters.certificates import Pair
+from operators.clusters.node_metadata import NodeUpdate
 from operators.clusters.nodes import NodeStep, NodeStepKind
 from operators.clusters.workload import Access, KubernetesWorkloads
 
@@ -37,3 +39,30 @@ async def test_pod_that_cannot_be_evicted_does_not_keep_the_others(fake_api: Fak
     ]
     assert left == [Key("default", "a"), Key("default", "elsewhere")]
     assert "Internal error occurred" in problem
+
+
+async def test_change_of_a_node_that_changed_in_between_is_not_taken_for_done(
+    fake_api: FakeApi,
+) -> None:
+    """The taints of somebody else, which the change would replace, may have come since."""
+    node = fake_api.create(build_object(NODE, "edge-web-0"))
+    fake_api.patch(NODE, key_of(node), {"metadata": {"labels": {"rack": "7"}}})
+    workloads = KubernetesWorkloads(30)
+    access = Access(fake_api.url, "", "", Pair("", ""))
+
+    marks = NodeUpdate({"tier": "web"}, (), "")
+    version = text_at(node, "metadata", "resourceVersion")
+    step = NodeStep(NodeStepKind.MARK, "edge-web-0", uid_of(node), marks, version)
+    problem = await workloads.take(access, step, NOW)
+
+    held = fake_api.get(NODE, key_of(node))
+    assert "mark Node edge-web-0: " in problem
+    assert text_map_at(held, "metadata", "labels").keys() & {"rack", "tier"} == {"rack"}
+
+
+async def test_node_that_is_gone_needs_no_removal(fake_api: FakeApi) -> None:
+    workloads = KubernetesWorkloads(30)
+    access = Access(fake_api.url, "", "", Pair("", ""))
+
+    step = NodeStep(NodeStepKind.REMOVE, "edge-web-0", "u1")
+    assert not await workloads.take(access, step, NOW)
