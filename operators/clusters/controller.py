@@ -195,6 +195,7 @@ class Reconciler:
         """Reconcile a cluster that is being deleted; None removes the finalizer."""
         cluster = KubernetesCluster.parse(ctx.primary)
         self._workload_cache.forget(ctx.uid)
+        self._workloads.forget(endpoint_host(cluster.key))
         ending = plan_teardown(cluster, observe(ctx, Workload()))
         if ending.done:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -443,6 +444,23 @@ async def test_deletion_goes_in_order_and_shows_what_is_left(cloud: Cloud) -> No
     await cloud.until(lambda: cloud.api.find(KUBERNETES_CLUSTER, EDGE) is None, "it is gone")
     for kind in (INSTANCE, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET):
         assert [key_of(each).name for each in cloud.api.objects(kind)] == []
+
+
+async def test_cluster_with_the_name_of_a_deleted_one_shows_its_own_certificate(
+    cloud: Cloud,
+) -> None:
+    def is_evaluated(reason: str) -> bool:
+        return cloud.condition("CertificatesExpiring").get("reason") == reason
+
+    cloud.guests.lifetime = timedelta(days=20)
+    create(cloud)
+    await cloud.until(lambda: is_evaluated("Expiring"), "the certificate was read")
+    cloud.api.delete(KUBERNETES_CLUSTER, EDGE)
+    await cloud.until(lambda: cloud.api.find(KUBERNETES_CLUSTER, EDGE) is None, "it is gone")
+
+    cloud.guests.lifetime = timedelta(days=365)
+    create(cloud)
+    await cloud.until(lambda: is_evaluated("Valid"), "the new certificate counts alone")
 
 
 def pool(count: int) -> Manifest:

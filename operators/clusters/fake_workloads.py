@@ -175,6 +175,9 @@ class FakeWorkloads:
         self.addons[step.name] = step.digest
         return ""
 
+    def forget(self, host: str) -> None:
+        """Forget nothing: no certificates are read."""
+
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
         """Do what is asked in the cluster."""
         match step:

@@ -60,6 +60,11 @@ class ServedCertificates:
             del served[serial]
         return min((each.expires for each in served.values()), default=None)
 
+    def forget(self, host: str) -> None:
+        """Forget a cluster that was deleted: the next one of its name has its own certificates."""
+        self._checked.pop(host, None)
+        self._served.pop(host, None)
+
 
 async def _read_certificate(url: str, host: str, tls: ssl.SSLContext) -> tuple[str, datetime]:
     parts = urlsplit(url)

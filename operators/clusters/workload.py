@@ -89,6 +89,9 @@ class Workloads(Protocol):
     async def apply(self, access: Access, step: AddonStep) -> str:
         """Apply an addon; returns what kept it from being applied, empty for nothing."""
 
+    def forget(self, host: str) -> None:
+        """Forget a cluster that was deleted, by the name that its certificate is for."""
+
 
 class KubernetesWorkloads:
     """Reach the APIs of clusters over HTTPS.
@@ -182,6 +185,10 @@ class KubernetesWorkloads:
                 return await apply_addon(client, step)
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return _explain(access, err)
+
+    def forget(self, host: str) -> None:
+        """Forget the certificates of a cluster that was deleted."""
+        self._certificates.forget(host)
 
     def _connect(self, access: Access) -> Client:
         tls = build_tls(access) if access.url.startswith("https:") else None

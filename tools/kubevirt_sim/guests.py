@@ -106,6 +106,9 @@ class GuestClusters:
         list_instances: Lists all virtual machine instances.
         host: Address to listen on.
         port: Port; 0 for any that is free.
+
+    Attributes:
+        lifetime: How long the certificates of APIs that begin from now on are valid.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class GuestClusters:
         self._stack = contextlib.AsyncExitStack()
         self._clusters: dict[str, GuestCluster] = {}
         self._members: dict[str, Member | None] = {}
+        self.lifetime = timedelta(days=365)
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -201,7 +205,8 @@ class GuestClusters:
             if not hosts or not member.ca_key:
                 continue
             api = await self._stack.enter_async_context(FakeApi())
-            cluster = GuestCluster(member.ca, hosts, api, build_tls(replace(member, hosts=hosts)))
+            tls = build_tls(replace(member, hosts=hosts), self.lifetime)
+            cluster = GuestCluster(member.ca, hosts, api, tls)
             self._clusters[member.ca] = cluster
             api.create(build_config(version))
             log.info("Simulating an API of a cluster", node=key_of(vmi).name, hosts=list(hosts))
@@ -336,19 +341,19 @@ def _status(ready: bool) -> Manifest:
     return {"conditions": [condition]}
 
 
-def build_tls(member: Member) -> ssl.SSLContext:
+def build_tls(member: Member, lifetime: timedelta) -> ssl.SSLContext:
     """Build the TLS of an API, with a certificate that the authority of the cluster signs."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(cadata=member.ca)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "server.pem")
-        path.write_text(_sign_server(member))
+        path.write_text(_sign_server(member, lifetime))
         tls.load_cert_chain(path)
     return tls
 
 
-def _sign_server(member: Member) -> str:
+def _sign_server(member: Member, lifetime: timedelta) -> str:
     ca = x509.load_pem_x509_certificate(member.ca.encode())
     signer = serialization.load_pem_private_key(member.ca_key.encode(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey), "the authorities of clusters are such"
@@ -361,7 +366,7 @@ def _sign_server(member: Member) -> str:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=10))
-        .not_valid_after(now + timedelta(days=365))
+        .not_valid_after(now + lifetime)
         .add_extension(
             x509.SubjectAlternativeName([_alternative(host) for host in member.hosts]), False
         )

@@ -78,6 +78,9 @@ class FakeWorkloadFleet:
         """Do what is asked in a cluster."""
         return await self._of(access).take(access, step, now)
 
+    def forget(self, host: str) -> None:
+        """Forget nothing: clusters of one name are told apart by their authorities."""
+
     async def apply(self, access: Access, step: AddonStep) -> str:
         """Apply an addon to a cluster."""
         return await self._of(access).apply(access, step)
