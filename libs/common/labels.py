@@ -1,4 +1,4 @@
-"""Labels and annotations that Slipway sets, and label selectors."""
+"""Labels and annotations that all operators use, and label selectors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ FORCE_FINALIZE: Final = "slipway.dev/force-finalize"
 """Annotation that a person sets to `true` to delete an object without its clean-up."""
 PAUSED: Final = "slipway.dev/paused"
 """Annotation that a person sets to `true` to stop reconciliation of one object."""
+
+SERVICE_NAME: Final = "kubernetes.io/service-name"
+"""Label on an EndpointSlice: the name of its Service."""
+SLICE_MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
+"""Label on an EndpointSlice: who writes its endpoints."""
 
 _NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_./]*)"
 _SET_RULE: Final = re.compile(_NAME + r"\s+(in|notin)\s*\(([^()]*)\)")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
-from libs.common.labels import MANAGED_BY
+from libs.common.labels import MANAGED_BY, SERVICE_NAME
 from libs.common.ownership import build_owner_reference
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.contracts.ip_claims import IP_CLAIM
@@ -33,8 +33,6 @@ from operators.clusters.naming import (
     user_data_name,
 )
 
-SERVICE_OF: Final = "kubernetes.io/service-name"
-"""Label on an EndpointSlice: name of its Service."""
 # No packet comes from there. An older CRD of Firewall drops `peers`, and a rule without both would
 # open nodes to everybody.
 _NOBODY: Final = "127.0.0.1/32"
@@ -101,7 +99,7 @@ def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[Instanc
     name = endpoint_name(cluster.metadata.name)
     addresses = sorted({each.private_ip for each in instances if each.private_ip})
     manifest = _build(cluster, ENDPOINT_SLICE, name)
-    manifest["metadata"]["labels"][SERVICE_OF] = name
+    manifest["metadata"]["labels"][SERVICE_NAME] = name
     manifest["addressType"] = "IPv6" if any(":" in each for each in addresses) else "IPv4"
     manifest["endpoints"] = [
         {"addresses": [each], "conditions": {"ready": True}} for each in addresses

@@ -43,7 +43,7 @@ VMI_UID: Final = f"{GROUP}/vmi-uid"
 VMI_CREATED: Final = f"{GROUP}/vmi-created"
 """Annotation on an EndpointSlice: when that run began."""
 SLICE_MANAGER: Final = GROUP
-"""Value of `endpointslice.kubernetes.io/managed-by`: who keeps the slice of a claim."""
+"""Value of the label `SLICE_MANAGED_BY` on the slices of a claim."""
 
 _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Kind, Manifest, build_object, key_of
-from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.labels import INSTANCE, MANAGED_BY, SERVICE_NAME, SLICE_MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.plan import Apply, Delete, Step
 from operators.jmxexporter.api.monitors import Monitor, MonitorTls, Relabeling, ServiceMonitor
@@ -29,8 +29,6 @@ MONITORS: Final = (SERVICE_MONITOR, POD_MONITOR)
 KINDS: Final = (ENDPOINT_SLICE, SERVICE, SERVICE_MONITOR, POD_MONITOR)
 """Kinds of which an exporter may have objects."""
 
-_SERVICE_OF: Final = "kubernetes.io/service-name"
-_SLICE_MANAGER: Final = "endpointslice.kubernetes.io/managed-by"
 _METRICS: Final = "metrics"
 _SLICE_SIZE: Final = 500
 """Endpoints of one slice; Kubernetes allows 1000."""
@@ -232,8 +230,8 @@ def _build_slices(
             name = slice_name(service_name(exporter.metadata.name), port, part, v6=v6)
             manifest = _build_child(ENDPOINT_SLICE, exporter, name, owner)
             manifest["metadata"]["labels"] |= {
-                _SERVICE_OF: service_name(exporter.metadata.name),
-                _SLICE_MANAGER: OPERATOR,
+                SERVICE_NAME: service_name(exporter.metadata.name),
+                SLICE_MANAGED_BY: OPERATOR,
             }
             manifest["addressType"] = "IPv6" if v6 else "IPv4"
             manifest["endpoints"] = [

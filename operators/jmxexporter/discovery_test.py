@@ -58,6 +58,16 @@ def test_slice_holds_no_more_than_the_server_takes() -> None:
     assert [len(each["endpoints"]) for each in slices] == [500, 500, 201]
 
 
+def test_slice_names_its_service_and_its_manager() -> None:
+    """Kubernetes finds the slices of a Service by one label, and leaves those of others alone."""
+    manifests = plan(SHOP)
+    (service,), (found,) = of_kind(manifests, SERVICE), of_kind(manifests, ENDPOINT_SLICE)
+
+    labels = found["metadata"]["labels"]
+    assert labels["kubernetes.io/service-name"] == service["metadata"]["name"]
+    assert labels["endpointslice.kubernetes.io/managed-by"] == "jmxexporter"
+
+
 def test_service_leads_nowhere_but_where_the_slices_say() -> None:
     (service,) = of_kind(plan(SHOP, labels={"team": "shop"}), SERVICE)
 

@@ -21,6 +21,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.labels import SERVICE_NAME
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Outcome, Step
 from libs.common.reading import map_at, text_at, time_at
@@ -71,7 +72,7 @@ from operators.ipam.claim.reconcile import (
     plan_unpublished,
     require_ports,
 )
-from operators.ipam.claim.resources import SERVICE_OF, PortMap, Publication, build_children
+from operators.ipam.claim.resources import PortMap, Publication, build_children
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
 from operators.ipam.pool.reconcile import PendingReason
@@ -338,7 +339,7 @@ async def _find_children(ctx: Context) -> list[str]:
     name, namespace = service_name(ctx.key.name), ctx.key.namespace
     service = await ctx.live_get(SERVICE, Key(namespace, name))
     listing = await ctx.client.list(
-        ENDPOINT_SLICE, namespace, label_selector=f"{SERVICE_OF}={name}"
+        ENDPOINT_SLICE, namespace, label_selector=f"{SERVICE_NAME}={name}"
     )
     found = [(SERVICE, service)] if service is not None else []
     found += [(ENDPOINT_SLICE, each) for each in listing.items]

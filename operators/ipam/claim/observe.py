@@ -16,6 +16,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.labels import SERVICE_NAME
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.runtime import Cache, Context, IndexFunction
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
@@ -37,7 +38,7 @@ from operators.ipam.claim.binding import (
     find_machine,
     sort_places,
 )
-from operators.ipam.claim.resources import SERVICE_OF, PortMap, parse_binding, parse_place
+from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
 
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
@@ -254,7 +255,7 @@ def index_pod_by_run(pod: Manifest) -> Iterable[str]:
 
 def index_slice_by_service(endpoint_slice: Manifest) -> Iterable[str]:
     """Index an EndpointSlice by its Service."""
-    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_OF)
+    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_NAME)
     if name:
         yield str(Key(key_of(endpoint_slice).namespace, name))
 
@@ -279,7 +280,7 @@ def map_service(service: Manifest, cache: Cache) -> Iterable[Key]:
 
 def map_slice(endpoint_slice: Manifest, cache: Cache) -> Iterable[Key]:
     """Return the claims with the Service of an EndpointSlice as target."""
-    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_OF, "")
+    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_NAME, "")
     return _map_target(TargetKind.SERVICE, Key(key_of(endpoint_slice).namespace, name), cache)
 
 

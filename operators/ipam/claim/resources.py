@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest, build_object
-from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.labels import INSTANCE, MANAGED_BY, SERVICE_NAME, SLICE_MANAGED_BY
 from libs.common.naming import build_name, label_value, short_hash
 from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
@@ -26,10 +25,6 @@ from operators.ipam.naming import (
     slice_name,
 )
 from operators.ipam.settings import Announcement
-
-SERVICE_OF: Final = "kubernetes.io/service-name"
-"""Label on an EndpointSlice: the Service that it belongs to."""
-_SLICE_MANAGER: Final = "endpointslice.kubernetes.io/managed-by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +149,8 @@ def _build_slice(
     binding = shown.binding
     metadata = _build_metadata(claim)
     metadata["labels"] |= {
-        SERVICE_OF: service_name(claim.metadata.name),
-        _SLICE_MANAGER: SLICE_MANAGER,
+        SERVICE_NAME: service_name(claim.metadata.name),
+        SLICE_MANAGED_BY: SLICE_MANAGER,
     }
     marks = {
         EPOCH: str(binding.epoch),
