@@ -96,7 +96,7 @@ async def finalize(ctx: Context) -> Result | None:
         return None
     # Only now: a pool whose spec cannot be read may go as well.
     pool = IPPool.parse(ctx.primary)
-    refusal = _refuse(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
+    refusal = PendingReason(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
     view = replace(build_view(ctx, pool), refusal=refusal)
     pending = plan_pool(view, book.ledger).pending
     ctx.wake(IP_CLAIM, book.set_pending(name, pending))
@@ -116,7 +116,7 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
     """Show a pool as the plan needs it."""
     spec, status = pool.spec, pool.status
     draining = spec.allocation is PoolMode.DRAINING
-    refusal = _refuse(ClaimReason.POOL_DRAINING, f"IPPool {pool.metadata.name} is draining")
+    refusal = PendingReason(ClaimReason.POOL_DRAINING, f"IPPool {pool.metadata.name} is draining")
     last = status.last_address if status is not None else None
     return PoolView(
         name=pool.metadata.name,
@@ -280,10 +280,6 @@ def _evaluate(ctx: Context, pool: IPPool, request: Request) -> PendingReason | N
 
 def _is_from(entry: Manifest, pool: str) -> bool:
     return text_at(entry, "spec", "poolRef", "name") == pool
-
-
-def _refuse(reason: ClaimReason, message: str) -> PendingReason:
-    return PendingReason(reason, message)
 
 
 def _measure(ctx: Context, status: Manifest) -> None:

@@ -52,7 +52,7 @@ def build_status(
         pool: The pool.
         view: The same as the plan saw it, after its grants.
         ledger: Ledger of allocated addresses and waiting claims.
-        pending: Why claims have no address, by UID.
+        pending: Why each of the waiting claims has no address.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """
