@@ -156,13 +156,7 @@ async def test_two_firewalls_do_not_let_go_of_an_instance_at_the_same_time(
     """Each of them saw that the other one had it, a moment before."""
     history = await start(api, harness)
     history.permit("db")
-    deletion = api.hang("delete", NETWORK_POLICY, name=CLOSED_WEB)
-    move(api, "db")
-    await harness.eventually(lambda: deletion.hits)
-    move(api, "web")
-    await show(harness, "web")
-    deletion.release()
-    await harness.settled()
+    await return_during_deletion(api, harness, CLOSED_WEB, to="db", back="web")
 
     history.settle("web")
     assert history.faults == []
@@ -179,28 +173,31 @@ async def test_instance_that_returns_to_a_deleted_firewall_is_never_open(
     await harness.settled()
     api.delete(FIREWALL, DB)
     await harness.eventually(lambda: condition(api, FIREWALL, DB, "Terminating")[0] == "True")
-    deletion = api.hang("delete", NETWORK_POLICY, name=CLOSED_DB)
-    move(api, "web")
-    await harness.eventually(lambda: deletion.hits)
-    move(api, "db")
-    await show(harness, "db")
-    deletion.release()
-    await harness.settled()
+    await return_during_deletion(api, harness, CLOSED_DB, to="web", back="db")
 
     history.settle("absent" if api.find(FIREWALL, DB) is None else "db")
     assert history.faults == []
 
 
-async def show(harness: OperatorHarness, firewall: str) -> None:
-    """Wait until the operator knows the new firewall of the Instance, and has gone on."""
+async def return_during_deletion(
+    api: FakeApi, harness: OperatorHarness, policy: str, *, to: str, back: str
+) -> None:
+    """Move the Instance to a Firewall, and back while the policy that it left is being deleted."""
 
     def is_known() -> bool:
         held = harness.manager.cache.store(INSTANCE).get(VM) or {}
-        return bool(held["spec"]["firewallRef"]["name"] == firewall)
+        return bool(held["spec"]["firewallRef"]["name"] == back)
 
+    deletion = api.hang("delete", NETWORK_POLICY, name=policy)
+    move(api, to)
+    await harness.eventually(lambda: deletion.hits)
+    move(api, back)
     await harness.eventually(is_known)
+    # Each is a round trip, in which the operator can go on.
     for _ in range(30):
         await harness.client.list(NETWORK_POLICY, "default")
+    deletion.release()
+    await harness.settled()
 
 
 @pytest.mark.apiserver

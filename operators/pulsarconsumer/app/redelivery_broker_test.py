@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -132,18 +133,21 @@ def send(broker: Broker, topic: str, others: int) -> list[str]:
     return sent
 
 
+def restart_and_outwait(broker: Broker, consumer: RunningWorker) -> None:
+    """Start a broker again, and wait for longer than redeliveries are expected."""
+    broker.start()
+    wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
+    back = time.monotonic()
+    wait_until(lambda: time.monotonic() > back + _SECONDS + 1, "the time is over")
+
+
 def test_poison_that_waits_in_the_queue_while_handlers_are_busy_is_not_tried_again(
     pulsar_broker: Broker, topic: str, handler: Blocking, tmp_path: Path
 ) -> None:
     # More than wait in memory and in the queue of the client: the thread of the topic waits.
     sent = send(pulsar_broker, topic, 130)
 
-    def restart(consumer: RunningWorker) -> None:
-        pulsar_broker.start()
-        wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
-        back = time.monotonic()
-        wait_until(lambda: time.monotonic() > back + _SECONDS + 1, "the time is over")
-
+    restart = partial(restart_and_outwait, pulsar_broker)
     crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
 
 
@@ -154,10 +158,7 @@ def test_broker_that_stalls_between_redeliveries_brings_each_message_once(
     sent = send(pulsar_broker, topic, 130)
 
     def restart(consumer: RunningWorker) -> None:
-        pulsar_broker.start()
-        wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
-        back = time.monotonic()
-        wait_until(lambda: time.monotonic() > back + _SECONDS + 1, "the time is over")
+        restart_and_outwait(pulsar_broker, consumer)
         os.kill(pulsar_broker.pid, signal.SIGSTOP)
         try:
             handler.go.set()
