@@ -36,6 +36,8 @@ from operators.ipam.settings import Settings
 
 _BATCH: Final = 256
 """Entries that are made before the plan is compared with what came in meanwhile."""
+_RELIST_SECONDS: Final = 1.0
+"""Seconds until the entries are listed again if the cache lacks one of them."""
 _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 """Fields of status.capacity that the metric of addresses exports, with the label value for each."""
 _REFUSALS: Final = 3
@@ -90,7 +92,7 @@ async def finalize(ctx: Context) -> Result | None:
     listing = await ctx.client.list(
         IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
     )
-    held = [text_at(each, "spec", "address") for each in listing.items if _is_from(each, name)]
+    held = [each for each in listing.items if _is_from(each, name)]
     if not held:
         _forget(ctx, name)
         return None
@@ -104,12 +106,14 @@ async def finalize(ctx: Context) -> Result | None:
         pool,
         view,
         book.ledger,
-        sorted(held, key=parse_address),
+        sorted((text_at(each, "spec", "address") for each in held), key=parse_address),
         current=conditions_of(ctx.primary),
         now=ctx.now(),
     )
     await ctx.apply_status(status)
-    return Result()
+    # The cache may be ahead of the listing: then the event of the deletion was already processed.
+    is_ahead = any(ctx.get(IP_ALLOCATION, key_of(each)) is None for each in held)
+    return Result(requeue_after=_RELIST_SECONDS if is_ahead else None)
 
 
 def build_view(ctx: Context, pool: IPPool) -> PoolView:
