@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from libs.common.kinds import uid_of
+from libs.common.reading import map_at
 from libs.common.testing.differences import describe_difference
 from tools.sweep.modes import EXCLUSIVE, Mode
 from tools.sweep.outcome import Finding, Outcome
@@ -162,7 +163,10 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
 
 
 def _find_dependents(outcome: Outcome) -> set[str]:
-    """Return what belonged to an object that the fault removed: it went with it."""
+    """Return what belonged to an object that the fault removed: it went with it.
+
+    Its owner, or the claim that it is assigned to, as a PersistentVolume names it.
+    """
     gone = {
         uid_of(version.manifest)
         for version in outcome.history
@@ -171,8 +175,11 @@ def _find_dependents(outcome: Outcome) -> set[str]:
     return {
         version.title
         for version in outcome.history
-        for owner in version.manifest["metadata"].get("ownerReferences") or ()
-        if owner["uid"] in gone
+        for reference in (
+            *(version.manifest["metadata"].get("ownerReferences") or ()),
+            map_at(version.manifest, "spec", "claimRef"),
+        )
+        if reference.get("uid") in gone
     }
 
 

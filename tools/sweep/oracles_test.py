@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from libs.common.kinds import POD, PVC, Kind
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.podset.controller import PODSET
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tools.sweep.modes import Mode
@@ -83,6 +85,18 @@ def test_object_created_twice_is_found_unless_the_fault_removed_it() -> None:
     assert find(build_outcome(pod, gone, pod), reference) == ["counts", "counts"]
     excused = build_outcome(pod, gone, pod, removed={"pods web-pod-0"})
     assert find(excused, reference) == []
+
+
+def test_object_assigned_to_what_the_fault_removed_may_be_created_again() -> None:
+    spec = {"claimRef": {"name": "web", "uid": "uid-of-web"}}
+    actions = ("ADDED", "DELETED")
+    claim, lost = (build_version(IP_CLAIM, "web", each) for each in actions)
+    entry, released = (build_version(IP_ALLOCATION, "ip", each, spec=spec) for each in actions)
+    reference = build_outcome(claim, entry)
+    again = [claim, entry, lost, released, claim, entry]
+
+    assert find(build_outcome(*again), reference) == ["counts"] * 4
+    assert find(build_outcome(*again, removed={"ipclaims web"}), reference) == []
 
 
 def test_child_made_before_the_end_of_its_owner_was_heard_of_may_come_once_more() -> None:

@@ -417,6 +417,20 @@ def _fold(state: State) -> State:
     return state
 
 
+def _fold_lost(state: State) -> State:
+    """Leave out what is different after somebody deleted an IPClaim or an IPAddress, and right.
+
+    A new IPClaim requests the address that the IPAddress has. A deleted IPAddress stays until its
+    IPAddressClaim is deleted.
+    """
+    for title, value in _fold(state).items():
+        if title.startswith(f"{IP_CLAIM.plural} "):
+            value["spec"].pop("address", None)
+        elif title.startswith(f"{IP_ADDRESS.plural} "):
+            value["metadata"].pop("deletionGracePeriodSeconds", None)
+    return state
+
+
 WORKLOADS: Final = (
     Workload(
         id="claim",
@@ -470,7 +484,7 @@ WORKLOADS: Final = (
         invariants=(check_addresses, check_entries, check_given),
         rewrite=_blur,
         hand_to_foreigner=_hand_to_foreigner,
-        fold=_fold,
+        fold=_fold_lost,
     ),
     Workload(
         id="services",
