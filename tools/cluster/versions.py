@@ -27,10 +27,21 @@ TOOL_MODULES: Final = {
 }
 """Tools that `go install` builds from a module and version alone."""
 
+SNAPSHOT_CLIENT: Final = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.7.0"
+"""Module with the CRDs of VolumeSnapshot; the version is the one in csi_sidecars/go.mod."""
+
+_SIDECARS: Final = "csi_sidecars"
+_PROVISIONER: Final = "github.com/kubernetes-csi/external-provisioner/v6/cmd"
+_SNAPSHOTTER: Final = "github.com/kubernetes-csi/external-snapshotter/v8/cmd"
 TOOL_DIRECTORIES: Final = {
     "azure-npm": ("azure_npm", "github.com/Azure/azure-container-networking/npm/cmd"),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
+    "csi-driver": ("csi_driver", "."),
+    "csi-provisioner": (_SIDECARS, f"{_PROVISIONER}/csi-provisioner"),
+    "csi-resizer": (_SIDECARS, "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"),
+    "csi-snapshotter": (_SIDECARS, f"{_SNAPSHOTTER}/csi-snapshotter"),
     "pause": ("pause", "."),
+    "snapshot-controller": (_SIDECARS, f"{_SNAPSHOTTER}/snapshot-controller"),
 }
 """Tools that are built in a module of this directory: its folder and the package."""

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tools.cluster import commands
 from tools.cluster.cache import Cache
+from tools.cluster.csi import install_csi
 from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
@@ -54,7 +55,11 @@ def up(
     workers: Workers = None,
     additions: Annotated[
         list[Addition] | None,
-        typer.Option("--with", help="Addition to install: kubevirt installs KubeVirt and CDI."),
+        typer.Option(
+            "--with",
+            help="Addition to install: kubevirt installs KubeVirt and CDI, csi a CSI driver with"
+            " snapshots, clones and volume expansion.",
+        ),
     ] = None,
     kubevirt_from: KubeVirtFrom = None,
 ) -> None:
@@ -64,6 +69,8 @@ def up(
     if kubevirt_from and Addition.KUBEVIRT not in (additions or ()):
         raise UsageError("--kubevirt-from requires --with kubevirt: add --with kubevirt")
     cluster.up(progress, workers)
+    if Addition.CSI in (additions or ()):
+        install_csi(cluster, progress)
     if Addition.KUBEVIRT in (additions or ()):
         install_kubevirt(cluster, progress, kubevirt_from)
     named = "" if name == DEFAULT_NAME else f" --name {name}"

@@ -68,6 +68,7 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of th
 class Addition(StrEnum):
     """An addition that `./dev up --with` installs into a cluster."""
 
+    CSI = "csi"
     KUBEVIRT = "kubevirt"
 
 
