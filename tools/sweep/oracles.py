@@ -43,6 +43,7 @@ _REFUSING: Final = frozenset({Mode.E403, *EXCLUSIVE})
 _ENDING: Final = frozenset({Mode.H, Mode.LEASE})
 """Modes in which a leader that lost its lead ends by itself, as it should."""
 _SHOWN: Final = 4
+_SERVER_ERROR: Final = 500
 
 
 def evaluate(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Finding]:
@@ -245,8 +246,23 @@ def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
         return False
     if outcome.plan.mode is Mode.H:
         return record.process == outcome.fired_process and record.phase == trigger.phase
+    if outcome.plan.mode in EXCLUSIVE and _has_lost_response(record, outcome):
+        return True
     return outcome.plan.mode in (Mode.A1, *EXCLUSIVE) and (
         (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, name)
+    )
+
+
+def _has_lost_response(record: Record, outcome: Outcome) -> bool:
+    """Return whether an earlier attempt of a write failed without a certain outcome.
+
+    A component that is killed takes the responses to all writes with it that are under way.
+    """
+    return any(
+        each.call == record.call
+        and each.at < record.at
+        and (each.status == 0 or each.status >= _SERVER_ERROR)
+        for each in outcome.records
     )
 
 

@@ -208,6 +208,23 @@ def test_repeated_write_after_a_lost_answer_may_change_nothing() -> None:
     assert find(lost) == []
 
 
+def test_write_that_was_under_way_when_a_component_was_killed_may_be_repeated() -> None:
+    call = Call("apply", "", "services", "ns", "shop", "status")
+    manager = {"fieldManager": "podset"}
+    failed, refused, again = (
+        build_record(call, query=manager, at=at, status=status, before="7", after=after)
+        for at, status, after in ((1.0, 500, ""), (1.0, 409, ""), (2.0, 200, "7"))
+    )
+
+    def find_in(mode: Mode, first: Record) -> list[str]:
+        plan = Plan("podset", "strict", mode, TRIGGER)
+        return find(Outcome(plan, "ns", records=[first, again], fired=True))
+
+    assert find_in(Mode.ETCD, failed) == []
+    assert find_in(Mode.ETCD, refused) == ["hygiene"]
+    assert find_in(Mode.K2, failed) == ["hygiene"]
+
+
 def test_leader_that_was_held_back_may_do_again_what_the_next_one_did() -> None:
     plan = Plan("podset", "strict", Mode.H, TRIGGER)
     call = Call("create", "", "pods", "ns", "web-pod-1")
