@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from libs.common.client import Client, ObjectList
-from libs.common.kinds import Kind
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -23,6 +17,7 @@ from operators.ipam.shown import (
     ledger,
     position,
     reason,
+    return_first,
     writes,
 )
 
@@ -80,29 +75,20 @@ async def test_deleted_pool_waits_for_its_addresses(api: FakeApi, harness: Opera
 
 
 async def test_deleted_pool_lists_its_addresses_again_if_the_listing_is_older_than_the_cache(
-    api: FakeApi, harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_pool())
     api.create(build_claim())
     await harness.settled()
-    outdated = ObjectList(api.objects(IP_ALLOCATION), "1")
-    assert len(outdated.items) == 1
+    outdated = api.objects(IP_ALLOCATION)
+    assert len(outdated) == 1
     api.delete(IP_CLAIM, claim_of("web"))
     await harness.settled()
     assert ledger(api) == {}
-    # Twice: after the first one, the event of the new status may trigger another reconcile.
-    listings = [outdated, outdated]
+    with return_first(IP_ALLOCATION, outdated) as listings:
+        api.delete(IP_POOL, POOL)
+        await harness.eventually(lambda: api.find(IP_POOL, POOL) is None)
 
-    async def list_entries(self: Client, kind: Kind, *args: Any, **options: Any) -> ObjectList:
-        if kind == IP_ALLOCATION and options.get("label_selector") and listings:
-            return listings.pop()
-        return await list_current(self, kind, *args, **options)
-
-    list_current = Client.list
-    monkeypatch.setattr(Client, "list", list_entries)
-    api.delete(IP_POOL, POOL)
-
-    await harness.eventually(lambda: api.find(IP_POOL, POOL) is None)
     assert not listings
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import SERVICE, Key, build_object, key_of
+from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Key, build_object, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -17,6 +17,7 @@ from operators.ipam.shown import (
     condition_of,
     ledger,
     reason,
+    return_first,
 )
 
 
@@ -261,3 +262,20 @@ async def test_namespace_with_a_quota_waits_for_its_own_release(
 
     api.delete(IP_CLAIM, claim_of("a"))
     await harness.eventually(lambda: bool(address(api, "b")), "the quota has room again")
+
+
+async def test_deleted_claim_lists_its_children_again_if_the_listing_is_older_than_the_cache(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    target = {"kind": "Address", "address": "10.0.0.7"}
+    api.create(build_pool(addressTargets="Allow"))
+    api.create(build_claim(target=target, ports=[{"name": "https", "port": 443}]))
+    await harness.settled()
+    outdated = api.objects(ENDPOINT_SLICE)
+    assert len(outdated) == 1
+    with return_first(ENDPOINT_SLICE, outdated) as listings:
+        api.delete(IP_CLAIM, claim_of("web"))
+        await harness.eventually(lambda: api.find(IP_CLAIM, claim_of("web")) is None)
+
+    assert not listings
+    assert api.objects(ENDPOINT_SLICE) == []

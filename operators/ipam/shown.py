@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+from libs.common.client import Client, ObjectList
 from libs.common.conditions import find_condition
-from libs.common.kinds import Key, Manifest, build_object
+from libs.common.kinds import Key, Kind, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.outcome import writes_of_the_operator
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -79,3 +83,25 @@ def writes(api: FakeApi, mark: int) -> list[str]:
         f"{each.verb} {each.kind.kind if each.kind else ''} {each.subresource}".rstrip()
         for each in writes_of_the_operator(api, mark)
     )
+
+
+@contextmanager
+def return_first(kind: Kind, outdated: list[Manifest]) -> Iterator[list[ObjectList]]:
+    """Let the next lists of a kind by a label return outdated objects.
+
+    There are two of them: after the first one, the event of the new status may trigger another
+    reconcile.
+
+    Yields:
+        The outdated lists that were not returned yet.
+    """
+    left = [ObjectList(outdated, "1")] * 2
+    list_current = Client.list
+
+    async def list_objects(self: Client, what: Kind, *args: Any, **options: Any) -> ObjectList:
+        if what == kind and options.get("label_selector") and left:
+            return left.pop()
+        return await list_current(self, what, *args, **options)
+
+    with patch.object(Client, "list", list_objects):
+        yield left

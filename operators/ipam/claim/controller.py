@@ -17,6 +17,7 @@ from libs.common.kinds import (
     POD,
     SERVICE,
     Key,
+    Kind,
     Manifest,
     key_of,
     uid_of,
@@ -76,6 +77,7 @@ from operators.ipam.claim.resources import PortMap, Publication, build_children
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
 from operators.ipam.pool.reconcile import PendingReason
+from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
 _CHILDREN: Final = (SERVICE, ENDPOINT_SLICE)
@@ -205,9 +207,10 @@ class Reconciler:
         left = await _find_children(ctx)
         if outcome.ok and not left:
             return None
-        message = f"waiting for {', '.join(left) or 'the Service'} to be deleted"
+        names = ", ".join(f"{kind.kind} {key_of(child).name}" for kind, child in left)
+        message = f"waiting for {names or 'the Service'} to be deleted"
         await self._show_end(ctx, claim, ClaimReason.WITHDRAWING, message)
-        return Result.from_outcome(outcome)
+        return Result.from_outcome(outcome, requeue_after=find_relist_delay(ctx, left))
 
     def _plan(
         self, ctx: Context, claim: IPClaim, holdings: Sequence[Holding]
@@ -334,7 +337,7 @@ def _plan_withdrawal(ctx: Context) -> list[Step]:
     return [Delete.of(kind, child) for kind in _CHILDREN for child in ctx.children(kind)]
 
 
-async def _find_children(ctx: Context) -> list[str]:
+async def _find_children(ctx: Context) -> list[tuple[Kind, Manifest]]:
     """Look for children at the API server: what is released may be somebody else's immediately."""
     name, namespace = service_name(ctx.key.name), ctx.key.namespace
     service = await ctx.live_get(SERVICE, Key(namespace, name))
@@ -344,7 +347,7 @@ async def _find_children(ctx: Context) -> list[str]:
     found = [(SERVICE, service)] if service is not None else []
     found += [(ENDPOINT_SLICE, each) for each in listing.items]
     return [
-        f"{kind.kind} {key_of(each).name}"
+        (kind, each)
         for kind, each in found
         if any(
             owner.get("uid") == ctx.uid for owner in each["metadata"].get("ownerReferences") or ()

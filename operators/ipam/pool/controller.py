@@ -32,12 +32,11 @@ from operators.ipam.pool.reconcile import (
 )
 from operators.ipam.pool.resources import build_allocation
 from operators.ipam.pool.status import build_final_status, build_status
+from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
 _BATCH: Final = 256
 """Entries that are made before the plan is compared with what came in meanwhile."""
-_RELIST_SECONDS: Final = 1.0
-"""Seconds until the entries are listed again if the cache lacks one of them."""
 _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 """Fields of status.capacity that the metric of addresses exports, with the label value for each."""
 _REFUSALS: Final = 3
@@ -111,9 +110,7 @@ async def finalize(ctx: Context) -> Result | None:
         now=ctx.now(),
     )
     await ctx.apply_status(status)
-    # The cache may be ahead of the listing: then the event of the deletion was already processed.
-    is_ahead = any(ctx.get(IP_ALLOCATION, key_of(each)) is None for each in held)
-    return Result(requeue_after=_RELIST_SECONDS if is_ahead else None)
+    return Result(find_relist_delay(ctx, ((IP_ALLOCATION, each) for each in held)))
 
 
 def build_view(ctx: Context, pool: IPPool) -> PoolView:
