@@ -5,13 +5,13 @@ Before the first answer of a process what was shown is shown on: a restart is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from libs.common.conditions import Condition, find_condition
 from libs.common.crd import StatusCondition
-from libs.common.kinds import Manifest
+from libs.common.kinds import Kind, Manifest
 from operators.pulsarconsumer.api.consuming import SubscriptionCreator
 from operators.pulsarconsumer.api.scaling import (
     Autoscaling,
@@ -58,6 +58,10 @@ _ABOUT_BROKER: Final = (
 )
 _QUOTED: Final = 500
 """Characters of a message of others that are repeated."""
+_PATIENCE: Final = 60.0
+"""Seconds that KEDA may take to react to messages, such as while it is replaced."""
+_PATIENCE_POLLS: Final = 4
+"""The same in polls, if these are rare."""
 _ENGINES: Final = {
     ScalingEngine.KEDA: (SCALED_OBJECT, "Ready"),
     ScalingEngine.HPA: (HORIZONTAL_POD_AUTOSCALER, "ScalingActive"),
@@ -229,26 +233,42 @@ def _evaluate_subscription(consumer: PulsarConsumer, report: Report | None) -> C
     return Condition.false(kind, Reason.MISSING, message)
 
 
-def _evaluate_engine(engine: ScalingEngine, observed: Observed) -> Condition:
+def _evaluate_engine(scaling: Autoscaling, observed: Observed) -> Condition:
     """State what the object of KEDA, or the HorizontalPodAutoscaler, says of itself.
 
-    Conditions of a ScaledObject: Ready, Active, Fallback and Paused
-    (keda.sh/docs/latest/reference/scaledobject-spec, apis/keda/v1alpha1/condition_types.go).
+    Conditions of a ScaledObject: Ready, Active, Fallback, Paused and, since KEDA 2.20.2, HPAActive
+    (keda.sh/docs/latest/reference/scaledobject-spec, apis/keda/v1alpha1/condition_types.go). Ready
+    is Unknown with a message if some triggers fail.
     """
-    kind = ConditionType.SCALING_ACTIVE
+    kind, engine = ConditionType.SCALING_ACTIVE, scaling.engine
     of_object, state = _ENGINES[engine]
     manifest = observed.children.get(of_object, {})
     found = find_condition(manifest, state) or {}
-    if found.get("status") == "False":
-        message = f"{of_object.kind} {state}: {str(found.get('message', ''))[:_QUOTED]}"
-        return Condition.false(kind, Reason.ENGINE_FAILING, message)
+    if found.get("status") == "False" or (found.get("message") and found.get("status") != "True"):
+        return _quote(of_object, state, found)
     if (find_condition(manifest, "Fallback") or {}).get("status") == "True":
-        message = "ScaledObject Fallback: KEDA cannot read the backlog and keeps fallback.replicas"
+        message = (
+            "ScaledObject Fallback: KEDA cannot read the backlog and keeps the consumers, at least"
+            f" {scaling.fallback.replicas}; see the Events of the ScaledObject"
+        )
         return Condition.false(kind, Reason.FALLBACK, message)
+    if (paused := find_condition(manifest, "Paused") or {}).get("status") == "True":
+        return _quote(of_object, "Paused", paused)
+    if (pods := find_condition(manifest, "HPAActive") or {}).get("status") == "False":
+        return _quote(of_object, "HPAActive", pods)
     if found.get("status") != "True":
         message = f"{engine} has not reported on the {of_object.kind} yet; is it running?"
         return Condition.unknown(kind, Reason.ENGINE_SILENT, message)
+    # The conditions of a ScaledObject stay as they are when KEDA stops.
+    if observed.unanswered > max(_PATIENCE, _PATIENCE_POLLS * scaling.poll_seconds):
+        message = "messages wait, but KEDA does not react; is it running?"
+        return Condition.unknown(kind, Reason.ENGINE_SILENT, message)
     return Condition.true(kind, Reason.DELEGATED, f"{engine} sets spec.replicas")
+
+
+def _quote(of_object: Kind, state: str, found: Mapping[str, Any]) -> Condition:
+    message = f"{of_object.kind} {state}: {str(found.get('message', ''))[:_QUOTED]}"
+    return Condition.false(ConditionType.SCALING_ACTIVE, Reason.ENGINE_FAILING, message)
 
 
 def _evaluate_scaling(
@@ -266,7 +286,7 @@ def _evaluate_scaling(
             names = ", ".join(str(each) for each in plan.missing)
             message = f"the cluster does not serve {names}; see spec.autoscaling.engine"
             return Condition.false(kind, Reason.ENGINE_MISSING, message)
-        return _evaluate_engine(scaling.engine, observed)
+        return _evaluate_engine(scaling, observed)
     if not observed.broker_state.asked:
         return _keep(next((each for each in current if each.type == kind), None), kind)
     decision = observed.decision

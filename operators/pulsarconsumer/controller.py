@@ -35,6 +35,7 @@ from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.statistics import read_broker
 from operators.pulsarconsumer.gauges import Gauges
+from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.metrics import METRICS
 from operators.pulsarconsumer.naming import FINALIZER
 from operators.pulsarconsumer.naming import OPERATOR as ID
@@ -127,6 +128,7 @@ class Reconciler:
         )
         self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
         self._scalings: dict[Key, _Scaling] = {}
+        self._keda = KedaWatch()
         self._passes = 0
 
     async def close(self) -> None:
@@ -152,7 +154,9 @@ class Reconciler:
         )
         before = observed.deployment
         outcome = await ctx.execute(*plan.batches)
-        observed = replace(self._observe(ctx, look), decision=decision)
+        observed = self._observe(ctx, look)
+        unanswered = self._keda.measure(ctx.key, consumer, observed, ctx.now().timestamp())
+        observed = replace(observed, decision=decision, unanswered=unanswered)
         self._publish_status(ctx, consumer, plan, outcome, before=before, look=look)
         done, again = await self._seek(ctx, consumer)
         await self._delete_abandoned(ctx, consumer, observed, look)
@@ -201,10 +205,11 @@ class Reconciler:
         self._passes += 1
         if self._passes % _CLEANING:
             return
-        for key in {*self._broker_cache.keys(), *self._scalings}:
+        for key in {*self._broker_cache.keys(), *self._scalings, *self._keda.keys()}:
             if ctx.get(PULSAR_CONSUMER, key) is None:
                 self._broker_cache.forget(key)
                 self._scalings.pop(key, None)
+                self._keda.forget(key)
                 self._gauges.drop(key)
 
     async def _wait(

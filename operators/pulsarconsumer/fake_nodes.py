@@ -9,12 +9,15 @@ import asyncio
 import base64
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
-from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, Key, Manifest
-from libs.common.testing.fakeapi import FakeApi
+from libs.common.client import Client
+from libs.common.config import ConnectionConfig
+from libs.common.errors import NotFound
+from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, Key, Kind, Manifest
 from operators.pulsarconsumer.app.harness import AppProcess
 
 ORDERS = Key("default", "orders")
@@ -24,9 +27,9 @@ ORDERS = Key("default", "orders")
 class Nodes:
     """Fake nodes that run the pods of the Deployment as processes."""
 
-    def __init__(self, api: FakeApi, folder: Path) -> None:
+    def __init__(self, client: Client, folder: Path) -> None:
         """Begin without processes."""
-        self._api = api
+        self._client = client
         self._folder = folder
         self.running: list[AppProcess] = []
         self.ended: list[AppProcess] = []
@@ -39,8 +42,8 @@ class Nodes:
     async def run(self) -> None:
         """Keep as many processes as the Deployment should have pods."""
         while True:
-            deployment = self._api.find(DEPLOYMENT, ORDERS)
-            if deployment is not None:
+            deployment = await self._find(DEPLOYMENT, ORDERS.name)
+            if deployment:
                 await self._keep(deployment)
             await asyncio.sleep(0.1)
 
@@ -53,7 +56,7 @@ class Nodes:
             await self._end(process)
         while len(self.running) < wanted:
             root = self._folder / f"pod-{len(self.running) + len(self.ended)}"
-            self._mount(pod, root)
+            await self._mount(pod, root)
             paths = [each["mountPath"] for each in container["volumeMounts"]]
             own = {name: _move(value, paths, root) for name, value in environ.items()}
             process = AppProcess(own, self._folder)
@@ -62,7 +65,7 @@ class Nodes:
         while len(self.running) > wanted:
             await self._end(self.running[-1])
         for process in self.running:
-            self._mount(pod, self._roots[process])
+            await self._mount(pod, self._roots[process])
         ready = [await asyncio.to_thread(process.get, "/readyz") for process in self.running]
         shown = {
             "observedGeneration": deployment["metadata"]["generation"],
@@ -70,33 +73,48 @@ class Nodes:
             "updatedReplicas": len(self.running),
             "readyReplicas": sum(code == 200 for code, _ in ready),
         }
-        if deployment.get("status") != shown:
-            self._api.patch_status(DEPLOYMENT, ORDERS, shown)
+        status = deployment.get("status") or {}
+        # A real API server omits zeros.
+        if {name: status.get(name, 0) for name in shown} != shown:
+            # A Deployment that is gone needs no status.
+            with suppress(NotFound):
+                await self._client.patch(
+                    DEPLOYMENT, ORDERS, {"status": shown}, subresource="status"
+                )
 
-    def _mount(self, pod: Manifest, root: Path) -> None:
+    async def _find(self, kind: Kind, name: str) -> Manifest:
+        """Read an object of the namespace; empty if there is none."""
+        try:
+            return await self._client.get(kind, Key(ORDERS.namespace, name))
+        except NotFound:
+            return {}
+
+    async def _mount(self, pod: Manifest, root: Path) -> None:
         """Write the files of a pod's volumes, as far as they changed."""
         (container,) = pod["containers"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             folder = root / mount["mountPath"].lstrip("/")
             folder.mkdir(parents=True, exist_ok=True)
-            files = dict(self._read_files(volumes[mount["name"]]))
+            files = await self._read_files(volumes[mount["name"]])
             if files:
                 _replace_files(folder, files)
 
-    def _read_files(self, volume: Manifest) -> Iterator[tuple[str, str]]:
+    async def _read_files(self, volume: Manifest) -> dict[str, str]:
+        files: dict[str, str] = {}
         if "secret" in volume:
-            held = self._api.find(SECRET, Key(ORDERS.namespace, volume["secret"]["secretName"]))
-            data = held["data"] if held else {}
+            held = await self._find(SECRET, volume["secret"]["secretName"])
+            data = held.get("data") or {}
             for item in volume["secret"]["items"]:
                 if item["key"] in data:
-                    yield item["path"], base64.b64decode(data[item["key"]]).decode()
+                    files[item["path"]] = base64.b64decode(data[item["key"]]).decode()
         if "configMap" in volume:
-            mounted = self._api.find(CONFIG_MAP, Key(ORDERS.namespace, volume["configMap"]["name"]))
-            yield from (mounted or {}).get("data", {}).items()
+            mounted = await self._find(CONFIG_MAP, volume["configMap"]["name"])
+            files |= mounted.get("data") or {}
         for source in volume.get("projected", {}).get("sources", ()):
             if "serviceAccountToken" in source:
-                yield source["serviceAccountToken"]["path"], self.service_account_token
+                files[source["serviceAccountToken"]["path"]] = self.service_account_token
+        return files
 
     async def _end(self, process: AppProcess) -> None:
         self.running.remove(process)
@@ -140,15 +158,24 @@ def _replace_files(folder: Path, files: dict[str, str]) -> None:
     link.replace(current)
 
 
+class Api(Protocol):
+    """An API server, fake or real."""
+
+    @property
+    def config(self) -> ConnectionConfig:
+        """Connection with all rights."""
+
+
 @asynccontextmanager
-async def run_fake_nodes(api: FakeApi, folder: Path) -> AsyncIterator[Nodes]:
+async def run_fake_nodes(api: Api, folder: Path) -> AsyncIterator[Nodes]:
     """Play the kubelet for the length of a block."""
-    nodes = Nodes(api, folder)
-    task = asyncio.create_task(nodes.run())
-    try:
-        yield nodes
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        nodes.end()
+    async with Client(api.config, user_agent="fake-nodes") as client:
+        nodes = Nodes(client, folder)
+        task = asyncio.create_task(nodes.run())
+        try:
+            yield nodes
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            nodes.end()

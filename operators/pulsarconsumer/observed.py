@@ -56,6 +56,8 @@ class Observed:
         served: Kinds that the cluster has only perhaps, and that it has.
         broker_state: What is known of the broker.
         decision: What the engine Native decided; None when it has not yet, or is not asked.
+        unanswered: Seconds for which messages have waited without a reaction of KEDA; 0 if none
+            wait, or with another engine.
     """
 
     deployment: DeploymentView | None = None
@@ -63,6 +65,7 @@ class Observed:
     served: frozenset[Kind] = frozenset()
     broker_state: BrokerState = NOT_QUERIED
     decision: Decision | None = None
+    unanswered: float = 0.0
 
 
 def _count(manifest: Mapping[str, object], name: str) -> int:

@@ -11,6 +11,7 @@ from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Outcome
 from operators.pulsarconsumer.api.consuming import InitialPosition, Seek
+from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
 from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
 from operators.pulsarconsumer.broker_status import evaluate_broker, show_broker, show_scaling
@@ -171,8 +172,9 @@ def _evaluate_ready(
         return Condition.true(kind, Reason.ALL_READY, f"{wanted} of {wanted} consumers are ready")
     if consumer.spec.paused:
         return Condition.true(kind, Reason.PAUSED, _PAUSED)
-    scaled = consumer.spec.autoscaling is not None
-    why = "the backlog is empty" if scaled else "spec.replicas is 0"
+    scaling = consumer.spec.autoscaling
+    native = scaling is not None and scaling.engine is ScalingEngine.NATIVE
+    why = "the backlog is empty" if native else "spec.replicas is 0"
     return Condition.true(kind, Reason.IDLE, f"no consumer runs: {why}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest
 from libs.common.plan import Outcome
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus
@@ -199,10 +200,14 @@ def test_dead_letters_are_looked_for_where_the_app_puts_them() -> None:
     ("engine", "conditions", "expected"),
     [
         ("KEDA", None, ("Unknown", Reason.ENGINE_SILENT)),
-        ("KEDA", {"Ready": "Unknown"}, ("Unknown", Reason.ENGINE_SILENT)),
+        # As KEDA creates them, and as it sets them if one trigger of several fails.
+        ("KEDA", {"Ready": "Unknown", "Paused": "False"}, ("Unknown", Reason.ENGINE_SILENT)),
+        ("KEDA", {"Ready": "Unknown why"}, ("False", Reason.ENGINE_FAILING)),
         ("KEDA", {"Ready": "True", "Active": "False"}, ("True", Reason.DELEGATED)),
-        ("KEDA", {"Ready": "False"}, ("False", Reason.ENGINE_FAILING)),
+        ("KEDA", {"Ready": "False why"}, ("False", Reason.ENGINE_FAILING)),
         ("KEDA", {"Ready": "True", "Fallback": "True"}, ("False", Reason.FALLBACK)),
+        ("KEDA", {"Ready": "True", "Paused": "True why"}, ("False", Reason.ENGINE_FAILING)),
+        ("KEDA", {"Ready": "True", "HPAActive": "False why"}, ("False", Reason.ENGINE_FAILING)),
         ("HPA", None, ("Unknown", Reason.ENGINE_SILENT)),
         ("HPA", {"ScalingActive": "False"}, ("False", Reason.ENGINE_FAILING)),
         ("HPA", {"ScalingActive": "True"}, ("True", Reason.DELEGATED)),
@@ -213,10 +218,42 @@ def test_scaling_is_as_active_as_the_engine_says(
 ) -> None:
     consumer = parse_consumer(autoscaling={"engine": engine, "minReplicas": 1})
     kind = SCALED_OBJECT if engine == "KEDA" else HORIZONTAL_POD_AUTOSCALER
-    listed = [{"type": t, "status": s, "message": "why"} for t, s in (conditions or {}).items()]
+    listed = [
+        {"type": name, "status": state.split()[0], "message": state.partition(" ")[2]}
+        for name, state in (conditions or {}).items()
+    ]
     child = {"metadata": {"name": "orders", "uid": "u"}, "status": {"conditions": listed}}
     served = frozenset({SCALED_OBJECT, TRIGGER_AUTHENTICATION})
 
     status = show(consumer, Observed(view(), children={kind: child}, served=served))
 
     assert reasons(status)["ScalingActive"] == expected
+    if expected[1] == Reason.ENGINE_FAILING and engine == "KEDA":
+        assert (find_condition({"status": status}, "ScalingActive") or {})["message"].endswith(
+            ": why"
+        )
+
+
+@pytest.mark.parametrize(
+    ("poll_seconds", "unanswered", "expected"),
+    [
+        (15, 60.0, ("True", Reason.DELEGATED)),
+        (15, 61.0, ("Unknown", Reason.ENGINE_SILENT)),
+        (120, 480.0, ("True", Reason.DELEGATED)),
+        (120, 481.0, ("Unknown", Reason.ENGINE_SILENT)),
+    ],
+)
+def test_keda_has_a_minute_or_four_polls_to_react(
+    poll_seconds: int, unanswered: float, expected: tuple[str, Reason]
+) -> None:
+    consumer = parse_consumer(autoscaling={"engine": "KEDA", "pollSeconds": poll_seconds})
+    listed = [{"type": "Ready", "status": "True", "message": "ready"}]
+    child = {"metadata": {"name": "orders", "uid": "u"}, "status": {"conditions": listed}}
+    observed = Observed(
+        view(),
+        children={SCALED_OBJECT: child},
+        served=frozenset({SCALED_OBJECT, TRIGGER_AUTHENTICATION}),
+        unanswered=unanswered,
+    )
+
+    assert reasons(show(consumer, observed))["ScalingActive"] == expected

@@ -33,6 +33,11 @@ SNAPSHOT_CLIENT: Final = "github.com/kubernetes-csi/external-snapshotter/client/
 _SIDECARS: Final = "csi_sidecars"
 _PROVISIONER: Final = "github.com/kubernetes-csi/external-provisioner/v6/cmd"
 _SNAPSHOTTER: Final = "github.com/kubernetes-csi/external-snapshotter/v8/cmd"
+
+_KEDA: Final = "github.com/kedacore/keda/v2"
+KEDA_MODULE: Final = f"{_KEDA}@v2.21.0"
+"""Sources of KEDA; the version is in keda/go.mod as well."""
+
 TOOL_DIRECTORIES: Final = {
     "azure-npm": ("azure_npm", "github.com/Azure/azure-container-networking/npm/cmd"),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
@@ -41,6 +46,8 @@ TOOL_DIRECTORIES: Final = {
     "csi-provisioner": (_SIDECARS, f"{_PROVISIONER}/csi-provisioner"),
     "csi-resizer": (_SIDECARS, "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"),
     "csi-snapshotter": (_SIDECARS, f"{_SNAPSHOTTER}/csi-snapshotter"),
+    "keda-adapter": ("keda", f"{_KEDA}/cmd/adapter"),
+    "keda-operator": ("keda", f"{_KEDA}/cmd/operator"),
     "pause": ("pause", "."),
     "snapshot-controller": (_SIDECARS, f"{_SNAPSHOTTER}/snapshot-controller"),
 }

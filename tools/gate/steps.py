@@ -28,6 +28,10 @@ FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 NAMESPACE_TESTS: Final = "tests/namespaces"
 """Tests with the real namespace controller, which waits most of the time."""
 
+KEDA_TESTS: Final = "tests/keda"
+"""Tests with KEDA, a broker and a control plane, which wait most of the time. They are skipped if
+KEDA is not built, which takes long."""
+
 UPGRADE_TESTS: Final = "tests/upgrade"
 """Tests that run the previous release and this one."""
 _CLOUD_OPERATORS: Final = "clusters or compute or ipam or network"
@@ -134,6 +138,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
             _pytest(python, "namespaces", NAMESPACE_TESTS),
             reports=f"{REPORTS}/namespaces.xml",
             needs=("assets", "helm"),
+            in_background=True,
+        ),
+        Step(
+            "keda",
+            "Scaling by KEDA, real KEDA and broker (skipped if KEDA is not built)",
+            _pytest(python, "keda", KEDA_TESTS, "-rs"),
+            reports=f"{REPORTS}/keda.xml",
+            needs=("assets", "pulsar"),
             in_background=True,
         ),
         # Two processes, as above.

@@ -152,10 +152,10 @@ class Reason(StrEnum):
     """Delegated means that a ScaledObject or a HorizontalPodAutoscaler sets the number."""
     ENGINE_SILENT = "EngineSilent"
     """EngineSilent means that KEDA, or the controller of HorizontalPodAutoscalers, has not reported
-    on its object yet; if that lasts, it does not run."""
+    on its object yet, or that KEDA does not react to messages. If that lasts, it does not run."""
     ENGINE_FAILING = "EngineFailing"
     """EngineFailing means that KEDA, or the controller of HorizontalPodAutoscalers, reports that it
-    cannot scale. The message contains its report."""
+    cannot scale, or is paused. The message contains its report."""
     ENGINE_MISSING = "EngineMissing"
     """EngineMissing means that the engine in spec.autoscaling.engine is not installed."""
     SCALED = "Scaled"

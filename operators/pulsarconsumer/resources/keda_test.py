@@ -99,6 +99,19 @@ def test_retry_topic_has_a_trigger_of_its_own() -> None:
     assert topics == ["persistent://public/default/my-topic", "persistent://public/default/again"]
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_keda_never_removes_consumers_because_it_cannot_read_the_backlog(replicas: int) -> None:
+    """KEDA scales to zero then if `fallback.replicas` is 0, whatever the behavior is."""
+    scaling = Autoscaling.model_validate({"fallback": {"replicas": replicas}})
+
+    built = build_scaled_object(
+        parse_consumer(), scaling, OWNER, admin_address="https://p:8443", partitions={}
+    )
+
+    fallback = {"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"}
+    assert built["spec"].get("fallback") == (fallback if replicas else None)
+
+
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Serve the kinds of KEDA on a real API server."""

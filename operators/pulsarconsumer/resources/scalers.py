@@ -69,8 +69,7 @@ def build_scaled_object(
         "maxReplicaCount": scaling.max_replicas,
         "pollingInterval": scaling.poll_seconds,
         "cooldownPeriod": scaling.cooldown_seconds,
-        # Never fewer than there were, as with the engine Native.
-        "fallback": {**scaling.fallback.to_manifest(), "behavior": "currentReplicasIfHigher"},
+        **_build_fallback(scaling),
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _build_behavior(scaling)}},
         "triggers": triggers,
     }
@@ -107,6 +106,17 @@ def _build_target(consumer: PulsarConsumer) -> Manifest:
         "kind": PULSAR_CONSUMER.kind,
         "name": consumer.metadata.name,
     }
+
+
+def _build_fallback(scaling: Autoscaling) -> Manifest:
+    """Build what keeps KEDA from removing consumers if it cannot read the backlog.
+
+    Without a fallback, KEDA keeps the number. With `replicas: 0`, it would scale to zero.
+    """
+    fallback = scaling.fallback
+    if not fallback.replicas:
+        return {}
+    return {"fallback": {**fallback.to_manifest(), "behavior": "currentReplicasIfHigher"}}
 
 
 def _build_behavior(scaling: Autoscaling) -> Manifest:

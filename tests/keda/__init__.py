@@ -1,0 +1,1 @@
+"""Tests of the engine KEDA with a real KEDA and a real Pulsar broker."""
