@@ -12,9 +12,10 @@ from libs.common.quantity import parse_quantity
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
+from operators.volumes.naming import ADOPTED_BY, SYNC_OPTIONS
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import NamespaceRecord, Version
-from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+from tools.sweep.workload import Phase, State, User, Workload, build_open_crd, is_empty, is_observed
 
 _FINAL: Final = re.compile(r"-final-[0-9a-f]{8}")
 _CLASS: Final[Manifest] = build_object(
@@ -121,6 +122,17 @@ def _blur_names(text: str) -> str:
     return _FINAL.sub("-final-uid", text)
 
 
+def _fold_history(state: State) -> State:
+    """Leave out annotations that tell what a claim was before: retained, or adopted."""
+    for value in state.values():
+        annotations = value["metadata"].get("annotations") or {}
+        for name in (SYNC_OPTIONS, ADOPTED_BY):
+            annotations.pop(name, None)
+        if not annotations:
+            value["metadata"].pop("annotations", None)
+    return state
+
+
 async def _create_archived(user: User) -> None:
     spec = {"size": 10, "storageClassName": "sweep", "reclaimPolicy": "Snapshot"}
     await user.create(DEMO_VOLUME, "data", spec)
@@ -172,6 +184,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         invariants=(check_sizes, check_kept),
         initial_objects=((STORAGE_CLASS, _CLASS),),
         rewrite=_blur_names,
+        fold=_fold_history,
     )
 
 
