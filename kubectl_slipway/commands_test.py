@@ -30,14 +30,14 @@ def consumer(name: str = "orders", **spec: Any) -> Manifest:
 async def test_status_shows_operators_and_objects_that_nobody_watches(lab: Lab) -> None:
     lab.install("podset", watches="default")
     lab.put(podset(), podset("b", "kube-system"), podset("c", "kube-system"))
-    answer = await lab.run("status")
-    lines = answer.out.splitlines()
+    result = await lab.run("status")
+    lines = result.out.splitlines()
     header = "OPERATOR NAMESPACE RELEASE VERSION LEADER REPLICAS WATCHES OBJECTS NOT READY"
     assert lines[0].split() == header.split()
     row = "podset slipway-system podset 0.1.0 podset-5d8f-abcde 1/1 default 1 1"
     assert lines[1].split() == row.split()
     assert lines[2] == "Warning: no podset operator watches 2 PodSets in namespace kube-system."
-    assert answer.code == 1
+    assert result.code == 1
 
 
 async def test_problems_lists_what_is_not_ready_in_the_namespace(lab: Lab) -> None:
@@ -86,13 +86,13 @@ async def test_vm_follows_an_operation_to_its_end(lab: Lab) -> None:
     step = {"name": "Accept", "state": "Done", "startedAt": ago(9), "finishedAt": ago(4)}
     status = {"phase": "Failed", "reason": "SizeNotFound", "message": "there is no large"}
     lab.api.patch_status(OPERATION, key, {**status, "steps": [step], "duration": "9s"})
-    answer = await running
+    result = await running
     assert operation["spec"]["type"] == "Resize"
     assert operation["spec"]["resize"]["size"] == "large"
     assert operation["spec"]["targetRef"]["name"] == "web"
-    assert "✓ Accept 5s" in answer.out
-    assert "Resize of Instance web failed after 9s: SizeNotFound: there is no large" in answer.out
-    assert answer.code == 1
+    assert "✓ Accept 5s" in result.out
+    assert "Resize of Instance web failed after 9s: SizeNotFound: there is no large" in result.out
+    assert result.code == 1
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_vm_creates_operations_that_the_api_takes(
     lab: Lab, argv: list[str], type: str, details: dict[str, Any]
 ) -> None:
     lab.put(build_object(INSTANCE, "web", "default", spec={"size": "small", "image": IMAGE}))
-    answer = await lab.run("vm", argv[0], "web", *argv[1:])
+    result = await lab.run("vm", argv[0], "web", *argv[1:])
     spec = lab.api.objects(OPERATION)[0]["spec"]
-    assert (answer.code, spec["type"]) == (0, type)
+    assert (result.code, spec["type"]) == (0, type)
     for field, wanted in details.items():
         assert field in spec
         for key, value in (wanted or {}).items():
@@ -243,7 +243,7 @@ async def test_a_report_holds_no_secret(lab: Lab, tmp_path: Path) -> None:
     applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"password":"hunter2"}'}
     lab.put(podset(metadata={"annotations": applied}))
     path = tmp_path / "report.zip"
-    answer = await lab.run("report", "--file", str(path))
+    result = await lab.run("report", "--file", str(path))
     again = await lab.run("report", "--file", str(path))
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
@@ -251,15 +251,15 @@ async def test_a_report_holds_no_secret(lab: Lab, tmp_path: Path) -> None:
     assert "objects/default/pulsarconsumers-orders.json" in names
     assert "hunter2" not in content
     assert "REDACTED@pulsar" in content
-    assert (answer.code, again.code) == (0, 2)
+    assert (result.code, again.code) == (0, 2)
 
 
 async def test_check_names_what_is_missing(lab: Lab) -> None:
     lab.install("podset")
-    answer = await lab.run("check", "-o", "json")
-    results = {each["check"]: each["result"] for each in answer.data}
+    result = await lab.run("check", "-o", "json")
+    results = {each["check"]: each["result"] for each in result.data}
     assert results["Kubernetes version"] == results["operator podset"] == "ok"
-    assert (results["KubeVirt"], results["operator ipam"], answer.code) == ("missing", "failed", 1)
+    assert (results["KubeVirt"], results["operator ipam"], result.code) == ("missing", "failed", 1)
 
 
 async def test_errors_name_the_remedy_and_have_their_codes(lab: Lab, tmp_path: Path) -> None:

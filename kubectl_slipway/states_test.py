@@ -502,10 +502,10 @@ STATES = [
 @pytest.mark.parametrize("state", STATES, ids=lambda each: each.name)
 async def test_why_names_the_cause(lab: Lab, state: State) -> None:
     state.make(lab)
-    answer = await lab.run("why", state.target, "-n", state.namespace, "-o", "json")
-    assert not answer.err
-    first = answer.data["findings"][0]
-    assert (first["code"], answer.code) == (state.code, 1), answer.out
+    result = await lab.run("why", state.target, "-n", state.namespace, "-o", "json")
+    assert not result.err
+    first = result.data["findings"][0]
+    assert (first["code"], result.code) == (state.code, 1), result.out
     assert state.cause in first["cause"]
     assert state.remedy in first["remedy"]
 
@@ -686,10 +686,10 @@ async def test_why_understands_the_operators(lab: Lab, state: Reconciled) -> Non
     lab.install(state.operator)
     lab.put(*state.objects)
     async with OperatorHarness(OPERATORS[state.operator], lab.api.config) as harness:
-        await harness.settled()
-        answer = await lab.run("why", state.target, "-o", "json")
-    first = answer.data["findings"][0]
-    assert (first["code"], answer.code) == (state.code, state.exit), answer.out
+        await harness.converged()
+        result = await lab.run("why", state.target, "-o", "json")
+    first = result.data["findings"][0]
+    assert (first["code"], result.code) == (state.code, state.exit), result.out
     assert state.cause in first["cause"]
     assert state.remedy in first["remedy"]
 

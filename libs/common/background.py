@@ -135,10 +135,10 @@ class BackgroundQueries[K: Hashable, A]:
 
     async def _run(self, where: Hashable, ask: Callable[[], Awaitable[A]], pause: float) -> A:
         async with self._gate:
-            answer = await ask()
-        if self._is_silent(answer):
+            response = await ask()
+        if self._is_silent(response):
             now = self._clock.monotonic()
             # Users may name many addresses: expired entries are removed.
             self._silent = {each: held for each, held in self._silent.items() if held[0] > now}
-            self._silent[where] = (now + pause, answer)
-        return answer
+            self._silent[where] = (now + pause, response)
+        return response

@@ -131,8 +131,8 @@ async def test_process_that_begins_anew_counts_on(stage: Stage) -> None:
     assert methods == {"POST", "PATCH"}, "the rights of the operator are no more than these"
 
 
-async def test_lost_answer_does_not_count_twice(stage: Stage) -> None:
-    stage.api.fail("POST", EVENT, lost_answer=True)
+async def test_lost_response_does_not_count_twice(stage: Stage) -> None:
+    stage.api.fail("POST", EVENT, lost_response=True)
     stage.say()
 
     assert [count_of(event) for event in await stage.written()] == [1]

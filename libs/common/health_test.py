@@ -20,9 +20,9 @@ async def server() -> AsyncIterator[HealthServer]:
 async def fetch(port: int, path: str) -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+        session.get(f"http://127.0.0.1:{port}{path}") as response,
     ):
-        return answer.status, await answer.text()
+        return response.status, await response.text()
 
 
 async def test_probe_says_ok_while_all_is_well(server: HealthServer) -> None:

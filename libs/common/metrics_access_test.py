@@ -51,12 +51,12 @@ async def make_reader(client: Client, namespace: str, name: str, *, allowed: boo
         reference = {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": role}
         binding = build_object(CLUSTER_ROLE_BINDING, role, subjects=[subject], roleRef=reference)
         await client.create(CLUSTER_ROLE_BINDING, binding)
-    answer = await client.raw(
+    response = await client.raw(
         "POST",
         f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
     )
-    return str(answer["status"]["token"])
+    return str(response["status"]["token"])
 
 
 async def scrape(
@@ -69,9 +69,9 @@ async def scrape(
             f"https://127.0.0.1:{server.metrics_port}/metrics",
             ssl=trusted or _trust_everybody(),
             server_hostname="localhost",
-        ) as answer,
+        ) as response,
     ):
-        return answer.status, await answer.text()
+        return response.status, await response.text()
 
 
 def _trust_everybody() -> ssl.SSLContext:
@@ -116,9 +116,9 @@ async def test_only_a_permitted_service_account_reads_metrics(
 async def test_probes_stay_open_to_the_kubelet(server: HealthServer) -> None:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{server.probe_port}/readyz") as answer,
+        session.get(f"http://127.0.0.1:{server.probe_port}/readyz") as response,
     ):
-        assert await answer.text() == "ok"
+        assert await response.text() == "ok"
 
 
 async def test_right_that_is_taken_away_ends_after_a_minute(

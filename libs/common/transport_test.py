@@ -170,7 +170,7 @@ async def test_write_without_answer_is_unknown_and_sent_once(
     if warm:
         await fake_client.get(CONFIG_MAP, KEY)
     mark = fake_api.mark()
-    fake_api.fail(method, lost_answer=done, dropped=not done)
+    fake_api.fail(method, lost_response=done, dropped=not done)
 
     with pytest.raises(UnknownOutcome, match=method):
         await WRITES[method](fake_client)

@@ -71,11 +71,11 @@ async def _apply(client: Client, kinds: dict[str, dict[str, Kind]], manifest: Ma
 async def _list_kinds(client: Client, version: str) -> dict[str, Kind]:
     group, _, name = version.rpartition("/")
     try:
-        answer = await client.raw("GET", Kind(group, name, "", "").base_path)
+        response = await client.raw("GET", Kind(group, name, "", "").base_path)
     except NotFound:
         return {}
     return {
         each["kind"]: Kind(group, name, each["kind"], each["name"], bool(each.get("namespaced")))
-        for each in answer.get("resources") or ()
+        for each in response.get("resources") or ()
         if "/" not in each["name"]
     }

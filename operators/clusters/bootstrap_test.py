@@ -210,10 +210,10 @@ def test_kubeadm_accepts_the_configuration(
     text = text.replace(f"{scripts.DIRECTORY}/discovery.conf", str(found))
     config.write_text(text.replace("@ADDRESS@", "10.0.0.5"))
 
-    answer = run(kubeadm, "config", "validate", "--config", str(config))
+    done = run(kubeadm, "config", "validate", "--config", str(config))
 
-    assert answer.returncode == 0, f"kubeadm says {answer.stdout}{answer.stderr}"
-    assert "unknown field" not in answer.stderr
+    assert done.returncode == 0, f"kubeadm says {done.stdout}{done.stderr}"
+    assert "unknown field" not in done.stderr
 
 
 @pytest.mark.parametrize("role", Role)
@@ -226,9 +226,9 @@ def test_kubeadm_refuses_what_is_misspelled(
     text = text.replace("@ADDRESS@", "10.0.0.5")
     config.write_text(text.replace("nodeRegistration", "nodesRegistration"))
 
-    answer = run(kubeadm, "config", "validate", "--config", str(config))
+    done = run(kubeadm, "config", "validate", "--config", str(config))
 
-    assert answer.returncode != 0 or "unknown field" in answer.stderr
+    assert done.returncode != 0 or "unknown field" in done.stderr
 
 
 def test_kubeadm_signs_with_the_authorities(
@@ -242,12 +242,12 @@ def test_kubeadm_signs_with_the_authorities(
     text = render_kubeadm(current, Role.INIT, None)
     config.write_text(text.replace("clusterName:", f"certificatesDir: {tmp_path}\nclusterName:"))
 
-    answer = run(kubeadm, "init", "phase", "certs", "all", "--config", str(config))
+    done = run(kubeadm, "init", "phase", "certs", "all", "--config", str(config))
 
-    assert answer.returncode == 0, answer.stderr
+    assert done.returncode == 0, done.stderr
     for words in ("existing ca ", "existing etcd/ca ", "existing front-proxy-ca ", '"sa" key'):
-        assert words in answer.stdout
-    assert "edge-api.default.svc" in answer.stdout
+        assert words in done.stdout
+    assert "edge-api.default.svc" in done.stdout
     server = x509.load_pem_x509_certificate((tmp_path / "apiserver.crt").read_bytes())
     assert isinstance(server.public_key(), ec.EllipticCurvePublicKey)
 

@@ -479,7 +479,7 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
         del cluster["metadata"][name]
     async with OperatorHarness(OPERATOR, fake_api.config) as operator:
         fake_api.create(cluster)
-        await operator.settled()
+        await operator.converged()
         ready = find_condition(fake_api.get(KUBERNETES_CLUSTER, EDGE), "Ready") or {}
         assert ready["reason"] == "APIMissing"
 

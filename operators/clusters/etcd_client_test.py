@@ -191,9 +191,9 @@ async def test_etcd_refuses_a_client_of_another_cluster(etcd: RealEtcd) -> None:
         etcd.program, etcd.folder, make_authorities("other", datetime.now(UTC)), etcd.ports
     )
 
-    answer = await list_members(stranger.post, NAMES)
+    response = await list_members(stranger.post, NAMES)
 
-    assert not answer.is_known
+    assert not response.is_known
 
 
 async def _insist(etcd: RealEtcd, path: str, body: Manifest) -> Manifest:

@@ -90,7 +90,7 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
 
         # The next reconcile, one per poll, sends a request and gets no response.
         await operator.eventually(lambda: workloads.waiting, "it asks", timeout=60)
-        await asyncio.wait({asyncio.create_task(operator.settled())}, timeout=4 * PATIENCE)
+        await asyncio.wait({asyncio.create_task(operator.converged())}, timeout=4 * PATIENCE)
         workloads.slow = False
         workloads.answering.set()
         await operator.eventually(is_ready, "the cluster is ready", timeout=60)

@@ -69,7 +69,7 @@ def test_units_are_what_systemd_reads(tmp_path: Path) -> None:
         (tmp_path / Path(path).name).write_text(files[path])
     paths = [str(tmp_path / Path(path).name) for path in found]
 
-    answer = subprocess.run(
+    done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *paths],
         check=False,
         capture_output=True,
@@ -77,7 +77,7 @@ def test_units_are_what_systemd_reads(tmp_path: Path) -> None:
         env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
     )
 
-    complaints = [line for line in answer.stderr.splitlines() if str(tmp_path) in line]
+    complaints = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert len(found) >= 3
     assert complaints == []
 
@@ -135,8 +135,8 @@ def node(kubeadm: Path, tmp_path: Path) -> Node:
         render_kubeadm(member, Role.INIT, None).replace("@ADDRESS@", "10.0.0.5")
     )
     for phase in ("certs all", "kubeconfig all", "control-plane all", "etcd local"):
-        answer = made.run("kubeadm", "init", "phase", *phase.split(), "--config=/etc/kubeadm.yaml")
-        assert answer.returncode == 0, answer.stderr
+        done = made.run("kubeadm", "init", "phase", *phase.split(), "--config=/etc/kubeadm.yaml")
+        assert done.returncode == 0, done.stderr
     return made
 
 
@@ -156,8 +156,8 @@ def test_script_renews_every_certificate_and_restarts_what_reads_them(node: Node
     (node.etc / "renew.sh").write_text(units.RENEW_SCRIPT)
 
     for _ in range(2):
-        answer = node.run("bash", "/etc/renew.sh")
-        assert answer.returncode == 0, answer.stderr
+        done = node.run("bash", "/etc/renew.sh")
+        assert done.returncode == 0, done.stderr
 
     assert all(node.certificate(name).serial_number != before[name] for name in names)
     for name in ("controller-manager.conf", "scheduler.conf", "admin.conf"):
@@ -220,9 +220,9 @@ def test_kubelet_gets_the_address_of_the_default_route(
     flags = tmp_path / "lib" / "kubelet" / "kubeadm-flags.env"
     flags.write_text('KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3 --node-labels=a=b"\n')
 
-    answer = run_address(tmp_path, "/etc/address.sh", *commands)
+    done = run_address(tmp_path, "/etc/address.sh", *commands)
 
-    if "Operation not permitted" in answer.stderr:
+    if "Operation not permitted" in done.stderr:
         pytest.skip("a network namespace needs root")
-    assert answer.returncode == 0, answer.stderr
+    assert done.returncode == 0, done.stderr
     assert flags.read_text() == f'KUBELET_KUBEADM_ARGS="--node-ip={address} --node-labels=a=b"\n'

@@ -20,7 +20,7 @@ class Asked:
         self.clock = FakeClock()
         self.cache = WorkloadCache(5.0, self.clock)
         self.gate = asyncio.Event()
-        self.answer = UP
+        self.response = UP
         self.questions = 0
         self.wakes = 0
 
@@ -33,7 +33,7 @@ class Asked:
     async def _ask(self) -> Workload:
         self.questions += 1
         await self.gate.wait()
-        return self.answer
+        return self.response
 
 
 async def test_first_question_is_waited_for_and_each_pass_asks_anew() -> None:
@@ -56,11 +56,11 @@ async def test_slow_cluster_holds_up_no_pass_and_wakes_one_when_it_answers() -> 
 
     assert [await asked.look() for _ in range(3)] == [UP] * 3
     assert (asked.questions, asked.wakes) == (2, 0)
-    asked.answer = Workload(asked=True, message="no response in time")
+    asked.response = Workload(asked=True, message="no response in time")
     asked.gate.set()
     await until(lambda: asked.wakes > 0)
 
-    assert await asked.look() == asked.answer
+    assert await asked.look() == asked.response
     assert asked.questions == 2, "it is left alone for a while"
     asked.clock.advance(6)
     await asked.look()
@@ -89,7 +89,7 @@ async def test_change_is_not_asked_for_again_by_the_answer_from_before_it() -> N
     before = await asked.look()
     asked.cache.expire("uid")
     asked.gate.clear()
-    asked.answer = Workload(asked=True, reachable=True, addons={"network": "digest"})
+    asked.response = Workload(asked=True, reachable=True, addons={"network": "digest"})
 
     after = asyncio.create_task(asked.look())
     await until(lambda: asked.questions == 2)
@@ -97,4 +97,4 @@ async def test_change_is_not_asked_for_again_by_the_answer_from_before_it() -> N
     assert not after.done(), "the answer from before the change was taken"
     asked.gate.set()
 
-    assert await after == asked.answer != before
+    assert await after == asked.response != before

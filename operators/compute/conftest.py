@@ -52,13 +52,13 @@ class Cloud:
     clock: AdvancedClock
     runs: list[str]
 
-    async def settled(self) -> None:
+    async def converged(self) -> None:
         """Wait until neither the operator nor the simulator has anything to do."""
         version = -1
         while version != self.api.store.version:
             version = self.api.store.version
-            await self.sim.settled()
-            await self.compute.settled()
+            await self.sim.converged()
+            await self.compute.converged()
 
     async def operate(self, type_: str, name: str = "op", **spec: Any) -> Manifest:
         """Ask for an operation and wait for its end."""

@@ -46,7 +46,7 @@ async def test_secrets_are_read_for_a_start_and_not_with_every_reconciliation(cl
     booted = len(cloud.api.requests.select("get", SECRET))
     cloud.api.patch(INSTANCE, ("default", "web"), {"metadata": {"labels": {"a": "b"}}})
     cloud.api.patch(INSTANCE, ("default", "web"), {"spec": {"terminationGracePeriodSeconds": 60}})
-    await cloud.settled()
+    await cloud.converged()
 
     # One for the first write, one for the run that mounts it.
     assert booted <= 2
@@ -58,7 +58,7 @@ async def test_status_is_not_written_for_a_message_alone(cloud: Cloud) -> None:
     statuses = list_statuses(cloud.api, INSTANCE)
     assert (await cloud.operate("Reboot"))["phase"] == "Succeeded"
     await cloud.running()
-    await cloud.settled()
+    await cloud.converged()
 
     assert statuses
     assert list(find_echoes(statuses)) == []

@@ -51,7 +51,7 @@ async def until_another_run(cloud: Cloud, uid: str) -> None:
 
 async def test_guest_that_shuts_itself_down_stays_off(cloud: Cloud) -> None:
     uid = await shut_down(cloud)
-    await cloud.settled()
+    await cloud.converged()
 
     status = cloud.api.get(INSTANCE, WEB)["status"]
     assert (status["phase"], cloud.run().uid, cloud.run().phase) == ("Stopped", uid, "Succeeded")
@@ -89,7 +89,7 @@ async def test_shutdown_is_remembered_after_its_pod_is_collected(cloud: Cloud) -
     for pod in cloud.api.objects(POD):
         if pod["metadata"].get("labels", {}).get(CREATED_BY) == uid:
             cloud.api.delete(POD, key_of(pod))
-    await cloud.settled()
+    await cloud.converged()
 
     assert (cloud.run().uid, reason_of(cloud)) == (uid, "GuestShutDown")
 
@@ -122,7 +122,7 @@ async def test_guest_that_crashes_boots_again(cloud: Cloud) -> None:
 async def test_guest_whose_pod_is_evicted_boots_again(cloud: Cloud) -> None:
     """A drain shuts the guest down as well, and nobody in the guest has chosen that."""
     cloud.api.patch(INSTANCE, WEB, {"spec": {"evictionStrategy": "None"}})
-    await cloud.settled()
+    await cloud.converged()
     uid = cloud.run().uid
     [pod] = cloud.api.objects(POD)
     cloud.api.delete(POD, key_of(pod))
@@ -133,7 +133,7 @@ async def test_guest_whose_pod_is_evicted_boots_again(cloud: Cloud) -> None:
 async def test_machine_keeps_its_strategy_while_its_guest_is_off(cloud: Cloud) -> None:
     """Halted would delete the run, and with it what shows that the guest is off by itself."""
     await shut_down(cloud)
-    await cloud.settled()
+    await cloud.converged()
 
     held = cloud.api.get(VIRTUAL_MACHINE, Key("default", "web"))
     assert held["spec"]["runStrategy"] == "Once"

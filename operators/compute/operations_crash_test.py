@@ -75,7 +75,7 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
     disk, mac = cloud.machine().disks["root"], cloud.run().interfaces[0].mac
 
     kills = await _live(cloud, case)
-    await cloud.settled()
+    await cloud.converged()
 
     status = cloud.api.get(OPERATION, OP)["status"]
     steps = [step["name"] for step in status["steps"]]

@@ -38,7 +38,7 @@ async def test_reboot_ends_the_run_once_and_the_machine_runs_again(cloud: Cloud)
 
 async def test_reboot_whose_answer_is_lost_happens_once(cloud: Cloud) -> None:
     """A retried `restart` would reboot twice; a delete of one UID cannot."""
-    cloud.api.fail("delete", VIRTUAL_MACHINE_INSTANCE, lost_answer=True)
+    cloud.api.fail("delete", VIRTUAL_MACHINE_INSTANCE, lost_response=True)
 
     status = await cloud.operate("Reboot")
 
@@ -99,7 +99,7 @@ async def test_rebuild_that_never_gets_ready_goes_back_to_the_old_disk(cloud: Cl
 
     cloud.api.create(build_operation("Rebuild", rebuild={"readySeconds": 10}))
     await cloud.compute.eventually(lambda: _phase_of(cloud) == "Scheduling", "the start is stuck")
-    await cloud.settled()
+    await cloud.converged()
     cloud.clock.seconds = 20
     cloud.api.patch(OPERATION, OP, {"metadata": {"annotations": {"look": "again"}}})
     status = await cloud.ended()
@@ -237,7 +237,7 @@ async def test_reboot_waits_for_a_node_that_is_silent(cloud: Cloud) -> None:
     await cloud.sim.silence(before.node_name)
     cloud.api.create(build_operation("Reboot"))
     await cloud.compute.eventually(lambda: cloud.deletions() > 0, "the run is to end")
-    await cloud.settled()
+    await cloud.converged()
 
     assert cloud.run().uid == before.uid
     assert cloud.api.get(OPERATION, OP)["status"]["phase"] == "Running"

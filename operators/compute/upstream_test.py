@@ -44,7 +44,7 @@ async def test_drained_node_ends_no_run(cloud: Cloud, strategy: str, moves: bool
     before = cloud.run()
 
     await cloud.sim.evict(WEB)
-    await cloud.settled()
+    await cloud.converged()
     assert (cloud.run().node_name != before.node_name) is moves
     if not moves:
         assert (await cloud.operate("Migrate"))["phase"] == "Succeeded"
@@ -103,7 +103,7 @@ async def test_volume_of_a_machine_that_vanished_is_used_by_the_next(cloud: Clou
     for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE):
         cloud.api.vanish(kind, WEB)
     await cloud.compute.eventually(lambda: _is_new(cloud, before.uid), "there is another machine")
-    await cloud.settled()
+    await cloud.converged()
 
     assert cloud.run().ready
     assert _list_volumes(cloud) == volumes_before
@@ -115,9 +115,9 @@ async def test_volume_of_a_machine_that_vanished_is_used_by_the_next(cloud: Clou
 async def _set_strategy(cloud: Cloud, strategy: str) -> None:
     """Give the machine an eviction strategy, which a run has from its beginning."""
     cloud.api.patch(INSTANCE, WEB, {"spec": {"evictionStrategy": strategy}})
-    await cloud.settled()
+    await cloud.converged()
     cloud.api.delete(VIRTUAL_MACHINE_INSTANCE, WEB)
-    await cloud.settled()
+    await cloud.converged()
     await cloud.running()
     vmi = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     assert vmi["spec"]["evictionStrategy"] == strategy

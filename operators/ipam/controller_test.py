@@ -30,7 +30,7 @@ async def test_claims_get_addresses_and_the_others_know_their_place(
     api.create(build_pool())
     for number in range(6):
         api.create(build_claim(f"c{number}"))
-        await harness.settled()
+        await harness.converged()
 
     assert [address(api, f"c{number}") for number in range(4)] == [
         f"203.0.113.{number}" for number in range(4)
@@ -55,13 +55,13 @@ async def test_release_serves_the_head_of_the_queue_and_moves_nobody(
     api.create(build_pool())
     for number in range(6):
         api.create(build_claim(f"c{number}", priority=int(number == 5)))
-    await harness.settled()
+    await harness.converged()
     before = ledger(api)
     assert before["203.0.113.0"] == "c5", "priority goes first"
     waiting = next(f"c{n}" for n in range(5) if position(api, f"c{n}") == 1)
 
     api.delete(IP_CLAIM, claim_of("c5"))
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {**before, "203.0.113.0": waiting}
     assert sorted(position(api, f"c{n}") or 0 for n in range(5)) == [0, 0, 0, 0, 1]
@@ -71,11 +71,11 @@ async def test_allocation_takes_two_writes_and_one_a_pass(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_pool())
-    await harness.settled()
+    await harness.converged()
     mark = api.mark()
 
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
 
     assert writes(api, mark) == [
         "create IPAllocation",
@@ -86,11 +86,11 @@ async def test_allocation_takes_two_writes_and_one_a_pass(
 
 async def test_claim_without_a_pool_waits_for_it(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "web") == "PoolNotFound"
 
     api.create(build_pool())
-    await harness.settled()
+    await harness.converged()
     assert address(api, "web") == "203.0.113.0"
 
     assert reason(api, "web") == "Allocated"
@@ -104,7 +104,7 @@ async def test_two_wishes_for_one_address_and_one_wins(
     for name in ("a", "b"):
         api.create(build_claim(name, address="203.0.113.2"))
     api.create(build_claim("outside", address="198.51.100.1"))
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.2": "a"} or ledger(api) == {"203.0.113.2": "b"}
     assert sorted(reason(api, name) for name in ("a", "b")) == ["AddressTaken", "Allocated"]
@@ -116,13 +116,13 @@ async def test_dual_stack_claim_gets_one_of_each(api: FakeApi, harness: Operator
     api.create(build_pool())
     api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
     api.create(build_claim(secondary={"poolRef": {"name": "six"}}))
-    await harness.settled()
+    await harness.converged()
 
     status = api.get(IP_CLAIM, claim_of("web"))["status"]
     assert (status["address"], status["secondaryAddress"]) == ("203.0.113.0", "2001:db8::1")
     assert reason(api, "web") == "Allocated"
     api.delete(IP_CLAIM, claim_of("web"))
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {}
 
 
@@ -132,7 +132,7 @@ async def test_claim_of_two_pools_of_one_family_is_told_so(
     api.create(build_pool())
     api.create(build_pool("other", addresses=["198.51.100.0/24"]))
     api.create(build_claim(secondary={"poolRef": {"name": "other"}}))
-    await harness.settled()
+    await harness.converged()
 
     assert reason(api, "web") == "FamilyMismatch"
     assert list(ledger(api).values()) == ["web"], "nothing of the second pool"
@@ -143,7 +143,7 @@ async def test_namespace_gets_addresses_once_its_labels_say_so(
 ) -> None:
     api.create(build_pool(allowedNamespaces={"matchLabels": {"tier": "web"}}))
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "web") == "NamespaceNotAllowed"
 
     api.patch(NAMESPACE, Key("", "default"), {"metadata": {"labels": {"tier": "web"}}})
@@ -155,14 +155,14 @@ async def test_draining_pool_gives_nothing_and_takes_nothing(
 ) -> None:
     api.create(build_pool())
     api.create(build_claim("a"))
-    await harness.settled()
+    await harness.converged()
     # Kinds are watched by streams of their own: the claim is heard of before the pool drains.
     api.watches.pause(IP_POOL)
     api.patch(IP_POOL, POOL, {"spec": {"allocation": "Draining"}})
     api.create(build_claim("b"))
     await harness.eventually(lambda: reason(api, "b") == "PoolDraining", "the claim is told")
     api.watches.resume(IP_POOL)
-    await harness.settled()
+    await harness.converged()
 
     assert (address(api, "a"), reason(api, "b")) == ("203.0.113.0", "PoolDraining")
     assert len(ledger(api)) == 1
@@ -177,7 +177,7 @@ async def test_overlapping_pools_give_no_address_twice(
     for number in range(6):
         pool = "twin" if number % 2 else "public"
         api.create(build_claim(f"c{number}", poolRef={"name": pool}))
-    await harness.settled()
+    await harness.converged()
 
     assert len(ledger(api)) == 4
     assert sum(bool(address(api, f"c{number}")) for number in range(6)) == 4
@@ -192,7 +192,7 @@ async def test_many_claims_at_once_get_an_address_each(
     api.create(build_pool(addresses=["203.0.113.0/26"]))
     for number in range(100):
         api.create(build_claim(f"c{number}"))
-    await harness.settled()
+    await harness.converged()
 
     shown = [address(api, f"c{number}") for number in range(100)]
     assert len({each for each in shown if each}) == 62 == len(ledger(api))
@@ -207,11 +207,11 @@ async def test_second_address_waits_until_the_family_of_the_first_is_known(
     api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
     api.create(build_claim("wrong", secondary={"poolRef": {"name": "other"}}))
     api.create(build_claim("right", secondary={"poolRef": {"name": "six"}}))
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {}
 
     api.create(build_pool())
-    await harness.settled()
+    await harness.converged()
     assert sorted(ledger(api).values()) == ["right", "right", "wrong"]
     assert reason(api, "wrong") == "FamilyMismatch"
 
@@ -222,15 +222,15 @@ async def test_nothing_is_announced_before_the_first_address_is_there(
     """A Service that began with the second family could never get the first one before it."""
     api.create(build_pool(addresses=["203.0.113.1"], addressTargets="Allow"))
     api.create(build_claim("before"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
     api.create(build_claim(target=PLAIN, ports=PORTS, secondary={"poolRef": {"name": "six"}}))
-    await harness.settled()
+    await harness.converged()
     assert len(ledger(api)) == 2
     assert (reason(api, "web", "Bound"), api.objects(SERVICE)) == ("NoAddress", [])
 
     api.delete(IP_CLAIM, claim_of("before"))
-    await harness.settled()
+    await harness.converged()
     (service,) = api.objects(SERVICE)
     assert service["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
@@ -240,9 +240,9 @@ async def test_address_without_a_port_is_not_said_to_lead_anywhere(
 ) -> None:
     api.create(build_pool(addressTargets="Allow"))
     api.create(build_claim(target=PLAIN))
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "web", "Bound") == "NoPorts"
 
     api.patch(IP_CLAIM, claim_of("web"), {"spec": {"ports": PORTS}})
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "web", "Bound") == "Bound"

@@ -47,8 +47,8 @@ async def harness(fake_api: FakeApi, kubevirt_sim: KubeVirtSim) -> AsyncIterator
 
 async def settle(sim: KubeVirtSim, harness: OperatorHarness) -> None:
     """Let simulator and operator react to each other to the end."""
-    await sim.settled()
-    await harness.settled()
+    await sim.converged()
+    await harness.converged()
 
 
 def binding(api: FakeApi, claim: Key = WEB) -> Any:
@@ -164,7 +164,7 @@ async def test_claim_without_ports_is_not_bound_and_shows_where_the_machine_runs
     assert fake_api.find(SERVICE, SERVED) is None
     mark = fake_api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert writes_of_the_operator(fake_api, mark) == []
 
 
@@ -189,7 +189,7 @@ async def test_address_is_released_after_it_was_taken_off(
     fake_api.create(claim)
     await settle(kubevirt_sim, harness)
     fake_api.delete(IP_CLAIM, WEB)
-    await harness.settled()
+    await harness.converged()
     found = find_condition(fake_api.get(IP_CLAIM, WEB), "Terminating")
     assert found is not None
     assert found["reason"] == "StillAssigned"
@@ -197,7 +197,7 @@ async def test_address_is_released_after_it_was_taken_off(
 
     mark = fake_api.mark()
     fake_api.patch(IP_CLAIM, WEB, {"spec": {"target": None}})
-    await harness.settled()
+    await harness.converged()
     kinds = [
         each.kind
         for each in writes_of_the_operator(fake_api, mark)
@@ -230,7 +230,7 @@ async def test_service_of_somebody_else_is_left_alone(
     fake_api.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
     fake_api.create(build_machine())
     fake_api.create(build_claim(target=TO_WEB, ports=PORTS))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     await harness.eventually(lambda: bound(fake_api) == "False NameTaken")
     assert fake_api.get(SERVICE, SERVED)["spec"]["ports"][0]["port"] == 1
@@ -241,7 +241,7 @@ async def test_plain_address_needs_the_consent_of_the_pool(
 ) -> None:
     target = {"kind": "Address", "address": "10.0.0.7"}
     fake_api.create(build_claim(target=target, ports=PORTS))
-    await harness.settled()
+    await harness.converged()
     assert bound(fake_api) == "False TargetNotAllowed"
 
     fake_api.patch(

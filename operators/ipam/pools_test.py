@@ -27,16 +27,16 @@ async def test_narrowed_pool_keeps_what_it_gave(api: FakeApi, harness: OperatorH
     api.create(build_pool())
     for number in range(3):
         api.create(build_claim(f"c{number}"))
-    await harness.settled()
+    await harness.converged()
     before = ledger(api)
     api.patch(IP_POOL, POOL, {"spec": {"addresses": ["198.51.100.7"], "reuseGraceSeconds": 60}})
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == before
     assert capacity(api)["outOfRange"] == 3
     assert capacity(api)["free"] == "1", "addresses outside do not count as used"
     api.delete(IP_CLAIM, claim_of("c1"))
-    await harness.settled()
+    await harness.converged()
     assert len(ledger(api)) == 2, "an address that does not come back has no need to rest"
 
 
@@ -47,9 +47,9 @@ async def test_widened_pool_serves_those_who_wait_and_moves_nobody(
     api.create(build_pool(addresses=["203.0.113.9"]))
     for name in ("a", "b"):
         api.create(build_claim(name))
-        await harness.settled()
+        await harness.converged()
     api.patch(IP_POOL, POOL, {"spec": {"addresses": ["203.0.113.1", "203.0.113.9"]}})
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.9": "a", "203.0.113.1": "b"}
     assert reason(api, "b") == "Allocated"
@@ -59,17 +59,17 @@ async def test_widened_pool_serves_those_who_wait_and_moves_nobody(
 async def test_deleted_pool_waits_for_its_addresses(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool())
     api.create(build_claim("a"))
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_POOL, POOL)
-    await harness.settled()
+    await harness.converged()
     api.create(build_claim("b"))
-    await harness.settled()
+    await harness.converged()
 
     assert condition_of(api.get(IP_POOL, POOL), "Terminating") == "True"
     assert reason(api, "b") == "PoolNotReady"
     assert address(api, "a") == "203.0.113.0"
     api.delete(IP_CLAIM, claim_of("a"))
-    await harness.settled()
+    await harness.converged()
     assert api.find(IP_POOL, POOL) is None
     assert reason(api, "b") == "PoolNotFound"
 
@@ -79,11 +79,11 @@ async def test_deleted_pool_lists_its_addresses_again_if_the_listing_is_older_th
 ) -> None:
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     outdated = api.objects(IP_ALLOCATION)
     assert len(outdated) == 1
     api.delete(IP_CLAIM, claim_of("web"))
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {}
     with return_first(IP_ALLOCATION, outdated) as listings:
         api.delete(IP_POOL, POOL)
@@ -98,13 +98,13 @@ async def test_pool_made_again_knows_nothing_of_the_old_one(
     """Upstream: metallb/metallb#1591, harvester#8318."""
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_CLAIM, claim_of("web"))
     api.delete(IP_POOL, POOL)
-    await harness.settled()
+    await harness.converged()
     api.create(build_pool(addresses=["198.51.100.1"]))
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"198.51.100.1": "web"}
 
@@ -115,12 +115,12 @@ async def test_settled_pool_is_silent_also_after_a_restart(
     api.create(build_pool(reuseGraceSeconds=3600))
     for number in range(6):
         api.create(build_claim(f"c{number}"))
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_CLAIM, claim_of("c0"))
-    await harness.settled()
+    await harness.converged()
     mark = api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert writes(api, mark) == []
 
@@ -128,13 +128,13 @@ async def test_settled_pool_is_silent_also_after_a_restart(
 async def test_metrics_tell_what_a_pool_has(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
 
     assert harness.metric("ipam_pool_addresses", pool="public", state="free") == 3
     assert harness.metric("ipam_allocations_total", pool="public") == 1
     api.delete(IP_CLAIM, claim_of("web"))
     api.delete(IP_POOL, POOL)
-    await harness.settled()
+    await harness.converged()
     assert "ipam_pool_addresses{" not in harness.manager.metrics.render().decode()
 
 
@@ -142,11 +142,11 @@ async def test_pool_that_cannot_be_read_can_be_deleted(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_pool(family="IPv6", addresses=["2001:db8::9-2001:db8::1"]))
-    await harness.settled()
+    await harness.converged()
     assert condition_of(api.get(IP_POOL, POOL), "Ready") == "False"
 
     api.delete(IP_POOL, POOL)
-    await harness.settled()
+    await harness.converged()
     assert api.find(IP_POOL, POOL) is None
 
 
@@ -156,13 +156,13 @@ async def test_pool_that_is_mended_says_again_what_it_said_before(
     api.create(build_pool(family="IPv6", addresses=["2001:db8::1"]))
     for name in ("a", "b"):
         api.create(build_claim(name))
-        await harness.settled()
+        await harness.converged()
     api.patch(IP_POOL, POOL, {"spec": {"addresses": ["2001:db8::9-2001:db8::1"]}})
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "b") == "PoolNotReady"
 
     api.patch(IP_POOL, POOL, {"spec": {"addresses": ["2001:db8::1"]}})
-    await harness.settled()
+    await harness.converged()
     assert (reason(api, "b"), position(api, "b")) == ("PoolExhausted", 1)
 
 

@@ -27,11 +27,11 @@ async def test_address_rests_before_somebody_else_gets_it(
     """Upstream: cluster-api-ipam-provider-in-cluster#332; the claim is deleted immediately."""
     api.create(build_pool(addresses=["203.0.113.0"], reuseGraceSeconds=3600))
     api.create(build_claim("a"))
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_CLAIM, claim_of("a"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_claim("b"))
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(IP_CLAIM, claim_of("a")) is None
     assert reason(api, "b") == "PoolExhausted"
@@ -39,7 +39,7 @@ async def test_address_rests_before_somebody_else_gets_it(
     assert "nextRelease" in api.get(IP_POOL, POOL)["status"]
 
     api.patch(IP_POOL, POOL, {"spec": {"reuseGraceSeconds": 0}})
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {"203.0.113.0": "b"}
 
 
@@ -49,12 +49,12 @@ async def test_address_that_rests_goes_back_to_the_claim_of_the_same_name(
     api.create(build_pool(reuseGraceSeconds=3600))
     for name in ("a", "b"):
         api.create(build_claim(name))
-        await harness.settled()
+        await harness.converged()
     api.delete(IP_CLAIM, claim_of("b"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_claim("c"))
     api.create(build_claim("b"))
-    await harness.settled()
+    await harness.converged()
 
     assert address(api, "b") == "203.0.113.1"
     assert address(api, "c") == "203.0.113.2"
@@ -66,9 +66,9 @@ async def test_address_whose_rest_cannot_be_ended_does_not_keep_others_waiting(
     """A policy of the cluster may forbid to delete entries of the ledger."""
     api.create(build_pool(reuseGraceSeconds=3600))
     api.create(build_claim("a"))
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_CLAIM, claim_of("a"))
-    await harness.settled()
+    await harness.converged()
     refusal = api.fail("delete", IP_ALLOCATION, status=403, times=None)
     api.create(build_claim("a"))
     api.create(build_claim("b"))
@@ -87,9 +87,9 @@ async def test_claim_made_and_deleted_at_once_leaks_nothing(
     for _ in range(5):
         api.create(build_claim())
         api.delete(IP_CLAIM, claim_of("web"))
-        await harness.settled()
+        await harness.converged()
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
 
     assert list(ledger(api).values()) == ["web"]
 
@@ -100,13 +100,13 @@ async def test_claim_that_went_while_nobody_looked_gives_its_address_back(
     """Upstream: kubeovn/kube-ovn#4304; a finalizer taken off by hand is no different."""
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     await harness.stop()
     api.patch(IP_CLAIM, claim_of("web"), {"metadata": {"finalizers": None}})
     api.delete(IP_CLAIM, claim_of("web"))
     api.create(build_claim("new", address="203.0.113.0"))
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.0": "new"}
 
@@ -116,14 +116,14 @@ async def test_entry_of_an_address_in_use_cannot_be_deleted(
 ) -> None:
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     name = Key("", "public-ip4-203-0-113-0")
     api.delete(IP_ALLOCATION, name)
-    await harness.settled()
+    await harness.converged()
     assert condition_of(api.get(IP_ALLOCATION, name), "Terminating") == "True"
 
     api.delete(IP_CLAIM, claim_of("web"))
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {}
 
 
@@ -132,12 +132,12 @@ async def test_lost_entry_is_made_again_for_the_same_claim(
 ) -> None:
     api.create(build_pool())
     api.create(build_claim("a"))
-    await harness.settled()
+    await harness.converged()
     name = Key("", "public-ip4-203-0-113-0")
     api.patch(IP_ALLOCATION, name, {"metadata": {"finalizers": None}})
     api.delete(IP_ALLOCATION, name)
     api.create(build_claim("b", priority=1000))
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.0": "a", "203.0.113.1": "b"}
     assert reason(api, "a") == "Allocated"
@@ -149,11 +149,11 @@ async def test_second_entry_of_one_claim_goes_and_the_address_stays(
     """Two leaders may each make an entry; what the status says first is what counts."""
     api.create(build_pool())
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     entry = api.get(IP_ALLOCATION, Key("", "public-ip4-203-0-113-0"))
     spec = {**entry["spec"], "address": "203.0.113.3"}
     api.create(build_object(IP_ALLOCATION, "public-ip4-203-0-113-3", spec=spec))
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.0": "web"}
     assert address(api, "web") == "203.0.113.0"
@@ -166,7 +166,7 @@ async def test_address_that_was_lost_for_good_is_not_said_to_lead_anywhere(
     api.create(build_pool(addressTargets="Allow"))
     api.create(build_pool("twin"))
     api.create(build_claim(target=target, ports=[{"name": "https", "port": 443}]))
-    await harness.settled()
+    await harness.converged()
     assert reason(api, "web", "Bound") == "Bound"
     await harness.stop()
     name = Key("", "public-ip4-203-0-113-0")
@@ -178,7 +178,7 @@ async def test_address_that_was_lost_for_good_is_not_said_to_lead_anywhere(
     spec = {**spec, "poolRef": {"name": "twin", "uid": "twin"}, "claimRef": claim}
     api.create(build_object(IP_ALLOCATION, name.name, spec=spec))
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert address(api, "other") == "203.0.113.0"
     assert reason(api, "web") == "AddressLost"
@@ -194,7 +194,7 @@ async def test_address_that_is_in_no_pool_is_not_given_for_a_status(
     api.create(build_claim())
     api.patch_status(IP_CLAIM, claim_of("web"), {"address": "8.8.8.8"})
     api.watches.resume(IP_CLAIM)
-    await harness.settled()
+    await harness.converged()
 
     assert reason(api, "web") == "AddressLost"
     assert ledger(api) == {}
@@ -207,7 +207,7 @@ async def test_claims_that_are_restored_with_the_ledger_get_their_addresses_back
     api.create(build_pool(reuseGraceSeconds=600))
     for name in ("a", "b", "c"):
         api.create(build_claim(name))
-        await harness.settled()
+        await harness.converged()
     before, entries = ledger(api), api.objects(IP_ALLOCATION)
     await harness.stop()
     for name in ("a", "b", "c"):
@@ -222,7 +222,7 @@ async def test_claims_that_are_restored_with_the_ledger_get_their_addresses_back
     for name in ("c", "b", "a"):
         api.create(build_claim(name))
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == before
     assert [address(api, name) for name in ("a", "b", "c")] == sorted(before)
@@ -234,10 +234,10 @@ async def test_next_release_is_the_earliest_of_those_that_rest(
     api.create(build_pool(reuseGraceSeconds=3600))
     for name in ("a", "b"):
         api.create(build_claim(name))
-    await harness.settled()
+    await harness.converged()
     for name in ("a", "b"):
         api.delete(IP_CLAIM, claim_of(name))
-    await harness.settled()
+    await harness.converged()
     # The end of a quarantine is derived from this time and the pool's reuseGraceSeconds.
     for number, released in enumerate(("2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z")):
         entry = Key("", f"public-ip4-203-0-113-{number}")
@@ -256,7 +256,7 @@ async def test_namespace_with_a_quota_waits_for_its_own_release(
     api.create(build_pool(quotaPerNamespace=1))
     for name in ("a", "b"):
         api.create(build_claim(name))
-        await harness.settled()
+        await harness.converged()
     assert (address(api, "a"), reason(api, "b")) == ("203.0.113.0", "QuotaExceeded")
     assert "queuePosition" not in api.get(IP_CLAIM, claim_of("b"))["status"]
 
@@ -270,7 +270,7 @@ async def test_deleted_claim_lists_its_children_again_if_the_listing_is_older_th
     target = {"kind": "Address", "address": "10.0.0.7"}
     api.create(build_pool(addressTargets="Allow"))
     api.create(build_claim(target=target, ports=[{"name": "https", "port": 443}]))
-    await harness.settled()
+    await harness.converged()
     outdated = api.objects(ENDPOINT_SLICE)
     assert len(outdated) == 1
     with return_first(ENDPOINT_SLICE, outdated) as listings:

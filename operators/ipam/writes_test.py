@@ -26,11 +26,11 @@ def finalizers(api: FakeApi) -> list[str]:
 
 async def test_claim_costs_two_writes_and_no_event(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool(addresses=["203.0.113.0/26"]))
-    await harness.settled()
+    await harness.converged()
     mark = api.mark()
     for number in range(20):
         api.create(build_claim(f"c{number}"))
-    await harness.settled()
+    await harness.converged()
 
     assert all(address(api, f"c{number}") for number in range(20))
     counts = Counter(each for each in writes(api, mark) if IP_POOL.kind not in each)
@@ -43,10 +43,10 @@ async def test_claim_with_a_target_costs_five_writes_beside_the_load_balancer(
 ) -> None:
     """Its finalizer, entry, slice and Service, and one status once the address is announced."""
     api.create(build_pool(addressTargets="Allow"))
-    await harness.settled()
+    await harness.converged()
     mark = api.mark()
     api.create(build_claim(target=PLAIN, ports=PORTS))
-    await harness.settled()
+    await harness.converged()
 
     assert reason(api, "web", "Bound") == "Bound"
     counts = Counter(each for each in writes(api, mark) if IP_POOL.kind not in each)
@@ -61,15 +61,15 @@ async def test_finalizer_is_there_only_while_there_is_something_to_withdraw(
 ) -> None:
     api.create(build_pool(addressTargets="Allow"))
     api.create(build_claim())
-    await harness.settled()
+    await harness.converged()
     assert finalizers(api) == []
 
     api.patch(IP_CLAIM, WEB, {"spec": {"target": PLAIN, "ports": PORTS}})
-    await harness.settled()
+    await harness.converged()
     assert finalizers(api) == [FINALIZER]
 
     api.patch(IP_CLAIM, WEB, {"spec": {"target": None}})
-    await harness.settled()
+    await harness.converged()
     assert finalizers(api) == []
     assert api.find(SERVICE, SERVED) is None
 
@@ -80,7 +80,7 @@ async def test_address_is_kept_while_a_load_balancer_cleans_up_its_service(
     cleanup = "service.kubernetes.io/load-balancer-cleanup"
     api.create(build_pool(addressTargets="Allow"))
     api.create(build_claim(target=PLAIN, ports=PORTS))
-    await harness.settled()
+    await harness.converged()
     api.patch(SERVICE, SERVED, {"metadata": {"finalizers": [cleanup]}})
     api.patch(IP_CLAIM, WEB, {"spec": {"target": None}})
     await harness.eventually(lambda: reason(api, "web", "Bound") == "Withdrawing", "it lingers")

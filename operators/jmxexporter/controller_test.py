@@ -112,7 +112,7 @@ async def test_other_configuration_is_put_in(api: FakeApi, harness: OperatorHarn
 async def test_containers_of_a_pod_take_turns(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pod(SHOP.name, "app", "side", "istio-proxy"))
     api.create(build_exporter(lastPort=9409))
-    await harness.settled()
+    await harness.converged()
     assert [run.container for run in runs(api)] == ["app"]
 
     await play(api, harness)
@@ -237,7 +237,7 @@ async def test_only_some_pods_are_worked_on_at_a_time(
     for number in range(6):
         api.create(build_pod(f"shop-{number}"))
     api.create(build_exporter(maxConcurrent=2))
-    await harness.settled()
+    await harness.converged()
 
     touched = [number for number in range(6) if runs(api, Key("default", f"shop-{number}"))]
     assert len(touched) == 2
@@ -252,7 +252,7 @@ async def test_fifty_pods_are_served_in_one_go_each_by_one_injector(
     for name in names:
         api.create(build_pod(name))
     api.create(build_exporter(maxConcurrent=50, service={}))
-    await harness.settled()
+    await harness.converged()
     assert {len(runs(api, Key("default", name))) for name in names} == {1}, "all at once"
 
     await play(api, harness)

@@ -90,14 +90,14 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
     api.create(build_exporter())
     await play(api, harness)
     api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
-    await harness.settled()
+    await harness.converged()
     assert len(runs(api)) == 2
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is not None
 
     # The injector never starts; a new process checks immediately, not when the next check is due.
     clock.seconds = 3600
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
     assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}

@@ -236,5 +236,5 @@ async def test_pattern_that_cannot_be_read_costs_no_pod_an_injector(
     assert runs(api) == []
 
     api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
-    await harness.settled()
+    await harness.converged()
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None

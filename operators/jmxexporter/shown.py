@@ -33,7 +33,7 @@ OTHER = "rules:\n- pattern: other\n"
 async def play(api: FakeApi, harness: OperatorHarness, answer: Answer = answer_well) -> None:
     """Let operator and kubelet react to each other until both are silent."""
     while True:
-        await harness.settled()
+        await harness.converged()
         version = api.store.version
         run_injectors(api, answer)
         if api.store.version == version:

@@ -69,8 +69,8 @@ def evaluate_started(
         message = f"the pod has no usable address: {pod.ip or 'none'}"
         state = GuardState("", config_hash, now, message=message, failures=1)
         phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
-    settled = state is not None and not state.failures and state.wanted == config_hash
-    due = state is None or (not settled and state.retry_at <= now)
+    configured = state is not None and not state.failures and state.wanted == config_hash
+    due = state is None or (not configured and state.retry_at <= now)
     return Target(
         pod,
         container,
@@ -79,7 +79,7 @@ def evaluate_started(
         message,
         endpoints=(Endpoint(report, held.path),),
         started=True,
-        until=None if due or settled or state is None else state.retry_at,
+        until=None if due or configured or state is None else state.retry_at,
         calls=(call,) if due else (),
     )
 

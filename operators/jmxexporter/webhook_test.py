@@ -55,7 +55,7 @@ async def test_pod_that_an_exporter_selects_is_prepared(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_exporter(startup="NewPods"))
-    await harness.settled()
+    await harness.converged()
 
     assert is_prepared(harness, build_review())
     assert not is_prepared(harness, build_review(app="other"))
@@ -78,7 +78,7 @@ async def test_exporter_that_cannot_be_read_prepares_nothing(
     api: FakeApi, harness: OperatorHarness, broken: str
 ) -> None:
     manifest = api.create(build_exporter(startup="NewPods"))
-    await harness.settled()
+    await harness.converged()
     store = harness.manager.cache.store(PROMETHEUS_JMX_EXPORTER)
     held = store.get(Key("default", manifest["metadata"]["name"]))
     assert held is not None
@@ -120,19 +120,19 @@ async def test_operator_serves_what_the_api_server_asks(api: FakeApi) -> None:
         trusted = base64.b64decode(api.get(SECRET, HOOK)["data"]["ca.crt"]).decode()
         review = build_review()
         body = {"request": {"uid": "1", "namespace": "default", "object": review.object}}
-        answer: Manifest = {}
+        response: Manifest = {}
 
         async def is_answered() -> bool:
             try:
-                answer.update(await ask(port, trusted, body))
+                response.update(await ask(port, trusted, body))
             except aiohttp.ClientConnectionError:
                 return False
             return True
 
         await harness.eventually(is_answered, "the webhook answers")
 
-    assert answer["response"]["allowed"] is True
-    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+    assert response["response"]["allowed"] is True
+    patch = json.loads(base64.b64decode(response["response"]["patch"]))
     assert any(operation["path"] == "/spec/initContainers" for operation in patch)
 
 
@@ -142,6 +142,6 @@ async def ask(port: int, trusted: str, body: Manifest) -> Manifest:
         url = f"https://127.0.0.1:{port}{PATH}"
         # The name that the API server asks for is in the certificate; the address is not.
         name = "hook.default.svc"
-        async with session.post(url, json=body, server_hostname=name) as answer:
-            found: Manifest = await answer.json()
+        async with session.post(url, json=body, server_hostname=name) as response:
+            found: Manifest = await response.json()
             return found

@@ -74,21 +74,21 @@ async def test_route_follows_the_address_of_its_instance(
     api = multus
     api.create(build_provider())
     api.create(bare(build_attached(poolRef=POOL, routes=hop(instanceRef={"name": "router"}))))
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK, LAN)["status"]["routes"][0]["reason"] == "InstanceNotFound"
     assert condition(api, NETWORK, LAN, "Ready") == ("False", "Unresolved")
 
     api.create(bare(build_instance("router")))
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK, LAN)["status"]["routes"][0]["reason"] == "NoAddress"
     for address, reason in (("192.0.2.7", "OffLink"), ("fd00::7", "FamilyMismatch")):
         api.patch_status(INSTANCE, Key("default", "router"), {"privateIP": address})
-        await harness.settled()
+        await harness.converged()
         assert api.get(NETWORK, LAN)["status"]["routes"][0]["reason"] == reason
         assert not view(api).routes[0].resolved
     for address in ("10.0.0.7", "10.0.0.8"):
         api.patch_status(INSTANCE, Key("default", "router"), {"privateIP": address})
-        await harness.settled()
+        await harness.converged()
         assert view(api).routes[0].next_hop == address
     assert condition(api, NETWORK, LAN, "Ready") == ("True", "InPlace")
     assert condition(api, NETWORK, LAN, "RoutesResolved") == ("True", "Resolved")
@@ -100,7 +100,7 @@ async def test_route_that_drops_packets_is_not_called_resolved(
     """The network data of guests has no such route."""
     multus.create(build_provider())
     multus.create(bare(build_attached(poolRef=POOL, routes=hop(blackhole="Reject"))))
-    await harness.settled()
+    await harness.converged()
 
     (route,) = view(multus).routes
     assert (route.next_hop, route.resolved) == ("", False)
@@ -115,13 +115,13 @@ async def test_routes_that_no_guest_receives_are_not_called_resolved(
     api = multus
     api.create(build_provider())
     api.create(bare(build_attached(routes=hop(ip="10.0.0.9"))))
-    await harness.settled()
+    await harness.converged()
     for type_ in ("RoutesResolved", "Ready"):
         assert condition(api, NETWORK, LAN, type_) == ("False", "RoutesNotApplied")
     assert "spec.poolRef" in message(api, "Ready")
 
     api.create(bare(build_network("pods", routes=hop(ip="10.0.0.9"))))
-    await harness.settled()
+    await harness.converged()
     pods = Key("default", "pods")
     assert condition(api, NETWORK, pods, "Ready") == ("False", "RoutesNotApplied")
     assert condition(api, NETWORK, pods, "Isolated") == ("True", "InPlace"), "machines still start"
@@ -137,7 +137,7 @@ async def test_multus_network_waits_for_the_kinds_that_it_needs(
     api.create(build_provider())
     api.create(bare(build_attached()))
     api.create(bare(build_firewall("web", build_rule("ssh", ports=[22]))))
-    await harness.settled()
+    await harness.converged()
 
     def protects() -> bool:
         return FirewallView.parse(api.get(FIREWALL, WEB)).protects(uid)
@@ -164,11 +164,11 @@ async def test_mtu_is_that_of_the_provider_unless_the_network_asks_for_less(
 ) -> None:
     multus.create(build_provider(mtu=9000))
     multus.create(bare(build_attached()))
-    await harness.settled()
+    await harness.converged()
     assert (config_of(multus)["mtu"], view(multus).mtu) == (9000, 9000)
 
     multus.patch(NETWORK, LAN, {"spec": {"mtu": 1400}})
-    await harness.settled()
+    await harness.converged()
     assert (config_of(multus)["mtu"], view(multus).mtu) == (1400, 1400)
 
 
@@ -201,7 +201,7 @@ async def test_network_attaches_only_to_what_an_administrator_offers(
     spec = {"providerNetworkRef": {"name": "fabric"}, "vlan": 42, **network}
     spec = {name: value for name, value in spec.items() if value is not None}
     multus.create(bare(build_network(backend="Multus", **spec)))
-    await harness.settled()
+    await harness.converged()
 
     assert condition(multus, NETWORK, LAN, "Attachable") == ("False", reason)
     assert condition(multus, NETWORK, LAN, "Ready") == ("False", reason)
@@ -215,11 +215,11 @@ async def test_network_hears_of_its_provider_and_of_the_labels_of_its_namespace(
 ) -> None:
     api = multus
     api.create(bare(build_attached()))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, NETWORK, LAN, "Attachable") == ("False", "ProviderNetworkMissing")
 
     api.create(build_provider(allowedNamespaces={"matchLabels": {"tenant": "a"}}))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, NETWORK, LAN, "Attachable") == ("False", "NamespaceNotAllowed")
 
     if api.find(NAMESPACE, Key("", "default")) is None:
@@ -234,11 +234,11 @@ async def test_network_that_loses_its_permission_attaches_no_further_machine(
     """Machines that run keep their interface: an attachment that disappears would cut them off."""
     multus.create(build_provider())
     multus.create(bare(build_attached()))
-    await harness.settled()
+    await harness.converged()
     before = config_of(multus)
 
     multus.patch(PROVIDER_NETWORK, FABRIC, {"spec": {"vlans": [{"first": 7}]}})
-    await harness.settled()
+    await harness.converged()
     assert condition(multus, NETWORK, LAN, "Attachable") == ("False", "VlanNotAllowed")
     assert view(multus).attachment == ""
     assert config_of(multus) == before

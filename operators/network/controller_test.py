@@ -56,7 +56,7 @@ async def test_network_closes_its_instances_before_any_exists(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(bare(build_network()))
-    await harness.settled()
+    await harness.converged()
 
     spec = api.get(NETWORK_POLICY, DENY)["spec"]
     assert spec["podSelector"] == {"matchLabels": {NETWORK_LABEL: "lan"}}
@@ -90,7 +90,7 @@ async def test_instance_without_firewall_is_open_as_far_as_the_network_says(
     plain = add_instance(api, "plain")
     add_instance(api, "guarded", firewall="web")
     api.create(bare(build_network(isolation="Network")))
-    await harness.settled()
+    await harness.converged()
 
     assert selected(api, OPEN) == [plain]
     (entrance,) = api.get(NETWORK_POLICY, OPEN)["spec"]["ingress"]
@@ -98,7 +98,7 @@ async def test_instance_without_firewall_is_open_as_far_as_the_network_says(
     assert peer["podSelector"] == {"matchLabels": {NETWORK_LABEL: "lan"}}
 
     api.patch(NETWORK, LAN, {"spec": {"isolation": "None"}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK_POLICY, OPEN)["spec"]["ingress"] == [{}]
 
 
@@ -108,7 +108,7 @@ async def test_instance_that_changes_its_firewall_is_listed_when_nothing_else_op
     api.create(bare(build_network(isolation="None")))
     api.create(bare(build_firewall()))
     uid = add_instance(api, "vm")
-    await harness.settled()
+    await harness.converged()
     assert selected(api, OPEN) == [uid]
 
     api.fail(status=403, times=None, where=lambda each: each.writes and each.key == OPEN)
@@ -121,7 +121,7 @@ async def test_instance_that_changes_its_firewall_is_listed_when_nothing_else_op
 
     api.faults.clear()
     await harness.eventually(lambda: firewall_view(api).protects(uid))
-    await harness.settled()
+    await harness.converged()
     assert api.find(NETWORK_POLICY, OPEN) is None
 
 
@@ -133,12 +133,12 @@ async def test_change_of_a_rule_is_one_write_of_one_policy(
 ) -> None:
     api.create(bare(build_network()))
     api.create(bare(build_firewall("web", build_rule("ssh", ports=[22]))))
-    await harness.settled()
+    await harness.converged()
     before = api.get(FIREWALL, WEB)["status"]["appliedHash"]
     mark = api.mark()
 
     api.patch(FIREWALL, WEB, {"spec": {"rules": [build_rule("web", ports=[443])]}})
-    await harness.settled()
+    await harness.converged()
 
     ports = [{"protocol": "TCP", "port": 443}]
     assert api.get(NETWORK_POLICY, POLICY)["spec"]["ingress"] == [{"ports": ports}]
@@ -156,7 +156,7 @@ async def test_rule_that_cannot_be_said_is_told_and_the_rest_is_in_force(
     api.create(bare(build_network()))
     rules = [build_rule("ssh", ports=[22]), build_rule("ping", protocol="ICMP")]
     api.create(bare(build_firewall("web", *rules)))
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, FIREWALL, WEB, "Enforced") == ("False", "Unenforceable")
     assert condition(api, FIREWALL, WEB, "Ready") == ("True", "Unenforceable")
@@ -170,11 +170,11 @@ async def test_spec_that_slipped_past_the_server_keeps_what_was_in_force(
 ) -> None:
     api.create(bare(build_network()))
     api.create(bare(build_firewall("web", build_rule("ssh", ports=[22]))))
-    await harness.settled()
+    await harness.converged()
     held = api.get(NETWORK_POLICY, POLICY)["spec"]
 
     api.patch(FIREWALL, WEB, {"spec": {"rules": [build_rule("ssh", cidrs=["10.0.0.1/8"])]}})
-    await harness.settled()
+    await harness.converged()
 
     found = find_condition(api.get(FIREWALL, WEB), "Ready") or {}
     assert (found["status"], found["reason"]) == ("False", "InvalidSpec")
@@ -199,11 +199,11 @@ async def test_policy_that_somebody_edits_is_put_right(
 ) -> None:
     """Fields that others add open or close something too, so more is not as good as equal."""
     api.create(bare(build_firewall("web", build_rule("ssh", ports=[22]))))
-    await harness.settled()
+    await harness.converged()
     wanted = api.get(NETWORK_POLICY, POLICY)["spec"]
 
     api.patch(NETWORK_POLICY, POLICY, {"spec": edit})
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(NETWORK_POLICY, POLICY)["spec"] == wanted
     assert harness.metric("network_repairs_total", kind="NetworkPolicy") == 1
@@ -231,20 +231,20 @@ async def test_deletion_waits_for_those_who_use_it_and_keeps_them_closed(
     uid = add_instance(api, firewall="web")
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
     api.delete(NETWORK, LAN)
     api.delete(FIREWALL, WEB)
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, FIREWALL, WEB, "Terminating") == ("True", "InUse")
     assert api.get(FIREWALL, WEB)["status"]["usedBy"] == ["Instance vm"]
     assert api.get(NETWORK, LAN)["status"]["usedBy"] == ["Firewall web", "Instance vm"]
     api.delete(NETWORK_POLICY, POLICY)
-    await harness.settled()
+    await harness.converged()
     assert selected(api, POLICY) == [uid], "what is in use is made again, also while it goes"
 
     api.delete(INSTANCE, Key("default", "vm"))
-    await harness.settled()
+    await harness.converged()
     assert api.find(FIREWALL, WEB) is None
     assert api.find(NETWORK, LAN) is None
     assert api.objects(NETWORK_POLICY, "default") == []
@@ -257,13 +257,13 @@ async def test_foreground_deletion_does_not_open_what_is_in_use(
     uid = add_instance(api, firewall="web")
     for manifest in (bare(build_network()), bare(build_firewall())):
         api.create(manifest)
-    await harness.settled()
+    await harness.converged()
     deny = api.get(NETWORK_POLICY, DENY)["metadata"]["uid"]
 
     for kind, key in ((NETWORK, LAN), (FIREWALL, WEB)):
         held = api.get(kind, key)["metadata"]["uid"]
         await harness.client.delete(kind, key, uid=held, propagation="Foreground")
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(NETWORK_POLICY, DENY)["metadata"]["uid"] == deny
     assert selected(api, POLICY) == [uid], "made again"
@@ -281,12 +281,12 @@ async def test_firewall_protects_no_machine_on_a_network_that_its_policy_does_no
     plain = add_instance(api, "plain", network="", firewall="web")
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
     assert not firewall_view(api).protects(attached), "nobody knows how its network is carried"
     assert firewall_view(api).protects(plain)
 
     api.create(bare(build_attached("bridged")))
-    await harness.settled()
+    await harness.converged()
     assert not firewall_view(api).protects(attached)
     assert condition(api, FIREWALL, WEB, "Ready") == ("False", "OtherNetwork")
 
@@ -302,7 +302,7 @@ async def test_firewall_protects_no_machine_on_a_network_that_its_policy_does_no
         return FirewallView.parse(api.get(FIREWALL, inner)).protects(attached)
 
     await harness.eventually(is_listed)
-    await harness.settled()
+    await harness.converged()
     assert not FirewallView.parse(api.get(FIREWALL, inner)).protects(plain)
 
 
@@ -312,9 +312,9 @@ async def test_network_that_comes_after_its_instances_is_heard_of_by_their_firew
     uid = add_instance(api, network="dmz", firewall="web")
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
     assert not firewall_view(api).protects(uid)
 
     api.create(bare(build_network("dmz")))
-    await harness.settled()
+    await harness.converged()
     assert firewall_view(api).protects(uid), "both are the network of pods"

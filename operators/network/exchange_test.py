@@ -109,7 +109,7 @@ async def start(api: FakeApi, harness: OperatorHarness, network: str = "") -> Hi
         api.create(bare(build_network(network)))
     add_firewalls(api)
     uid = add_instance(api, "vm", network=network, firewall="web")
-    await harness.settled()
+    await harness.converged()
     labels = {INSTANCE_UID_LABEL: uid, **({NETWORK_LABEL: network} if network else {})}
     history = History(api, labels)
     history.settle("web")
@@ -131,7 +131,7 @@ async def test_no_version_allows_more_than_the_firewalls_of_the_exchange(
             # Each is a round trip, after which the operator is somewhere in its own.
             for _ in range(chosen.randint(0, 6)):
                 await harness.client.list(NETWORK_POLICY, "default")
-        await harness.settled()
+        await harness.converged()
         history.settle(names[-1])
 
     assert history.faults == []
@@ -143,7 +143,7 @@ async def test_rules_change_as_a_whole(api: FakeApi, harness: OperatorHarness) -
     history.permit("db")
     rule = build_rule("open", ports=sorted(PORTS["db"]))
     api.patch(FIREWALL, WEB, {"spec": {"rules": [rule]}})
-    await harness.settled()
+    await harness.converged()
 
     history.settle("db")
     assert history.faults == []
@@ -170,7 +170,7 @@ async def test_instance_that_returns_to_a_deleted_firewall_is_never_open(
     history = await start(api, harness)
     move(api, "db")
     history.permit("db")
-    await harness.settled()
+    await harness.converged()
     api.delete(FIREWALL, DB)
     await harness.eventually(lambda: condition(api, FIREWALL, DB, "Terminating")[0] == "True")
     await return_during_deletion(api, harness, CLOSED_DB, to="web", back="db")
@@ -197,7 +197,7 @@ async def return_during_deletion(
     for _ in range(30):
         await harness.client.list(NETWORK_POLICY, "default")
     deletion.release()
-    await harness.settled()
+    await harness.converged()
 
 
 @pytest.mark.apiserver
@@ -229,7 +229,7 @@ async def test_no_version_of_a_real_api_server_opens_more(
             patch = {"spec": {"firewallRef": {"name": name}}}
             await kube_client.patch(INSTANCE, Key(kube_namespace, "vm"), patch)
             await harness.eventually(partial(protects, name, uid))
-        await harness.settled()
+        await harness.converged()
         await add(NETWORK_POLICY, "end", podSelector={}, policyTypes=["Egress"])
 
     held = {key_of(each): each for each in first.items}

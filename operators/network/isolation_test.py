@@ -54,7 +54,7 @@ async def test_machine_that_names_no_network_is_selected_by_no_policy(
     add_pod(api, "launcher", uid)
     add_instance(api, "plain")
     api.create(bare(build_network(isolation="Network")))
-    await harness.settled()
+    await harness.converged()
 
     assert policies_of(api, uid=uid) == set()
     assert policies_of(api) == set()
@@ -66,13 +66,13 @@ async def test_machine_is_closed_from_its_first_moment(
 ) -> None:
     """Nothing knows the Instance when its pod starts: the label alone closes it."""
     api.create(bare(build_network()))
-    await harness.settled()
+    await harness.converged()
     assert NetworkView.parse(api.get(NETWORK, LAN)).isolated
     assert policies_of(api, uid="fresh", network="lan") == {DENY}
 
     uid = add_instance(api, "vm")
     add_pod(api, "launcher", uid, "lan")
-    await harness.settled()
+    await harness.converged()
     assert policies_of(api, uid=uid, network="lan") == {DENY, OPEN}
     assert api.find(NETWORK_POLICY, Key("default", UNLABELLED)) is None
 
@@ -82,7 +82,7 @@ async def test_name_too_long_for_a_label_is_cut_as_compute_cuts_it(
 ) -> None:
     long = "n" * 100
     api.create(bare(build_network(long)))
-    await harness.settled()
+    await harness.converged()
 
     (policy,) = api.objects(NETWORK_POLICY, "default")
     value = policy["spec"]["podSelector"]["matchLabels"][NETWORK_LABEL]
@@ -96,7 +96,7 @@ async def test_machine_without_the_label_is_closed_by_its_uid_until_it_restarts(
     uid = add_instance(api, "old")
     pod = add_pod(api, "launcher-1", uid)
     api.create(bare(build_network(isolation="Network")))
-    await harness.settled()
+    await harness.converged()
     assert policies_of(api, uid=uid) == {UNLABELLED, OPEN}
     (entrance,) = api.get(NETWORK_POLICY, Key("default", OPEN))["spec"]["ingress"]
     peers = [peer["podSelector"] for peer in entrance["from"]]
@@ -104,13 +104,13 @@ async def test_machine_without_the_label_is_closed_by_its_uid_until_it_restarts(
 
     api.patch(INSTANCE, Key("default", "old"), {"spec": {"firewallRef": {"name": "web"}}})
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
     assert policies_of(api, uid=uid) == {UNLABELLED, "firewall-web"}
     assert FirewallView.parse(api.get(FIREWALL, WEB)).protects(uid), "nothing opens it elsewhere"
 
     api.delete(POD, pod)
     add_pod(api, "launcher-2", uid, "lan")
-    await harness.settled()
+    await harness.converged()
     assert api.find(NETWORK_POLICY, Key("default", UNLABELLED)) is None
     assert policies_of(api, uid=uid, network="lan") == {DENY, "firewall-web"}
 
@@ -121,11 +121,11 @@ async def test_pod_that_has_ended_keeps_nothing_selected_by_uid(
     uid = add_instance(api, "old")
     pod = add_pod(api, "launcher", uid)
     api.create(bare(build_network()))
-    await harness.settled()
+    await harness.converged()
     assert UNLABELLED in policies_of(api, uid=uid)
 
     api.patch_status(POD, pod, {"phase": "Failed"})
-    await harness.settled()
+    await harness.converged()
     assert UNLABELLED not in policies_of(api, uid=uid)
 
 
@@ -134,12 +134,12 @@ async def test_peers_of_an_isolated_network_do_not_change_with_its_machines(
 ) -> None:
     api.create(bare(build_network(isolation="Network")))
     first = add_instance(api, "a")
-    await harness.settled()
+    await harness.converged()
     before = api.get(NETWORK_POLICY, Key("default", OPEN))["spec"]["ingress"]
     assert before == [{"from": [{"podSelector": {"matchLabels": {NETWORK_LABEL: "lan"}}}]}]
 
     second = add_instance(api, "b")
-    await harness.settled()
+    await harness.converged()
     policy = api.get(NETWORK_POLICY, Key("default", OPEN))
     assert policy["spec"]["ingress"] == before
     assert all(OPEN in policies_of(api, uid=uid) for uid in (first, second))
@@ -173,7 +173,7 @@ async def test_upgrade_closes_old_machines_before_it_lets_go_of_strangers(
         add_pod(api, f"launcher-{uid[:8]}", uid)
     assert policies_of(api, uid=stranger) == {DENY}
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert policies_of(api, uid=stranger) == set()
     assert policies_of(api, uid=old) == {UNLABELLED, OPEN}

@@ -39,12 +39,12 @@ async def test_mark_that_somebody_edits_is_put_right(
     api.create(build_provider())
     api.create(bare(build_attached()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
 
     for key in (DENY, POLICY):
         edit = {"metadata": {"annotations": {POLICY_FOR: "default/other"}}}
         api.patch(MULTI_NETWORK_POLICY, key, edit)
-    await harness.settled()
+    await harness.converged()
     for key in (DENY, POLICY):
         marks = api.get(MULTI_NETWORK_POLICY, key)["metadata"]["annotations"]
         assert marks[POLICY_FOR] == "default/network-lan"
@@ -56,17 +56,17 @@ async def test_network_made_anew_finds_what_it_left_behind(
 ) -> None:
     """Deleted by force, or restored from a backup: the policy has the mark of another UID."""
     api.create(bare(build_network()))
-    await harness.settled()
+    await harness.converged()
     await harness.stop()
     api.patch(NETWORK, LAN, {"metadata": {"finalizers": None}})
     api.delete(NETWORK, LAN)
     api.create(bare(build_network()))
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert condition(api, NETWORK, LAN, "Ready") == ("True", "InPlace")
 
     api.delete(NETWORK, LAN)
-    await harness.settled()
+    await harness.converged()
     assert api.objects(NETWORK_POLICY, "default") == []
 
 
@@ -75,7 +75,7 @@ async def test_long_names_are_told_as_they_are(api: FakeApi, harness: OperatorHa
     api.create(bare(build_firewall(name)))
     route = {"destination": "10.9.0.0/16", "nextHop": {"instanceRef": {"name": name}}}
     api.create(bare(build_attached(routes=[route])))
-    await harness.settled()
+    await harness.converged()
 
     status = api.get(NETWORK, LAN)["status"]
     assert status["usedBy"] == [f"Firewall {name}"]
@@ -90,7 +90,7 @@ async def test_machine_that_the_cache_does_not_know_yet_keeps_what_isolates_it(
     key = LAN if kind == NETWORK else WEB
     api.create(bare(build_network()))
     api.create(bare(build_firewall(networkRef={"name": "other"})))
-    await harness.settled()
+    await harness.converged()
     api.watches.pause(INSTANCE)
     api.create(bare(build_instance("vm", firewall="web")))
     mark = api.mark()
@@ -105,10 +105,10 @@ async def test_machine_that_the_cache_does_not_know_yet_keeps_what_isolates_it(
     assert api.find(NETWORK_POLICY, DENY if kind == NETWORK else POLICY) is not None
 
     api.watches.resume(INSTANCE)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, kind, key, "Terminating") == ("True", "InUse")
     api.delete(INSTANCE, Key("default", "vm"))
-    await harness.settled()
+    await harness.converged()
     assert api.find(kind, key) is None
 
 
@@ -117,7 +117,7 @@ async def test_status_names_the_policies_as_they_are(
 ) -> None:
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
 
     policy = api.get(NETWORK_POLICY, POLICY)["metadata"]
     expected = {"name": "firewall-web", "uid": policy["uid"]}

@@ -36,7 +36,7 @@ async def start(api: FakeApi, harness: OperatorHarness, *firewalls: str) -> str:
     for name in firewalls:
         api.create(bare(build_firewall(name)))
     uid = add_instance(api, "vm", network="", firewall="web")
-    await harness.settled()
+    await harness.converged()
     return uid
 
 
@@ -56,7 +56,7 @@ async def test_instance_with_a_network_needs_no_second_policy(
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
     uid = add_instance(api, "vm", firewall="web")
-    await harness.settled()
+    await harness.converged()
 
     assert policies_of(api, uid=uid, network="lan") == {"network-lan-deny", "firewall-web"}
 
@@ -79,7 +79,7 @@ async def test_instance_is_closed_while_the_next_firewall_does_not_select_it(
 
     api.faults.clear()
     await harness.eventually(lambda: policies_of(api, uid=uid) == {"firewall-db", CLOSED_DB})
-    await harness.settled()
+    await harness.converged()
     assert api.find(NETWORK_POLICY, Key("default", CLOSED_WEB)) is None
 
 
@@ -104,17 +104,17 @@ async def test_firewall_that_does_not_exist_leaves_the_instance_closed(
 ) -> None:
     uid = await start(api, harness, "web")
     move(api, "db")
-    await harness.settled()
+    await harness.converged()
     assert policies_of(api, uid=uid) == {CLOSED_WEB}
 
     api.delete(FIREWALL, WEB)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, FIREWALL, WEB, "Terminating") == ("True", "InUse")
     assert api.get(FIREWALL, WEB)["status"]["usedBy"] == ["Instance vm"]
     assert policies_of(api, uid=uid) == {CLOSED_WEB}
 
     api.create(bare(build_firewall("db")))
-    await harness.settled()
+    await harness.converged()
     assert api.find(FIREWALL, WEB) is None
     assert policies_of(api, uid=uid) == {"firewall-db", CLOSED_DB}
 
@@ -124,9 +124,9 @@ async def test_instance_that_names_no_firewall_any_more_is_an_ordinary_pod(
 ) -> None:
     uid = await start(api, harness, "web")
     move(api, "db")
-    await harness.settled()
+    await harness.converged()
     move(api, None)
-    await harness.settled()
+    await harness.converged()
     assert policies_of(api, uid=uid) == set()
     assert api.find(NETWORK_POLICY, Key("default", CLOSED_WEB)) is None
 
@@ -136,10 +136,10 @@ async def test_deletion_of_the_instance_ends_what_closed_it(
 ) -> None:
     await start(api, harness, "web")
     move(api, "db")
-    await harness.settled()
+    await harness.converged()
     api.delete(FIREWALL, WEB)
     api.delete(INSTANCE, VM)
-    await harness.settled()
+    await harness.converged()
     assert api.find(FIREWALL, WEB) is None
     assert api.objects(NETWORK_POLICY, "default") == []
 
@@ -152,7 +152,7 @@ async def test_foreground_deletion_keeps_what_closes(
     held = api.get(NETWORK_POLICY, Key("default", CLOSED_WEB))["metadata"]["uid"]
     firewall = api.get(FIREWALL, WEB)["metadata"]["uid"]
     await harness.client.delete(FIREWALL, WEB, uid=firewall, propagation="Foreground")
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK_POLICY, Key("default", CLOSED_WEB))["metadata"]["uid"] == held
     assert policies_of(api, uid=uid) == {"firewall-web", CLOSED_WEB}
 
@@ -164,8 +164,8 @@ async def test_closing_policy_that_somebody_edits_is_corrected(
     key = Key("default", CLOSED_WEB)
     wanted = api.get(NETWORK_POLICY, key)["spec"]
     api.patch(NETWORK_POLICY, key, {"spec": {"ingress": [{}]}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK_POLICY, key)["spec"] == wanted
     api.delete(NETWORK_POLICY, key)
-    await harness.settled()
+    await harness.converged()
     assert api.get(NETWORK_POLICY, key)["spec"] == wanted

@@ -43,16 +43,16 @@ async def test_policy_follows_the_instances_that_name_a_firewall(
     api.create(bare(build_network()))
     rule = build_rule("front", ports=[5432], peers=[{"firewallRef": {"name": "front"}}])
     api.create(bare(build_firewall("web", rule)))
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [uids("none")], "nobody, and not everybody"
 
     front = add_instance(api, "front", firewall="front")
     add_instance(api, "other", firewall="other")
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [uids(front)]
 
     api.patch(INSTANCE, FRONT, {"spec": {"firewallRef": {"name": "other"}}})
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [uids("none")]
 
 
@@ -64,11 +64,11 @@ async def test_policy_follows_the_labels_of_instances(
     api.create(bare(build_firewall("web", build_rule("front", peers=[peer]))))
     front = add_instance(api, "front", labels={"role": "front"})
     add_instance(api, "plain")
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [uids(front)]
 
     api.patch(INSTANCE, FRONT, {"metadata": {"labels": {"role": "back"}}})
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [uids("none")]
 
 
@@ -79,18 +79,18 @@ async def test_network_as_a_peer_is_its_label_and_machines_that_lack_it(
     rule = build_rule("lan", peers=[{"networkRef": {"name": "lan"}}])
     api.create(bare(build_firewall("web", rule)))
     old = add_instance(api, "old")
-    await harness.settled()
+    await harness.converged()
     label = {"matchLabels": {NETWORK_LABEL: "lan"}}
     assert sources(api) == [label]
 
     spec = {"containers": [{"name": "compute", "image": "launcher"}]}
     marks = {"labels": {INSTANCE_UID_LABEL: old}}
     api.create(build_object(POD, "launcher", "default", metadata=marks, spec=spec))
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [label, uids(old)]
 
     api.delete(POD, Key("default", "launcher"))
-    await harness.settled()
+    await harness.converged()
     assert sources(api) == [label]
 
 
@@ -100,7 +100,7 @@ async def test_nothing_opens_the_protected_addresses(
     add_instance(api, "plain")
     api.create(bare(build_network()))
     api.create(bare(build_firewall()))
-    await harness.settled()
+    await harness.converged()
 
     for name in ("network-lan-open", "firewall-web"):
         egress = api.get(NETWORK_POLICY, Key("default", name))["spec"]["egress"]
@@ -121,7 +121,7 @@ async def test_policies_have_blocks_of_the_families_of_pods_only(api: FakeApi) -
     async with OperatorHarness(
         OPERATOR, api.config, watch_namespaces=("default",), pod_ips="10.244.0.7"
     ) as harness:
-        await harness.settled()
+        await harness.converged()
 
     opened = api.get(NETWORK_POLICY, Key("default", "network-lan-open"))["spec"]["egress"]
     policy = api.get(NETWORK_POLICY, Key("default", "firewall-web"))["spec"]

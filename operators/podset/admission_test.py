@@ -106,8 +106,8 @@ async def change_labels(harness: OperatorHarness, namespace: str) -> None:
     probe = build_object(POD, "probe", namespace, metadata={"labels": {}}, spec=TEMPLATE["spec"])
 
     async def works() -> bool:
-        answer = await client.create(POD, probe, dry_run=True)
-        return "app" in answer["metadata"].get("labels", {})
+        response = await client.create(POD, probe, dry_run=True)
+        return "app" in response["metadata"].get("labels", {})
 
     await harness.eventually(works, "the policy works")
 

@@ -129,7 +129,7 @@ async def test_name_of_a_set_with_dns_names_leaves_room_for_its_pods(
     longest = "a" * 52
     spec = {"serviceName": "db", "replicas": 1}
     await client.create(PODSET, build_podset(kube_namespace, longest, **spec))
-    await operator.settled()
+    await operator.converged()
     pod = await client.get(POD, Key(kube_namespace, f"{longest}-pod-0"))
     assert len(pod["spec"]["hostname"]) == 58
     with pytest.raises(Invalid, match="name must have at most 52 characters"):
@@ -154,7 +154,7 @@ async def test_pods_of_an_example_are_accepted_in_a_restricted_namespace(
     podset, *_ = yaml.safe_load_all(path.read_text())
     podset["metadata"]["namespace"] = kube_namespace
     await client.create(PODSET, podset)
-    await operator.settled()
+    await operator.converged()
 
     listing = await client.list(POD, kube_namespace)
     assert len(listing.items) == podset["spec"]["replicas"]
@@ -165,9 +165,9 @@ async def test_set_follows_its_scale_subresource_and_rests(
 ) -> None:
     key = Key(kube_namespace, "web")
     await client.create(PODSET, build_podset(kube_namespace, replicas=2))
-    await operator.settled()
+    await operator.converged()
     await client.patch(PODSET, key, {"spec": {"replicas": 40}}, subresource="scale")
-    await operator.settled()
+    await operator.converged()
     assert len((await client.list(POD, kube_namespace)).items) == 40
 
     scale = await client.get(PODSET, key, subresource="scale")
@@ -176,7 +176,7 @@ async def test_set_follows_its_scale_subresource_and_rests(
     assert len(found.items) == 40
     before = (await client.get(PODSET, key))["metadata"]["resourceVersion"]
     await operator.restart()
-    await operator.settled()
+    await operator.converged()
     assert (await client.get(PODSET, key))["metadata"]["resourceVersion"] == before
 
 
@@ -184,11 +184,11 @@ async def test_deleted_pod_without_a_node_comes_back_under_its_name(
     operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     await client.create(PODSET, build_podset(kube_namespace, replicas=2))
-    await operator.settled()
+    await operator.converged()
     before = await client.get(POD, Key(kube_namespace, "web-pod-1"))
     uid = before["metadata"]["uid"]
     await client.delete(POD, Key(kube_namespace, "web-pod-1"), uid=uid)
-    await operator.settled()
+    await operator.converged()
 
     after = await client.get(POD, Key(kube_namespace, "web-pod-1"))
     assert after["metadata"]["uid"] != uid
@@ -201,10 +201,10 @@ async def test_update_of_pods_without_a_node_keeps_their_slots(
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": "100%"}}
     spec = {"replicas": 5, "template": TEMPLATE, "updateStrategy": strategy}
     await client.create(PODSET, build_podset(kube_namespace, **spec))
-    await operator.settled()
+    await operator.converged()
     template = {"metadata": {"annotations": {"version": "2"}}}
     await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"template": template}})
-    await operator.settled()
+    await operator.converged()
 
     pods = (await client.list(POD, kube_namespace)).items
     assert [pod["metadata"]["name"] for pod in pods] == [f"web-pod-{slot}" for slot in range(5)]
@@ -228,7 +228,7 @@ async def test_autoscaler_and_disruption_budget_know_how_many_pods_a_set_has(
     operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     await client.create(PODSET, build_podset(kube_namespace, replicas=1))
-    await operator.settled()
+    await operator.converged()
     # Below the least number an autoscaler needs no metrics to know what to do.
     target = {"apiVersion": PODSET.api_version, "kind": PODSET.kind, "name": "web"}
     bounds = {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 9}

@@ -24,10 +24,10 @@ from operators.podset.samples import (
 
 async def run_pods(api: FakeApi, operator: OperatorHarness) -> None:
     """Let the pods that the operator makes get ready."""
-    await operator.settled()
+    await operator.converged()
     for name in names(api):
         make_ready(api, name)
-    await operator.settled()
+    await operator.converged()
 
 
 async def test_set_makes_its_pods_and_tells(api: FakeApi, operator: OperatorHarness) -> None:
@@ -42,12 +42,12 @@ async def test_set_makes_its_pods_and_tells(api: FakeApi, operator: OperatorHarn
 
 async def test_settled_set_is_not_written_again(api: FakeApi, operator: OperatorHarness) -> None:
     api.create(build_podset(replicas=3))
-    await operator.settled()
+    await operator.converged()
     mark = api.mark()
     api.patch(PODSET, WEB, {"metadata": {"annotations": {"example.com/touched": "yes"}}})
-    await operator.settled()
+    await operator.converged()
     await operator.restart()
-    await operator.settled()
+    await operator.converged()
 
     assert writes(api, mark) == []
 
@@ -56,11 +56,11 @@ async def test_scale_subresource_works_in_both_directions(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=1))
-    await operator.settled()
+    await operator.converged()
     for replicas in (4, 2):
         scale = {"spec": {"replicas": replicas}}
         await operator.client.patch(PODSET, WEB, scale, subresource="scale")
-        await operator.settled()
+        await operator.converged()
 
         assert len(names(api)) == replicas
     found = await operator.client.get(PODSET, WEB, subresource="scale")
@@ -69,10 +69,10 @@ async def test_scale_subresource_works_in_both_directions(
 
 async def test_pod_deleted_by_hand_comes_back(api: FakeApi, operator: OperatorHarness) -> None:
     api.create(build_podset(replicas=3))
-    await operator.settled()
+    await operator.converged()
     before = uid_of(api.get(POD, ("default", "web-pod-1")))
     api.delete(POD, ("default", "web-pod-1"))
-    await operator.settled()
+    await operator.converged()
 
     assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
     assert uid_of(api.get(POD, ("default", "web-pod-1"))) != before
@@ -82,26 +82,26 @@ async def test_pod_that_terminates_is_replaced_beside_it(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=2))
-    await operator.settled()
+    await operator.converged()
     api.bind(("default", "web-pod-0"))
     api.delete(POD, ("default", "web-pod-0"))
-    await operator.settled()
+    await operator.converged()
     assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
     assert api.get(PODSET, WEB)["status"]["terminatingReplicas"] == 1
 
     api.finish_termination(POD, ("default", "web-pod-0"))
-    await operator.settled()
+    await operator.converged()
     assert names(api) == ["web-pod-1", "web-pod-2"]
     assert api.get(PODSET, WEB)["status"]["terminatingReplicas"] == 0
 
 
 async def test_pods_go_with_their_set(api: FakeApi, operator: OperatorHarness) -> None:
     api.create(build_podset(replicas=2))
-    await operator.settled()
+    await operator.converged()
     api.delete(PODSET, WEB)
     await operator.eventually(lambda: not names(api), "the garbage is collected")
     mark = api.mark()
-    await operator.settled()
+    await operator.converged()
 
     assert writes(api, mark) == []
 
@@ -119,7 +119,7 @@ async def test_quota_shows_and_ends(api: FakeApi, operator: OperatorHarness) -> 
 
     api.faults.clear()
     await operator.eventually(lambda: len(names(api)) == 100)
-    await operator.settled()
+    await operator.converged()
     assert condition(api, "ReplicaFailure") == ("False", "AsExpected")
 
 
@@ -127,11 +127,11 @@ async def test_namespace_that_is_going_is_left_alone(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=2))
-    await operator.settled()
+    await operator.converged()
     api.collector.pause()
     api.delete(NAMESPACE, ("", "default"))
     api.delete(POD, ("default", "web-pod-0"))
-    await operator.settled()
+    await operator.converged()
 
     refused = [each for each in api.requests if each.status == 403]
     assert len(refused) == 1
@@ -147,12 +147,12 @@ async def test_update_replaces_every_pod_and_keeps_enough(
     api.patch(PODSET, WEB, {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
     fewest = 4
     while condition(api, "Ready")[0] != "True" or _old(api):
-        await operator.settled()
+        await operator.converged()
         ready = [pod for pod in api.objects(POD) if (pod["status"].get("conditions") or [])]
         fewest = min(fewest, len(ready))
         for name in set(names(api)) - {pod["metadata"]["name"] for pod in ready}:
             make_ready(api, name)
-        await operator.settled()
+        await operator.converged()
 
     assert fewest == 3
     assert len(names(api)) == api.get(PODSET, WEB)["status"]["updatedReplicas"] == 4
@@ -206,18 +206,18 @@ async def test_failing_pods_are_backed_off_over_restarts(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=1, backoff={"baseSeconds": 2}))
-    await operator.settled()
+    await operator.converged()
     fail_pod(api, "web-pod-0")
     await operator.eventually(lambda: _attempt(api) == "1", "the first failure costs nothing")
     ended = datetime.now(UTC).replace(microsecond=0)
     fail_pod(api, "web-pod-0", ended)
-    await operator.settled()
+    await operator.converged()
     assert condition(api, "Stalled") == ("True", "BackOff")
 
     await operator.restart(crash=True)
     await operator.eventually(lambda: _attempt(api) == "2", "the back-off ends")
     assert datetime.now(UTC) >= ended + timedelta(seconds=2)
-    await operator.settled()
+    await operator.converged()
     assert condition(api, "Stalled") == ("False", "AsExpected")
 
 
@@ -232,7 +232,7 @@ async def test_restart_in_the_middle_fills_up_the_rest(
     api.create(build_podset(replicas=300))
     await operator.eventually(lambda: len(names(api)) > 20, "it has begun")
     await operator.restart(crash=True)
-    await operator.settled()
+    await operator.converged()
 
     assert names(api) == sorted(f"web-pod-{slot}" for slot in range(300))
 
@@ -243,7 +243,7 @@ async def test_two_leaders_at_once_make_each_pod_once(api: FakeApi) -> None:
         OperatorHarness(OPERATOR, api.config) as second,
     ):
         api.create(build_podset(replicas=200))
-        await asyncio.gather(first.settled(), second.settled())
+        await asyncio.gather(first.converged(), second.converged())
 
         made = [each for each in api.writes() if each.kind == POD and each.status == 201]
         assert len(made) == len(names(api)) == 200
@@ -255,7 +255,7 @@ async def test_spec_that_contradicts_itself_is_told(
     expression = {"key": "app", "operator": "In", "values": ["other"]}
     selector = {"matchExpressions": [expression]}
     api.create(build_podset(replicas=1, template=TEMPLATE, selector=selector))
-    await operator.settled()
+    await operator.converged()
 
     assert condition(api, "Ready") == ("False", "InvalidSpec")
     assert names(api) == []
@@ -263,7 +263,7 @@ async def test_spec_that_contradicts_itself_is_told(
 
 async def test_events_tell_what_was_done(api: FakeApi, operator: OperatorHarness) -> None:
     api.create(build_podset(replicas=5))
-    await operator.settled()
+    await operator.converged()
     await operator.eventually(lambda: api.objects(EVENT), "an event is written")
 
     (event,) = api.objects(EVENT)

@@ -32,16 +32,16 @@ async def test_pod_that_another_controller_took_meanwhile_stays_with_it(
 ) -> None:
     """The patch replaces all owner references, so it must not land on a newer version."""
     api.create(build_podset(replicas=1, template=TEMPLATE, selector=SELECTOR))
-    await operator.settled()
+    await operator.converged()
     pod = Key("default", "bare" if action == "adopted" else "web-pod-0")
     # A paused set neither adopts nor releases: the cache learns of the pod, and nothing is done.
     api.patch(PODSET, WEB, {"spec": {"paused": True}})
-    await operator.settled()
+    await operator.converged()
     if action == "released":
         api.patch(POD, pod, {"metadata": {"labels": {"app": "debug"}}})
     else:
         api.create(build_pod("bare", app="web"))
-    await operator.settled()
+    await operator.converged()
     api.watches.pause(POD)
     other = take_over(api, pod)
     mark = api.mark()
@@ -53,5 +53,5 @@ async def test_pod_that_another_controller_took_meanwhile_stays_with_it(
     await operator.eventually(is_refused, "the operator tries")
     assert controller_uid(api.get(POD, pod)) == other
     api.watches.resume(POD)
-    await operator.settled()
+    await operator.converged()
     assert controller_uid(api.get(POD, pod)) == other

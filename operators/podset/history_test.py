@@ -63,7 +63,7 @@ def name_of(api: FakeApi, image: str) -> str:
 async def converge(api: FakeApi, operator: OperatorHarness) -> None:
     """Make pods ready until nothing changes any more."""
     for _ in range(12):
-        await operator.settled()
+        await operator.converged()
         fresh = [
             pod["metadata"]["name"]
             for pod in api.objects(POD)
@@ -102,7 +102,7 @@ async def test_template_is_recorded_before_pods_are_made_and_once(
     )
     mark = api.mark()
     await operator.restart()
-    await operator.settled()
+    await operator.converged()
     assert writes(api, mark) == []
 
 
@@ -147,7 +147,7 @@ async def test_protected_pod_that_fails_at_once_is_replaced_after_a_delay(
     await converge(api, operator)
     for _ in range(2):
         fail_pod(api, names(api)[0])
-        await operator.settled()
+        await operator.converged()
 
     assert images(api) == ["one"]
     assert condition(api, "Stalled") == ("True", "BackOff")
@@ -201,7 +201,7 @@ async def test_revision_that_is_not_one_of_the_set_is_refused_and_its_pods_stay(
     if forged != "missing":
         api.create(revision)
     change(api, templateRevision="forged")
-    await operator.settled()
+    await operator.converged()
 
     assert images(api) == ["one"]
     assert condition(api, "Ready") == ("False", "InvalidSpec")
@@ -269,10 +269,10 @@ async def test_counts_are_current_while_the_spec_is_invalid(
     await converge(api, operator)
     assert api.get(PODSET, WEB)["status"]["readyReplicas"] == 3
     change(api, templateRevision="missing")
-    await operator.settled()
+    await operator.converged()
     assert condition(api, "Ready") == ("False", "InvalidSpec")
     api.delete(POD, ("default", "web-pod-1"))
-    await operator.settled()
+    await operator.converged()
 
     status = api.get(PODSET, WEB)["status"]
     assert [status[f"{name}eplicas"] for name in ("r", "readyR", "availableR", "updatedR")] == [
@@ -281,7 +281,7 @@ async def test_counts_are_current_while_the_spec_is_invalid(
     assert status["podNames"] == ["web-pod-0", "web-pod-2"]
     mark = api.mark()
     await operator.restart()
-    await operator.settled()
+    await operator.converged()
     assert writes(api, mark) == []
 
     change(api, templateRevision=None)

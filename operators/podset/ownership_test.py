@@ -22,12 +22,12 @@ async def test_orphans_of_a_deleted_set_are_adopted_by_the_next(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=3))
-    await operator.settled()
+    await operator.converged()
     before = {uid_of(pod) for pod in api.objects(POD)}
     api.delete(PODSET, WEB, propagation="Orphan")
     await operator.eventually(lambda: not any(controller_uid(pod) for pod in api.objects(POD)))
     created = api.create(build_podset(replicas=3))
-    await operator.settled()
+    await operator.converged()
 
     assert {uid_of(pod) for pod in api.objects(POD)} == before
     assert {controller_uid(pod) for pod in api.objects(POD)} == {uid_of(created)}
@@ -37,9 +37,9 @@ async def test_orphan_that_matches_the_selector_is_adopted(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=2, template=TEMPLATE, selector=SELECTOR))
-    await operator.settled()
+    await operator.converged()
     api.create(build_pod("bare", app="web"))
-    await operator.settled()
+    await operator.converged()
 
     # There is one too many now: the youngest without a node is deleted, regardless of its creator.
     owned = [pod for pod in api.objects(POD) if controller_uid(pod)]
@@ -50,9 +50,9 @@ async def test_relabeled_pod_is_released_and_replaced(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     api.create(build_podset(replicas=2, template=TEMPLATE, selector=SELECTOR))
-    await operator.settled()
+    await operator.converged()
     api.patch(POD, ("default", "web-pod-0"), {"metadata": {"labels": {"app": "debug"}}})
-    await operator.settled()
+    await operator.converged()
 
     assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
     assert not controller_uid(api.get(POD, ("default", "web-pod-0")))
@@ -66,7 +66,7 @@ async def test_set_that_is_being_deleted_adopts_nothing(
     created = build_podset(replicas=1, template=TEMPLATE, selector=SELECTOR)
     created["metadata"]["finalizers"] = ["example.com/hold"]
     api.create(created)
-    await operator.settled()
+    await operator.converged()
     api.watches.pause(PODSET)
     api.delete(PODSET, WEB)
     api.create(build_pod("bare", app="web"))
@@ -87,14 +87,14 @@ async def test_pod_of_somebody_else_is_never_touched(
     api.collector.pause()
     foreign = api.create(build_pod("web-pod-1", owner, app="web"))
     api.create(build_podset(replicas=3, template=TEMPLATE, selector=SELECTOR))
-    await operator.settled()
+    await operator.converged()
 
     assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2", "web-pod-3"]
     assert api.get(POD, key_of(foreign)) == foreign
     assert condition(api, "Conflict") == ("True", "NameTaken")
 
     api.vanish(POD, key_of(foreign))
-    await operator.settled()
+    await operator.converged()
     assert condition(api, "Conflict") == ("False", "AsExpected")
     assert names(api) == ["web-pod-0", "web-pod-2", "web-pod-3"]
 
@@ -107,7 +107,7 @@ async def test_name_that_the_cache_does_not_know_to_be_taken_is_passed_over(
     api.create(build_podset(replicas=2))
     await operator.eventually(lambda: len(names(api)) == 3)
     api.watches.resume(POD)
-    await operator.settled()
+    await operator.converged()
 
     assert api.get(PODSET, WEB)["status"]["podNames"] == ["web-pod-1", "web-pod-2"]
 
@@ -120,7 +120,7 @@ async def test_strict_set_rests_beside_a_name_that_is_taken(
     api.create(build_podset(replicas=2, podReplacementPolicy="TerminationComplete"))
     await operator.eventually(lambda: len(names(api)) == 2)
     api.watches.resume(POD)
-    await operator.settled()
+    await operator.converged()
 
     assert names(api) == ["web-pod-0", "web-pod-1"]
     assert condition(api, "Conflict") == ("True", "NameTaken")
@@ -132,7 +132,7 @@ async def test_pod_concerns_the_set_of_its_name_and_those_that_may_adopt_it(
 ) -> None:
     api.create(build_podset(replicas=0))
     api.create(build_podset("other", replicas=0, template=TEMPLATE, selector=SELECTOR))
-    await operator.settled()
+    await operator.converged()
     cache = operator.manager.cache
 
     owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}

@@ -36,13 +36,13 @@ def is_ready(pod: Manifest) -> bool:
 
 async def settle(api: FakeApi, harness: OperatorHarness) -> None:
     """Let operator and kubelets react to each other until all that can run runs."""
-    await harness.settled()
+    await harness.converged()
     while any(
         not is_ready(pod) and pod["spec"]["containers"][0]["image"] != "missing"
         for pod in api.objects(POD)
     ):
         make_ready(api)
-        await harness.settled()
+        await harness.converged()
 
 
 @pytest.fixture
@@ -63,19 +63,19 @@ async def test_update_that_hangs_is_told_after_the_deadline_and_not_before(
 
         clock.seconds = 500
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
         assert condition(api, "Progressing") == ("True", "Updating")
         assert condition(api, "Stalled") == ("False", "AsExpected")
 
         clock.seconds = 700
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
         assert condition(api, "Progressing") == ("False", OVERDUE)
         assert condition(api, "Stalled") == ("True", OVERDUE)
         assert condition(api, "Ready") == ("False", "Updating")
         mark = api.mark()
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
         assert [each for each in api.writes(since=mark) if each.kind == PODSET] == []
 
         api.patch(PODSET, WEB, {"spec": {"template": TEMPLATE}})
@@ -101,7 +101,7 @@ async def test_pods_that_become_ready_one_by_one_are_progress(
 ) -> None:
     async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
         api.create(build_podset(replicas=2, template=TEMPLATE))
-        await harness.settled()
+        await harness.converged()
         first = api.objects(POD)[0]["metadata"]["name"]
         clock.seconds = 590
         ready = {
@@ -110,10 +110,10 @@ async def test_pods_that_become_ready_one_by_one_are_progress(
             "lastTransitionTime": render_time(datetime.now(UTC) + timedelta(seconds=590)),
         }
         api.patch_status(POD, ("default", first), {"phase": "Running", "conditions": [ready]})
-        await harness.settled()
+        await harness.converged()
 
         clock.seconds = 1_100
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
 
         assert condition(api, "Progressing") == ("True", "PodsNotReady")

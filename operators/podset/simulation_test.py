@@ -321,7 +321,7 @@ def test_view_without_any_event_makes_no_pod_twice() -> None:
     assert len(cluster.active()) == 5
 
 
-def test_pods_of_a_lost_answer_are_counted() -> None:
+def test_pods_of_a_lost_response_are_counted() -> None:
     cluster = Cluster()
     leader = Process(cluster, desire(replicas=5))
     leader.reconcile(lose={0, 3})

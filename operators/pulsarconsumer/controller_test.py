@@ -32,9 +32,9 @@ async def test_kept_manifest_gets_its_consumers_though_no_broker_answers(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_manifest(serverAddress="pulsar://127.0.0.1:1"))
-    await harness.settled()
+    await harness.converged()
     run(api)
-    await harness.settled()
+    await harness.converged()
 
     held = status(api)
     assert wanted(api) == 2
@@ -50,14 +50,14 @@ async def test_new_number_restarts_no_pod_and_a_new_topic_does(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     api.create(build(broker))
-    await harness.settled()
+    await harness.converged()
     before = template(api)
 
     api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"replicas": 5}})
-    await harness.settled()
+    await harness.converged()
     assert (wanted(api), template(api)) == (5, before)
     api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"topic": "other"}})
-    await harness.settled()
+    await harness.converged()
 
     assert template(api) != before
 
@@ -90,10 +90,10 @@ async def test_drift_of_the_deployment_is_corrected(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     api.create(build(broker))
-    await harness.settled()
+    await harness.converged()
 
     api.patch(DEPLOYMENT, ORDERS, {"spec": {"replicas": 9}})
-    await harness.settled()
+    await harness.converged()
 
     assert wanted(api) == 2
 
@@ -102,15 +102,15 @@ async def test_paused_ends_all_consumers(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     api.create(build(broker, paused=True))
-    await harness.settled()
+    await harness.converged()
     run(api)
-    await harness.settled()
+    await harness.converged()
     assert wanted(api) == 0
     assert condition(api, "Paused") == ("True", Reason.PAUSED)
     assert condition(api, "Ready") == ("True", Reason.PAUSED)
 
     api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"paused": False}})
-    await harness.settled()
+    await harness.converged()
 
     assert wanted(api) == 2
     assert condition(api, "Paused") == ("None", "None")
@@ -122,13 +122,13 @@ async def test_budget_and_monitor_come_and_go(api: FakeApi, broker: RecordedBrok
         metrics = {"podMonitor": {"labels": {"release": "prometheus"}}}
         budget = {"minAvailable": 1}
         api.create(build(broker, metrics=metrics, podDisruptionBudget=budget))
-        await harness.settled()
+        await harness.converged()
         assert api.get(POD_MONITOR, ORDERS)["metadata"]["labels"]["release"] == "prometheus"
         assert api.get(POD_DISRUPTION_BUDGET, ORDERS)["spec"]["minAvailable"] == 1
 
         nothing = {"metrics": {"podMonitor": None}, "podDisruptionBudget": None}
         api.patch(PULSAR_CONSUMER, ORDERS, {"spec": nothing})
-        await harness.settled()
+        await harness.converged()
 
     assert api.find(POD_MONITOR, ORDERS) is None
     assert api.find(POD_DISRUPTION_BUDGET, ORDERS) is None

@@ -39,7 +39,7 @@ async def test_backlog_and_dead_letters_are_shown(
     broker.topics["my-topic-my-subscription-DLQ"] = RecordedTopic(subscriptions={"watch": 3})
 
     api.create(build(broker, deadLetter={}))
-    await harness.settled()
+    await harness.converged()
     await harness.eventually(lambda: "backlog" in status(api))
 
     held = status(api)
@@ -106,7 +106,7 @@ async def test_topics_of_the_consumers_are_created_by_the_operator(
         build(broker, retry={"strategy": "RetryTopic"}, deadLetter={"subscriptionName": "review"})
     )
     await harness.eventually(lambda: len(broker.topics) == 3)
-    await harness.settled()
+    await harness.converged()
 
     assert list(broker.topics[retry].subscriptions) == ["my-subscription"]
     assert list(broker.topics[dead].subscriptions) == ["review"]
@@ -131,7 +131,7 @@ async def test_dead_letter_topic_with_another_subscription_is_left_alone(
 
     api.create(build(broker, deadLetter={"subscriptionName": "review"}))
     await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
-    await harness.settled()
+    await harness.converged()
 
     assert dead.subscriptions == {"mine": 3}
 
@@ -201,7 +201,7 @@ async def test_secret_that_the_api_server_does_not_tell_now_is_no_trouble_of_the
     api.create(build(broker, authentication=login))
     await harness.eventually(lambda: condition(api, "AuthenticationValid")[0] == "True")
 
-    await harness.settled()
+    await harness.converged()
     looks, mark = len(broker.requests), api.mark()
     fault = api.fail("GET", SECRET, status=503, times=2)
     await harness.eventually(lambda: fault.hits == 2 and len(broker.requests) > looks)
@@ -246,7 +246,7 @@ async def test_seek_is_noted_then_done_once(
     await harness.eventually(lambda: status(api).get("lastSeek", {}).get("outcome") == "Done")
 
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert broker.topics["my-topic"].subscriptions["my-subscription"] == 100
     assert len([path for _, path, _ in broker.requests if "resetcursor" in path]) == 1
@@ -284,7 +284,7 @@ async def test_seek_outlasts_a_broker_that_cannot_do_it_now(
     seek = {"id": "again-1", "position": "Earliest"}
     api.create(build(broker, subscription={"seek": seek}))
     await harness.eventually(lambda: any("resetcursor" in path for _, path, _ in broker.requests))
-    await harness.settled()
+    await harness.converged()
     assert status(api)["lastSeek"]["outcome"] == "Pending"
 
     broker.status = 0
@@ -325,7 +325,7 @@ async def test_consumers_that_take_their_time_to_end_are_asked_once(
     mark = api.mark()
 
     api.delete(PULSAR_CONSUMER, ORDERS)
-    await harness.settled()
+    await harness.converged()
 
     deletions = [each for each in writes_of_the_operator(api, mark) if each.kind == DEPLOYMENT]
     assert len(deletions) == 1
@@ -339,11 +339,11 @@ async def test_subscription_is_kept_by_default(
 ) -> None:
     broker.topics["my-topic"].subscriptions["my-subscription"] = 5
     api.create(build(broker))
-    await harness.settled()
+    await harness.converged()
     assert not api.get(PULSAR_CONSUMER, ORDERS)["metadata"].get("finalizers")
 
     api.delete(PULSAR_CONSUMER, ORDERS)
-    await harness.settled()
+    await harness.converged()
 
     assert broker.topics["my-topic"].subscriptions == {"my-subscription": 5}
 

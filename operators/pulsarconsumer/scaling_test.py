@@ -53,17 +53,17 @@ async def test_settled_engine_is_silent_also_after_a_restart(
     scaling = {"maxReplicas": 5, "pollSeconds": 3600}
     async with OperatorHarness(OPERATOR, api.config, allow_loopback_brokers=True) as harness:
         api.create(build(broker, replicas=None, autoscaling=scaling))
-        await harness.settled()
+        await harness.converged()
         run(api)
-        await harness.settled()
+        await harness.converged()
         assert wanted(api) == 3
 
         mark = api.mark()
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
         for _ in range(3):
             api.patch(PULSAR_CONSUMER, ORDERS, {"metadata": {"annotations": {"touched": "yes"}}})
-            await harness.settled()
+            await harness.converged()
 
         assert writes_of_the_operator(api, mark) == []
 
@@ -72,13 +72,13 @@ async def test_hpa_is_made_and_goes_with_the_engine(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     api.create(build(broker, autoscaling={"engine": "HPA", "minReplicas": 1, "maxReplicas": 3}))
-    await harness.settled()
+    await harness.converged()
     target = api.get(HORIZONTAL_POD_AUTOSCALER, ORDERS)["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("PulsarConsumer", "orders")
     assert wanted(api) == 2
 
     api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"autoscaling": None}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(HORIZONTAL_POD_AUTOSCALER, ORDERS) is None
     assert condition(api, "ScalingActive") == ("None", "None")
@@ -89,14 +89,14 @@ async def test_missing_keda_is_told_and_used_where_it_is(api: FakeApi) -> None:
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
     async with OperatorHarness(OPERATOR, api.config, poll_seconds=0) as harness:
         api.create(build_manifest(autoscaling=scaling, authentication=login))
-        await harness.settled()
+        await harness.converged()
         assert condition(api, "ScalingActive") == ("False", Reason.ENGINE_MISSING)
         assert wanted(api) == 2
 
         for kind in (SCALED_OBJECT, TRIGGER_AUTHENTICATION):
             api.register(build_loose_crd(kind, None, ()))
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
 
     trigger = api.get(SCALED_OBJECT, ORDERS)["spec"]["triggers"][0]
     assert trigger["metadata"]["topic"] == "persistent://public/default/my-topic"

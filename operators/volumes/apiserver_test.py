@@ -49,7 +49,7 @@ async def apply(harness: OperatorHarness, key: Key, **spec: Any) -> None:
         DEMO_VOLUME, key.name, key.namespace, spec={"storageClassName": "standard", **spec}
     )
     await harness.client.apply(DEMO_VOLUME, manifest, field_manager="kubectl")
-    await harness.settled()
+    await harness.converged()
 
 
 async def bind(harness: OperatorHarness, key: Key, capacity: str, **status: Any) -> None:
@@ -60,7 +60,7 @@ async def bind(harness: OperatorHarness, key: Key, capacity: str, **status: Any)
         claim = await harness.client.replace(PVC, claim)
     claim["status"] = {"phase": "Bound", "capacity": {"storage": capacity}, **status}
     await harness.client.replace(PVC, claim, subresource="status")
-    await harness.settled()
+    await harness.converged()
 
 
 async def requested(harness: OperatorHarness, key: Key) -> str:
@@ -141,7 +141,7 @@ async def test_growth_to_a_fraction_of_a_byte_is_asked_for_once(
     await apply(harness, key, size="3.3333Gi")
     before = (await harness.client.get(PVC, key))["metadata"]["resourceVersion"]
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     after = await harness.client.get(PVC, key)
     assert after["spec"]["resources"]["requests"]["storage"] == "3579103622"
@@ -168,7 +168,7 @@ async def test_retained_claim_is_adopted_and_deleted(harness: OperatorHarness, k
     # Nobody collects garbage here, so the finalizer of the foreground deletion stays.
     await harness.eventually(lambda: lets_go(harness, key))
     await remove_finalizers(harness, DEMO_VOLUME, key)
-    await harness.settled()
+    await harness.converged()
 
     await apply(harness, key, size=1, adopt="IfMatching", reclaimPolicy="Delete")
     assert (await harness.client.get(PVC, key))["metadata"]["uid"] == uid
@@ -263,7 +263,7 @@ async def test_fields_of_the_claim_reach_it_and_change_as_kubernetes_lets_them(
         with pytest.raises(Invalid, match=message):
             await harness.client.patch(DEMO_VOLUME, key, {"spec": change})
     await harness.client.patch(DEMO_VOLUME, key, {"spec": {"claimMetadata": None}})
-    await harness.settled()
+    await harness.converged()
     metadata = (await harness.client.get(PVC, key))["metadata"]
     assert "backup" not in metadata["labels"]
     assert "example.com/a" not in metadata.get("annotations", {})

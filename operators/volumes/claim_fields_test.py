@@ -210,19 +210,19 @@ def test_claim_without_a_volume_is_not_asked_for_other_attributes() -> None:
 
 async def test_attributes_change_with_the_spec(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build(volumeAttributesClassName="silver"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
-    await harness.settled()
+    await harness.converged()
     api.patch(DEMO_VOLUME, DATA, {"spec": {"volumeAttributesClassName": "gold"}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(PVC, DATA)["spec"]["volumeAttributesClassName"] == "gold"
     assert condition(api, "Modified") == ("False", "Modifying")
 
     api.patch_status(PVC, DATA, {"currentVolumeAttributesClassName": "gold"})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Modified") == ("True", "AttributesApplied")
     assert status(api)["volumeAttributesClassName"] == "gold"
     mark = api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert [each for each in api.writes(since=mark) if each.kind == PVC] == []

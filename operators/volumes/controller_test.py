@@ -30,7 +30,7 @@ async def test_sample_of_the_predecessor_becomes_a_claim(
     manifest = build("demovolume-sample", name="data", size=5)
     del manifest["spec"]["storageClassName"]
     api.create(manifest)
-    await harness.settled()
+    await harness.converged()
 
     claim = api.get(PVC, DATA)
     assert claim["spec"]["resources"]["requests"] == {"storage": "5Gi"}
@@ -41,17 +41,17 @@ async def test_volume_is_ready_once_its_claim_is_bound_and_then_silent(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Ready") == ("False", Reason.PROVISIONING)
 
     bind(api)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Ready") == ("True", Reason.BOUND)
     assert status(api)["pvcRef"]["uid"] == api.get(PVC, DATA)["metadata"]["uid"]
 
     mark = api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert api.writes(mark) == []
 
 
@@ -59,7 +59,7 @@ async def test_first_consumer_is_waited_for_without_complaint(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build(storageClassName="lazy"))
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Ready") == ("True", Reason.WAITING_FOR_FIRST_CONSUMER)
     assert condition(api, "Bound") == ("False", Reason.WAITING_FOR_FIRST_CONSUMER)
@@ -69,11 +69,11 @@ async def test_claim_deleted_by_hand_comes_back_with_a_warning(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     before = api.get(PVC, DATA)["metadata"]["uid"]
 
     api.delete(PVC, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(PVC, DATA)["metadata"]["uid"] != before
     await harness.eventually(
@@ -87,19 +87,19 @@ async def test_growth_is_followed_until_the_capacity_shows_it(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"size": 20}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(PVC, DATA)["spec"]["resources"]["requests"] == {"storage": "20Gi"}
     assert condition(api, "Resized") == ("False", Reason.RESIZING)
     pending = {"storage": "NodeResizePending"}
     api.patch_status(PVC, DATA, {"allocatedResourceStatuses": pending})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Resized") == ("False", Reason.FILE_SYSTEM_PENDING)
     bind(api, "20Gi")
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Resized") == ("True", Reason.SIZE_REACHED)
     assert status(api)["capacity"] == "20Gi"
@@ -110,17 +110,17 @@ async def test_infeasible_growth_is_reported_and_can_be_reverted(
 ) -> None:
     """Kubernetes refuses a request for exactly the present size, so the request is larger."""
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
     api.patch(DEMO_VOLUME, DATA, {"spec": {"size": "1000Ti"}})
-    await harness.settled()
+    await harness.converged()
     infeasible = {"storage": "ControllerResizeInfeasible"}
     api.patch_status(PVC, DATA, {"allocatedResourceStatuses": infeasible})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Resized") == ("False", Reason.INFEASIBLE)
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"size": 10}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(PVC, DATA)["spec"]["resources"]["requests"] == {"storage": "10241Mi"}
     assert condition(api, "Ready") == ("True", Reason.BOUND)
@@ -131,14 +131,14 @@ async def test_class_that_starts_to_allow_growth_lets_it_begin(
 ) -> None:
     api.create(build_class("rigid", expandable=False))
     api.create(build(storageClassName="rigid"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
     api.patch(DEMO_VOLUME, DATA, {"spec": {"size": 20}})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Resized") == ("False", Reason.CLASS_FORBIDS)
 
     api.patch(STORAGE_CLASS, ("", "rigid"), {"allowVolumeExpansion": True})
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Resized") == ("False", Reason.RESIZING)
 
@@ -148,23 +148,23 @@ async def test_pods_that_use_the_volume_are_shown(api: FakeApi, harness: Operato
     run_pod(api, "web-1")
     run_pod(api, "web-0")
     run_pod(api, "other", claim="elsewhere")
-    await harness.settled()
+    await harness.converged()
     assert (status(api)["usedByCount"], status(api)["usedBy"]) == (2, ["web-0", "web-1"])
 
     end_pod(api, "web-0")
-    await harness.settled()
+    await harness.converged()
 
     assert status(api)["usedBy"] == ["web-1"]
 
 
 async def test_labels_are_put_back(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     wanted = api.get(PVC, DATA)["metadata"]["labels"]
 
     others = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "prod"}
     api.patch(PVC, DATA, {"metadata": {"labels": {**dict.fromkeys(wanted, "x"), **others}}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(PVC, DATA)["metadata"]["labels"] == {**wanted, **others}
 
@@ -187,10 +187,10 @@ async def test_refused_creation_is_shown_and_tried_again(
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-async def test_lost_answer_of_the_creation_makes_no_conflict(
+async def test_lost_response_of_the_creation_makes_no_conflict(
     api: FakeApi, harness: OperatorHarness, policy: str
 ) -> None:
-    api.fail("create", PVC, lost_answer=True)
+    api.fail("create", PVC, lost_response=True)
     api.create(build(reclaimPolicy=policy))
 
     await harness.eventually(lambda: "pvcRef" in api.get(DEMO_VOLUME, DATA).get("status", {}))

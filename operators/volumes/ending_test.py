@@ -33,11 +33,11 @@ WEB = Key("default", "web-0")
 
 async def test_policy_delete_deletes_the_claim(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
@@ -47,13 +47,13 @@ async def test_deletion_names_the_pods_that_it_waits_for(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
     run_pod(api)
     protect(api)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Terminating") == ("True", Reason.IN_USE)
     held = find_condition(api.get(DEMO_VOLUME, DATA), "Terminating")
     assert held is not None
@@ -62,7 +62,7 @@ async def test_deletion_names_the_pods_that_it_waits_for(
 
     end_pod(api)
     unprotect(api)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
@@ -74,13 +74,13 @@ async def test_policy_retain_keeps_the_claim_however_the_volume_is_deleted(
 ) -> None:
     """Foreground deletion is what some GitOps tools do, and it does not wait for finalizers."""
     api.create(build(reclaimPolicy="Retain"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
     uid = api.get(PVC, DATA)["metadata"]["uid"]
 
     api.delete(DEMO_VOLUME, DATA, propagation=propagation)
     await harness.eventually(lambda: api.find(DEMO_VOLUME, DATA) is None)
-    await harness.settled()
+    await harness.converged()
 
     metadata = api.get(PVC, DATA)["metadata"]
     assert metadata["uid"] == uid
@@ -93,7 +93,7 @@ async def test_policy_retain_keeps_the_claim_when_the_operator_is_gone(
 ) -> None:
     """An uninstall takes the finalizers off; what is kept must not need the operator."""
     api.create(build(reclaimPolicy="Retain"))
-    await harness.settled()
+    await harness.converged()
     await harness.stop()
 
     api.patch(DEMO_VOLUME, DATA, {"metadata": {"finalizers": None}})
@@ -114,10 +114,10 @@ async def test_namespace_that_is_deleted_is_not_held_up(
         api.register(VOLUME_SNAPSHOT)
         await harness.restart()
     api.create(build(reclaimPolicy=policy))
-    await harness.settled()
+    await harness.converged()
     bind(api)
     run_pod(api)
-    await harness.settled()
+    await harness.converged()
 
     api.delete(NAMESPACE, ("", "default"))
     await harness.eventually(lambda: "deletionTimestamp" in api.get(POD, WEB)["metadata"])
@@ -129,7 +129,7 @@ async def test_namespace_that_is_deleted_is_not_held_up(
 
 async def test_orphaning_deletion_keeps_the_claim(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
 
     api.delete(DEMO_VOLUME, DATA, propagation="Orphan")
@@ -143,9 +143,9 @@ async def test_orphaning_deletion_keeps_the_claim_though_its_watch_is_behind(
 ) -> None:
     """That the finalizer `orphan` is gone may be heard before what the collector did under it."""
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
-    await harness.settled()
+    await harness.converged()
     api.watches.pause(PVC)
     api.watches.pause(DEMO_VOLUME)
 
@@ -161,19 +161,19 @@ async def test_orphaning_deletion_keeps_the_claim_though_its_watch_is_behind(
 
 async def test_policy_may_be_changed_at_any_time(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
     assert api.get(PVC, DATA)["metadata"]["ownerReferences"]
 
     uid = api.get(DEMO_VOLUME, DATA)["metadata"]["uid"]
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
-    await harness.settled()
+    await harness.converged()
     assert not api.get(PVC, DATA)["metadata"].get("ownerReferences")
     assert is_kept_for(api.get(PVC, DATA), uid)
     assert condition(api, "Ready") == ("True", Reason.BOUND)
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Delete"}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.get(PVC, DATA)["metadata"]["ownerReferences"][0]["uid"] == uid
     assert not is_kept_for(api.get(PVC, DATA), uid)
@@ -181,14 +181,14 @@ async def test_policy_may_be_changed_at_any_time(api: FakeApi, harness: Operator
 
 async def test_retained_claim_can_be_taken_up_again(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build(reclaimPolicy="Retain"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
     uid = api.get(PVC, DATA)["metadata"]["uid"]
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     api.create(build(reclaimPolicy="Retain", adopt="IfMatching"))
-    await harness.settled()
+    await harness.converged()
 
     assert status(api)["pvcRef"]["uid"] == uid
     assert condition(api, "Ready") == ("True", Reason.BOUND)
@@ -199,7 +199,7 @@ async def test_spec_that_cannot_be_read_keeps_the_data(
 ) -> None:
     """Without a policy that can be read, neither keeping nor deleting would be right."""
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
     loose = build_crd(DemoVolume)
     loose["spec"]["versions"][0]["schema"] = {
@@ -207,15 +207,15 @@ async def test_spec_that_cannot_be_read_keeps_the_data(
     }
     api.patch(CRD, ("", loose["metadata"]["name"]), {"spec": loose["spec"]})
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Whatever"}})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Ready") == ("False", Reason.INVALID_SPEC)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
     assert api.find(DEMO_VOLUME, DATA) is not None
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]

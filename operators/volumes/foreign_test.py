@@ -22,12 +22,12 @@ async def test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free(
     """An owner that is not the controller is an owner: the claim would be deleted with ours."""
     before = take_name(api, owned=True, controller=controller)
     api.create(build(adopt="IfMatching"))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Conflict") == ("True", Reason.FOREIGN_CLAIM)
     assert api.get(PVC, DATA) == before
 
     api.delete(PVC, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
     assert api.get(PVC, DATA)["metadata"]["uid"] != before["metadata"]["uid"]
@@ -38,10 +38,10 @@ async def test_deletion_of_a_volume_in_conflict_leaves_the_claim(
 ) -> None:
     take_name(api)
     api.create(build())
-    await harness.settled()
+    await harness.converged()
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(PVC, DATA) is not None
@@ -52,17 +52,17 @@ async def test_claim_that_gets_another_owner_outlives_its_volume(
     api: FakeApi, harness: OperatorHarness, policy: str
 ) -> None:
     api.create(build(reclaimPolicy=policy))
-    await harness.settled()
+    await harness.converged()
     api.create(build_object(CONFIG_MAP, "backup", "default"))
     uid = api.get(CONFIG_MAP, Key("default", "backup"))["metadata"]["uid"]
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "backup", "uid": uid}
     held = api.get(PVC, DATA)["metadata"].get("ownerReferences", [])
     api.patch(PVC, DATA, {"metadata": {"ownerReferences": [*held, other]}})
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Conflict") == ("True", Reason.FOREIGN_CLAIM)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.get(PVC, DATA)["metadata"]["ownerReferences"] == [other]
@@ -75,7 +75,7 @@ async def test_adopted_claim_is_kept_unless_the_user_wrote_delete(
     labels = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "prod-db"}
     api.patch(PVC, DATA, {"metadata": {"labels": labels}})
     api.create(build(adopt="IfMatching"))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
     assert status(api)["reclaimPolicy"] == "Retain"
     adopted = api.get(PVC, DATA)["metadata"]
@@ -83,7 +83,7 @@ async def test_adopted_claim_is_kept_unless_the_user_wrote_delete(
     assert adopted["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(DEMO_VOLUME, DATA) is None
     kept = api.get(PVC, DATA)["metadata"]
@@ -97,19 +97,19 @@ async def test_lost_claim_whose_data_was_to_be_kept_is_not_replaced_by_an_empty_
     api: FakeApi, harness: OperatorHarness, policy: str
 ) -> None:
     api.create(build(reclaimPolicy=policy))
-    await harness.settled()
+    await harness.converged()
     before = status(api)["pvcRef"]
 
     api.delete(PVC, DATA)
-    await harness.settled()
+    await harness.converged()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PVC, DATA) is None
     assert condition(api, "Ready") == ("False", Reason.CLAIM_LOST)
     assert status(api)["pvcRef"] == before
     api.patch(DEMO_VOLUME, DATA, {"spec": {"onLoss": "Recreate"}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(PVC, DATA)["metadata"]["uid"] != before["uid"]
 
 
@@ -119,11 +119,11 @@ async def test_matching_claim_is_adopted_when_asked_for(
 ) -> None:
     uid = take_name(api)["metadata"]["uid"]
     api.create(build(reclaimPolicy=policy))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Conflict") == ("True", Reason.UNOWNED_CLAIM)
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"adopt": "IfMatching", "size": 20}})
-    await harness.settled()
+    await harness.converged()
 
     claim = api.get(PVC, DATA)
     assert claim["metadata"]["uid"] == uid
@@ -135,15 +135,15 @@ async def test_second_volume_of_a_name_waits_for_the_first(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build("a", name="data"))
-    await harness.settled()
+    await harness.converged()
     api.create(build("b", name="data"))
-    await harness.settled()
+    await harness.converged()
     first, second = Key("default", "a"), Key("default", "b")
     assert condition(api, "Conflict", first) == ("False", Reason.NO_CONFLICT)
     assert condition(api, "Conflict", second) == ("True", Reason.FOREIGN_CLAIM)
 
     api.delete(DEMO_VOLUME, first)
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Conflict", second) == ("False", Reason.NO_CONFLICT)
     assert status(api, second)["pvcRef"]["uid"] == api.get(PVC, DATA)["metadata"]["uid"]
@@ -155,7 +155,7 @@ async def test_claim_of_a_volume_that_the_cache_does_not_know_is_not_taken_over(
     """A leader before this one made the claim; of its volume nothing was heard yet."""
     take_name(api)
     api.create(build("thief", name="data"))
-    await harness.settled()
+    await harness.converged()
     api.watches.drop_next(DEMO_VOLUME)
     owner = api.create(build("owner", name="data", reclaimPolicy="Retain"))
     api.patch(PVC, DATA, {"metadata": {"annotations": {KEPT_FOR: uid_of(owner)}}})

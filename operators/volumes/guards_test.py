@@ -39,7 +39,7 @@ async def test_claim_is_not_taken_over_for_a_volume_that_the_cache_alone_has(
     """A mark of an owner that is gone hands the claim, and its data, to the garbage collector."""
     # Without its source the volume makes no claim of its own.
     api.create(build(adopt="IfMatching", source={"volume": "other"}))
-    await harness.settled()
+    await harness.converged()
     api.watches.pause(DEMO_VOLUME)
     if change == "gone":
         api.vanish(DEMO_VOLUME, DATA)
@@ -58,7 +58,7 @@ async def test_claim_is_not_taken_over_for_a_volume_that_the_cache_alone_has(
     await harness.eventually(asks_twice, "the operator asks the API server again")
     assert [each for each in api.writes(since=mark) if each.kind == PVC] == []
     api.watches.resume(DEMO_VOLUME)
-    await harness.settled()
+    await harness.converged()
     assert api.get(PVC, DATA)["metadata"] == before["metadata"]
 
 
@@ -110,16 +110,16 @@ async def test_pod_without_a_node_does_not_count_as_a_user(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     bind(api)
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
     api.create(build_object(POD, "waiting", "default", spec=spec))
-    await harness.settled()
+    await harness.converged()
     assert "usedBy" not in status(api)
     assert not status(api).get("usedByCount")
 
     run_pod(api)
-    await harness.settled()
+    await harness.converged()
     assert status(api)["usedBy"] == ["web-0"]
     assert condition(api, "Ready") == ("True", "Bound")

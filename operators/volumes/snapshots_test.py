@@ -18,15 +18,15 @@ async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:
     api.register(VOLUME_SNAPSHOT)
     await harness.restart()
     api.create(build(reclaimPolicy="Snapshot"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
-    await harness.settled()
+    await harness.converged()
 
 
 async def begin_deletion(api: FakeApi, harness: OperatorHarness) -> Manifest:
     """Delete the volume, and return the last snapshot that is taken of it."""
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
     (snapshot,) = api.objects(VOLUME_SNAPSHOT)
     return snapshot
 
@@ -43,7 +43,7 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
     name = Key("default", snapshot["metadata"]["name"])
     api.patch_status(VOLUME_SNAPSHOT, name, {"readyToUse": True})
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
@@ -57,17 +57,17 @@ async def test_snapshot_that_is_older_than_the_last_use_is_followed_by_another(
     await serve_snapshots(api, harness)
     early = await begin_deletion(api, harness)
     run_pod(api)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Terminating") == ("True", Reason.IN_USE)
     api.patch_status(VOLUME_SNAPSHOT, key_of(early), {"readyToUse": True})
     end_pod(api)
-    await harness.settled()
+    await harness.converged()
 
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
     (late,) = [each for each in api.objects(VOLUME_SNAPSHOT) if key_of(each) != key_of(early)]
     api.patch_status(VOLUME_SNAPSHOT, key_of(late), {"readyToUse": True})
-    await harness.settled()
+    await harness.converged()
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
 
@@ -79,14 +79,14 @@ async def test_snapshot_of_an_earlier_volume_is_not_the_last_of_the_next(
     await serve_snapshots(api, harness)
     early = await begin_deletion(api, harness)
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
-    await harness.settled()
+    await harness.converged()
     api.patch_status(VOLUME_SNAPSHOT, key_of(early), {"readyToUse": True})
     api.create(build(reclaimPolicy="Snapshot", adopt="IfMatching"))
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Ready") == ("True", Reason.BOUND)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(PVC, DATA) is not None
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
@@ -104,11 +104,11 @@ async def test_last_snapshot_is_taken_once_somebody_gives_its_name_free(
         | {"metadata": metadata, "spec": {}}
     )
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_CONFLICT)
 
     api.delete(VOLUME_SNAPSHOT, Key("default", name))
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
 
@@ -117,18 +117,18 @@ async def test_cluster_without_snapshots_is_no_reason_to_lose_data(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build(reclaimPolicy="Snapshot"))
-    await harness.settled()
+    await harness.converged()
     bind(api)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "SnapshotsAvailable") == ("False", Reason.SNAPSHOT_API_MISSING)
     assert condition(api, "Ready") == ("True", Reason.BOUND)
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_API_MISSING)
     assert api.find(PVC, DATA) is not None
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
-    await harness.settled()
+    await harness.converged()
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(PVC, DATA) is not None
@@ -140,15 +140,15 @@ async def test_source_that_goes_before_the_copy_has_begun_is_missed_where_its_cl
 ) -> None:
     """A class that waits for a pod copies then; nothing keeps the source until the copy begins."""
     api.create(build(reclaimPolicy=policy))
-    await harness.settled()
+    await harness.converged()
     bind(api)
     api.create(build("clone", source={"volume": "data"}, storageClassName="lazy"))
-    await harness.settled()
+    await harness.converged()
     clone = Key("default", "clone")
     assert condition(api, "Ready", clone) == ("True", Reason.WAITING_FOR_FIRST_CONSUMER)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     expected = {
         "Delete": ("False", Reason.SOURCE_MISSING),
@@ -162,28 +162,28 @@ async def test_clone_that_waits_for_its_source_notices_when_that_is_deleted(
 ) -> None:
     api.create(build(reclaimPolicy="Retain"))
     api.create(build("clone", source={"volume": "data"}))
-    await harness.settled()
+    await harness.converged()
     clone = Key("default", "clone")
     assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_NOT_READY)
 
     api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
+    await harness.converged()
 
     assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_MISSING)
 
 
 async def test_source_is_waited_for_and_then_used(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build("clone", source={"volume": "data"}))
-    await harness.settled()
+    await harness.converged()
     clone = Key("default", "clone")
     assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_MISSING)
     api.create(build())
-    await harness.settled()
+    await harness.converged()
     assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_NOT_READY)
     assert api.find(PVC, clone) is None
 
     bind(api)
-    await harness.settled()
+    await harness.converged()
 
     source = api.get(PVC, clone)["spec"]["dataSource"]
     assert (source["kind"], source["name"]) == ("PersistentVolumeClaim", "data")

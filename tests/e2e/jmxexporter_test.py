@@ -214,8 +214,8 @@ async def test_jvm_that_cannot_be_attached_to_begins_with_the_exporter(
     pod = build_pod(namespace, env=[variable], volumeMounts=[])
 
     async def is_prepared() -> bool:
-        answer = await cluster.client.create(POD, pod, dry_run=True)
-        return "initContainers" in answer["spec"]
+        response = await cluster.client.create(POD, pod, dry_run=True)
+        return "initContainers" in response["spec"]
 
     await eventually(is_prepared, "new pods are prepared")
     await cluster.client.create(POD, pod)

@@ -64,7 +64,7 @@ async def play_simulated(changes: Sequence[Mapping[str, Any]]) -> list[dict[str,
         seen = []
         for change in ({}, *changes):
             api.patch(VIRTUAL_MACHINE, WEB, {"spec": dict(change)})
-            await sim.settled()
+            await sim.converged()
             vmi = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
             seen.append(report(api.get(VIRTUAL_MACHINE, WEB), vmi))
         return seen

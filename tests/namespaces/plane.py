@@ -98,8 +98,8 @@ async def install_rights(
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    answer = await client.raw("POST", SERVICE_ACCOUNT.path(home, operator, "token"), request)
-    return plane.config_for(answer["status"]["token"])
+    response = await client.raw("POST", SERVICE_ACCOUNT.path(home, operator, "token"), request)
+    return plane.config_for(response["status"]["token"])
 
 
 async def wait_allowed(config: ConnectionConfig, kind: Kind, namespace: str) -> None:

@@ -55,6 +55,6 @@ async def test_mark_that_is_meant_to_pause_does(subject: Subject) -> None:
         for manifest in subject.objects():
             metadata = {**manifest["metadata"], "annotations": {"slipway.dev/paused": "true"}}
             api.create({**manifest, "metadata": metadata})
-        await harness.settled()
+        await harness.converged()
 
         assert all(api.objects(kind, NAMESPACE) == [] for kind in subject.children)

@@ -84,12 +84,12 @@ async def _serve(kubeconfig: str) -> None:
                 name, spec = f"web-{number}", build_pod_spec()
                 labels = {"labels": {"app": "web", "version": "v0.1"}}
                 body = build_object(POD, name, namespace, metadata=labels, spec=spec)
-                async with http.post(POD.path(namespace), data=orjson.dumps(body)) as answer:
-                    orjson.loads(await answer.read())
+                async with http.post(POD.path(namespace), data=orjson.dumps(body)) as response:
+                    orjson.loads(await response.read())
 
             async def delete(number: int, namespace: str = namespace) -> None:
-                async with http.delete(POD.path(namespace, f"web-{number}")) as answer:
-                    orjson.loads(await answer.read())
+                async with http.delete(POD.path(namespace, f"web-{number}")) as response:
+                    orjson.loads(await response.read())
 
             await _send({"create": create, "delete": delete}[verb], int(count))
 

@@ -47,7 +47,7 @@ async def test_schemas_of_cluster_api_accept_what_ipam_writes(
     async with OperatorHarness(
         OPERATOR, kube_apiserver.config, watch_namespaces=(kube_namespace,), cluster_api=True
     ) as harness:
-        await harness.settled()
+        await harness.converged()
         held = await kube_client.get(IP_ADDRESS, key)
         assert held["spec"] == {
             "address": "203.0.113.2",
@@ -63,7 +63,7 @@ async def test_schemas_of_cluster_api_accept_what_ipam_writes(
         assert ready["observedGeneration"] == 1
 
         await kube_client.delete(IP_ADDRESS_CLAIM, key, uid=uid_of(claim))
-        await harness.settled()
+        await harness.converged()
         for kind in (IP_ADDRESS_CLAIM, IP_ADDRESS):
             with pytest.raises(NotFound):
                 await kube_client.get(kind, key)

@@ -142,8 +142,8 @@ def _scrape(jvm: Jvm, port: int) -> tuple[list[float], float, int]:
     cpu = read_usage(jvm.process.pid).cpu_seconds
     for _ in range(_SCRAPES):
         began = time.monotonic()
-        with urllib.request.urlopen(url, timeout=20) as answer:
-            size = len(answer.read())
+        with urllib.request.urlopen(url, timeout=20) as response:
+            size = len(response.read())
         seconds.append(time.monotonic() - began)
     spent = (read_usage(jvm.process.pid).cpu_seconds - cpu) / _SCRAPES
     return seconds, spent, size

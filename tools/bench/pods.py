@@ -88,9 +88,9 @@ class PodCounter:
             for end in ("/", "0")
         )
         query = {"key": first, "range_end": last, "count_only": True}
-        async with self._http.post(self._url, json=query) as answer:
-            answer.raise_for_status()
-            return int((await answer.json()).get("count", 0))
+        async with self._http.post(self._url, json=query) as response:
+            response.raise_for_status()
+            return int((await response.json()).get("count", 0))
 
     async def wait(self, namespace: str, count: int) -> float:
         """Wait until a namespace has so many pods, and return the moment, on the monotonic clock.

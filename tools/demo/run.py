@@ -97,9 +97,9 @@ def _watch(examples: Sequence[Example], kubectl: Kubectl, namespace: str, consol
 
 
 def _get(kubectl: Kubectl, namespace: str, files: Sequence[str]) -> list[dict[str, object]]:
-    answer = kubectl.get("--namespace", namespace, *files)
+    response = kubectl.get("--namespace", namespace, *files)
     # One object comes as itself, several as a list.
-    items: list[dict[str, object]] = answer.get("items", [answer])
+    items: list[dict[str, object]] = response.get("items", [response])
     return items
 
 

@@ -107,11 +107,11 @@ class FuzzHarness:
         if misfortune == "none":
             return
         if misfortune == "crash":
-            self.api.fail(times=1, where=self._strike, lost_answer=True)
+            self.api.fail(times=1, where=self._strike, lost_response=True)
         elif misfortune in ("lost", "dropped"):
             lost = misfortune == "lost"
             where = is_of_the_operator
-            self.api.fail(times=1, where=where, lost_answer=lost, dropped=not lost)
+            self.api.fail(times=1, where=where, lost_response=lost, dropped=not lost)
         else:
             retry = 0.01 if misfortune == "429" else None
             status = int(misfortune)
@@ -158,7 +158,7 @@ class FuzzHarness:
                 if self._crash is not None:
                     await self._crash
                     self._crash = None
-                await harness.settled()
+                await harness.converged()
                 version = self.api.store.version
                 self._live.drive(self.api)
                 at_rest = self.api.store.version == version and not harness.failing

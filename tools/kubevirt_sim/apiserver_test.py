@@ -48,7 +48,7 @@ async def test_machine_lives_beside_a_real_server(
         namespace=kube_namespace, disk="web-root", evictionStrategy="LiveMigrate"
     )
     await client.create(VIRTUAL_MACHINE, machine)
-    await real_sim.settled()
+    await real_sim.converged()
     first = await look(real_sim, kube_namespace)
     disk = await client.get(DATA_VOLUME, Key(kube_namespace, "web-root"))
     assert first.ready and DataVolumeView.parse(disk).succeeded
@@ -56,7 +56,7 @@ async def test_machine_lives_beside_a_real_server(
     await wait_served(client)
     restart = f"{GROUP_PATH}/namespaces/{kube_namespace}/virtualmachines/web/restart"
     await client.raw("PUT", restart, {}, accept=ANY_ANSWER)
-    await real_sim.settled()
+    await real_sim.converged()
     second = await look(real_sim, kube_namespace)
     assert second.ready and second.uid != first.uid
     with pytest.raises(ApiError, match="only gracePeriod=0 is supported"):
@@ -67,13 +67,13 @@ async def test_machine_lives_beside_a_real_server(
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     with pytest.raises(TooManyRequests, match="Eviction triggered evacuation of VMI"):
         await client.raw("POST", POD.path(kube_namespace, metadata["name"], "eviction"), eviction)
-    await real_sim.settled()
+    await real_sim.converged()
     third = await look(real_sim, kube_namespace)
     assert third.uid == second.uid and third.node_name != second.node_name
 
     vm = await client.get(VIRTUAL_MACHINE, Key(kube_namespace, "web"))
     await client.delete(VIRTUAL_MACHINE, Key(kube_namespace, "web"), uid=vm["metadata"]["uid"])
-    await real_sim.settled()
+    await real_sim.converged()
     with pytest.raises(NotFound):
         await look(real_sim, kube_namespace)
 

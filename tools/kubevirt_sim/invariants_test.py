@@ -93,22 +93,22 @@ async def live_through(rng: random.Random) -> Oracle:
     async with FakeApi() as api, KubeVirtSim(api.config, timing=INSTANT, clock=clock) as sim:
         oracle = Oracle(api)
         await sim.client.create(VIRTUAL_MACHINE, build_machine(evictionStrategy="LiveMigrate"))
-        await sim.settled()
+        await sim.converged()
         for number in range(_ACTS_A_LIFE):
             # Too late, or refused: a person would shrug.
             with contextlib.suppress(SlipwayError):
                 await perform(sim, rng.choice(ACTS), number, api)
             if rng.random() < 0.5:
-                await sim.settled()
+                await sim.converged()
             else:
                 for _ in range(rng.randrange(20)):
                     await asyncio.sleep(0)
         await sim.client.patch(VIRTUAL_MACHINE, WEB, {"spec": {"runStrategy": "Always"}})
         for _ in range(3):
             # A start that failed before is tried again after its back-off.
-            await sim.settled()
+            await sim.converged()
             clock.advance(300)
-        await sim.settled()
+        await sim.converged()
         vmi = VmiView.parse(await sim.client.get(VIRTUAL_MACHINE_INSTANCE, WEB))
         pods = [LauncherView.parse(pod) for pod in api.objects(POD)]
         if not vmi.ready:

@@ -28,7 +28,7 @@ def build_service(name: str, type_: str = "LoadBalancer", **notes: str) -> Manif
 
 async def give(sim: KubeVirtSim, service: Manifest) -> list[str]:
     await sim.client.create(SERVICE, service)
-    await sim.settled()
+    await sim.converged()
     name = service["metadata"]["name"]
     return announced(await sim.client.get(SERVICE, Key("default", name)))
 

@@ -34,11 +34,11 @@ async def run(sim: KubeVirtSim, clock: FakeClock | None = None, **guest: str) ->
     notes = {name.replace("_", "-"): value for name, value in guest.items()}
     machine = build_machine(guest=notes, evictionStrategy="LiveMigrate")
     await sim.client.create(VIRTUAL_MACHINE, machine)
-    await sim.settled()
+    await sim.converged()
     for _ in range(4 if clock else 0):
         assert clock is not None
         clock.advance(5)
-        await sim.settled()
+        await sim.converged()
     return await look(sim)
 
 
@@ -65,7 +65,7 @@ async def test_migration_moves_the_guest_to_another_node_and_keeps_the_instance(
     before = await run(kubevirt_sim)
 
     await kubevirt_sim.client.create(MIGRATION, build_migration())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     after, moved = await look(kubevirt_sim), await migration(kubevirt_sim)
     pods = await launchers(kubevirt_sim)
@@ -105,10 +105,10 @@ async def test_readiness_of_the_two_pods_in_between_is_as_told(
     """Both were seen: kubevirt PR 11350, ovn-kubernetes PR 6764."""
     before = await run(timed_sim, clock)
     await timed_sim.client.create(MIGRATION, build_migration(guest={"window": window}))
-    await timed_sim.settled()
+    await timed_sim.converged()
     for seconds in (0.5, 2):
         clock.advance(seconds)
-        await timed_sim.settled()
+        await timed_sim.converged()
 
     during, pods = await look(timed_sim), await launchers(timed_sim)
     assert during.migrating and during.node_name == before.node_name
@@ -117,7 +117,7 @@ async def test_readiness_of_the_two_pods_in_between_is_as_told(
     assert (pods[before.node_name].ready, pods[target].ready) == ready
 
     clock.advance(5)
-    await timed_sim.settled()
+    await timed_sim.converged()
     after, pods = await look(timed_sim), await launchers(timed_sim)
     assert after.node_name == target and after.ready and pods[target].ready
 
@@ -126,7 +126,7 @@ async def test_failed_migration_leaves_the_guest_where_it_is(kubevirt_sim: KubeV
     before = await run(kubevirt_sim)
 
     await kubevirt_sim.client.create(MIGRATION, build_migration(guest={"migration": "fail"}))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     after, moved = await look(kubevirt_sim), await migration(kubevirt_sim)
     assert (after.uid, after.node_name, after.ready) == (before.uid, before.node_name, True)
@@ -149,7 +149,7 @@ async def test_reason_of_a_failure_follows_the_phase(
 
     await run(kubevirt_sim)
     await kubevirt_sim.client.create(MIGRATION, build_migration(guest={"migration": "fail"}))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     seen = history.seen(MIGRATION, "move", read)
     assert seen[-2:] == [("Failed", ""), ("Failed", "Live migration failed: injected")]
@@ -158,15 +158,15 @@ async def test_reason_of_a_failure_follows_the_phase(
 async def test_deleted_migration_is_aborted(timed_sim: KubeVirtSim, clock: FakeClock) -> None:
     before = await run(timed_sim, clock)
     await timed_sim.client.create(MIGRATION, build_migration())
-    await timed_sim.settled()
+    await timed_sim.converged()
     for seconds in (0.5, 2):
         clock.advance(seconds)
-        await timed_sim.settled()
+        await timed_sim.converged()
     moving = await migration(timed_sim)
     assert moving.phase == "Running"
 
     await timed_sim.client.delete(MIGRATION, MOVE, uid=moving.uid)
-    await timed_sim.settled()
+    await timed_sim.converged()
 
     after = await look(timed_sim)
     assert after.node_name == before.node_name and after.ready
@@ -182,11 +182,11 @@ async def test_migration_without_another_node_waits_and_fails_in_the_end(
     async with KubeVirtSim(fake_api.config, clock=clock, timing=_slow(), nodes=1) as sim:
         await run(sim)
         await sim.client.create(MIGRATION, build_migration())
-        await sim.settled()
+        await sim.converged()
         assert (await migration(sim)).phase == "Scheduling"
 
         clock.advance(301)
-        await sim.settled()
+        await sim.converged()
 
         assert (await migration(sim)).phase == "Failed"
         assert (await look(sim)).ready
@@ -197,14 +197,14 @@ async def test_second_migration_of_an_instance_waits_for_the_first(
 ) -> None:
     await run(timed_sim, clock)
     await timed_sim.client.create(MIGRATION, build_migration("a"))
-    await timed_sim.settled()
+    await timed_sim.converged()
     await timed_sim.client.create(MIGRATION, build_migration("b"))
-    await timed_sim.settled()
+    await timed_sim.converged()
     assert (await migration(timed_sim, "b")).phase == "Pending"
 
     for _ in range(6):
         clock.advance(5)
-        await timed_sim.settled()
+        await timed_sim.converged()
 
     assert [(await migration(timed_sim, name)).phase for name in "ab"] == ["Succeeded"] * 2
 
@@ -215,7 +215,7 @@ async def test_instance_that_is_to_leave_its_node_is_migrated(
     before = await run(kubevirt_sim)
 
     await kubevirt_sim.evict(WEB)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     after = await look(kubevirt_sim)
     assert after.node_name != before.node_name and after.evacuation_node == ""
@@ -226,10 +226,10 @@ async def test_instance_that_is_to_leave_its_node_is_migrated(
 async def test_external_strategy_leaves_an_eviction_to_others(kubevirt_sim: KubeVirtSim) -> None:
     machine = build_machine(evictionStrategy="External")
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, machine)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     await kubevirt_sim.evict(WEB)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vmi = await look(kubevirt_sim)
     assert vmi.evacuation_node == vmi.node_name
@@ -242,22 +242,22 @@ async def test_silent_node_keeps_its_guest_until_its_pod_is_gone(
     """Nobody else ends it: https://github.com/kubevirt/kubevirt/issues/3332."""
     first = await run(timed_sim, clock)
     await timed_sim.silence(first.node_name)
-    await timed_sim.settled()
+    await timed_sim.converged()
     node = await timed_sim.client.get(NODE, Key("", first.node_name))
     assert node["status"]["conditions"][-1]["status"] == "Unknown"
 
     await timed_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=first.uid)
     clock.advance(3600)
-    await timed_sim.settled()
+    await timed_sim.converged()
     assert ((await look(timed_sim)).uid, (await look(timed_sim)).phase) == (first.uid, "Running")
 
     # Somebody who knows that the node is off takes the pod away.
     for pod in (await timed_sim.client.list(POD, "default")).items:
         fake_api.vanish(POD, Key("default", pod["metadata"]["name"]))
-    await timed_sim.settled()
+    await timed_sim.converged()
     for _ in range(4):
         clock.advance(5)
-        await timed_sim.settled()
+        await timed_sim.converged()
 
     second = await look(timed_sim)
     assert second.uid != first.uid and second.node_name != first.node_name and second.ready
@@ -267,13 +267,13 @@ async def test_revived_node_goes_on(timed_sim: KubeVirtSim, clock: FakeClock) ->
     first = await run(timed_sim, clock)
     await timed_sim.silence(first.node_name)
     await timed_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=first.uid)
-    await timed_sim.settled()
+    await timed_sim.converged()
 
     await timed_sim.revive(first.node_name)
-    await timed_sim.settled()
+    await timed_sim.converged()
     for _ in range(6):
         clock.advance(5)
-        await timed_sim.settled()
+        await timed_sim.converged()
 
     assert (await look(timed_sim)).uid != first.uid
 
@@ -292,7 +292,7 @@ async def test_access_modes_of_the_disks_decide(
     disk["spec"]["storage"]["accessModes"] = modes
     await kubevirt_sim.client.create(DATA_VOLUME, disk)
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, build_machine(disk="web-root"))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vmi = await kubevirt_sim.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     found = find_condition(vmi, "LiveMigratable") or {}
@@ -328,7 +328,7 @@ async def test_binding_of_the_pod_network_decides(
         note = "kubevirt.io/allow-pod-bridge-network-live-migration"
         template["metadata"]["annotations"][note] = ""
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, vm)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vmi = await kubevirt_sim.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     found = find_condition(vmi, "LiveMigratable") or {}
@@ -340,7 +340,7 @@ async def test_five_finished_migrations_are_kept(kubevirt_sim: KubeVirtSim) -> N
     await run(kubevirt_sim)
     for number in range(7):
         await kubevirt_sim.client.create(MIGRATION, build_migration(f"move-{number}"))
-        await kubevirt_sim.settled()
+        await kubevirt_sim.converged()
 
     held = (await kubevirt_sim.client.list(MIGRATION, "default")).items
     assert sorted(each["metadata"]["name"] for each in held) == [f"move-{n}" for n in range(2, 7)]

@@ -42,14 +42,14 @@ async def start(sim: KubeVirtSim) -> None:
     domain = vm["spec"]["template"]["spec"]["domain"]
     domain |= {"cpu": {"cores": 1, "sockets": 1, "threads": 1}, **MEMORY}
     await sim.client.create(VIRTUAL_MACHINE, vm)
-    await sim.settled()
+    await sim.converged()
 
 
 async def change(sim: KubeVirtSim, template: Manifest | None = None, strategy: str = "") -> None:
     spec: Manifest = {"template": {"spec": template}} if template else {}
     spec |= {"runStrategy": strategy} if strategy else {}
     await sim.client.patch(VIRTUAL_MACHINE, WEB, {"spec": spec})
-    await sim.settled()
+    await sim.converged()
 
 
 async def machine(sim: KubeVirtSim) -> Manifest:
@@ -86,7 +86,7 @@ async def test_machine_that_never_ran_reports_neither_generation_nor_strategy(
     kubevirt_sim: KubeVirtSim,
 ) -> None:
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, build_machine(strategy="Halted"))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vm = await machine(kubevirt_sim)
     assert generations(vm) == (1, None, None)
@@ -144,7 +144,7 @@ async def test_restart_is_required_until_the_next_start(kubevirt_sim: KubeVirtSi
 
     uid = first["metadata"]["uid"]
     await kubevirt_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=uid)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert find_condition(await machine(kubevirt_sim), "RestartRequired") is None
     assert generations(await machine(kubevirt_sim)) == (2, 2, 2)
 
@@ -195,7 +195,7 @@ async def test_migration_gives_the_guest_what_is_pending(kubevirt_sim: KubeVirtS
     assert vmi["status"]["memory"]["guestCurrent"] == "2Gi"
 
     await kubevirt_sim.client.create(VIRTUAL_MACHINE_INSTANCE_MIGRATION, build_migration())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vmi = await instance(kubevirt_sim)
     assert not holds(vmi, "HotVCPUChange") and not holds(vmi, "HotMemoryChange")

@@ -98,7 +98,7 @@ class ActionServer:
             body = orjson.loads(raw) if raw.strip() else {}
         except orjson.JSONDecodeError:
             return _respond(400, build_failure(400, "the body is not JSON"))
-        code, answer = await self._actions.act(
+        code, response = await self._actions.act(
             request.method,
             place["plural"],
             Key(place["namespace"], place["name"]),
@@ -108,7 +108,7 @@ class ActionServer:
         )
         if code == web.HTTPNotAcceptable.status_code:
             return web.Response(status=code, text=NOT_ACCEPTABLE)
-        return _respond(code, answer)
+        return _respond(code, response)
 
     async def _review(self, request: web.Request) -> web.Response:
         review = orjson.loads(await request.read())
@@ -119,15 +119,15 @@ class ActionServer:
                 await self._mark(refusal.evacuate)
         except SlipwayError as err:
             refusal = Refusal(500, str(err))
-        answer: Manifest = {"uid": text_at(asked, "uid"), "allowed": refusal is None}
+        response: Manifest = {"uid": text_at(asked, "uid"), "allowed": refusal is None}
         if refusal is not None:
             # The API server says itself which webhook refused.
             text = refusal.text.partition("denied the request: ")[2] or refusal.text
-            answer["status"] = {**build_failure(refusal.code, text), "metadata": {}}
+            response["status"] = {**build_failure(refusal.code, text), "metadata": {}}
         review = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
-            "response": answer,
+            "response": response,
         }
         return _respond(200, review)
 
@@ -166,8 +166,8 @@ class ActionServer:
 
     async def _may_clone(self, source: Key, user: Mapping[str, Any]) -> bool:
         for review in build_access_reviews(source, user):
-            answer = await self._client.raw("POST", _ACCESS_PATH, review)
-            if map_at(answer, "status").get("allowed") is True:
+            response = await self._client.raw("POST", _ACCESS_PATH, review)
+            if map_at(response, "status").get("allowed") is True:
                 return True
         return False
 

@@ -74,7 +74,7 @@ class KubeVirtSim:
     ```python
     async with KubeVirtSim(api.config) as sim:
         await sim.client.create(VIRTUAL_MACHINE, build_vm())
-        await sim.settled()
+        await sim.converged()
     ```
 
     Args:
@@ -242,7 +242,7 @@ class KubeVirtSim:
 
     # Waiting.
 
-    async def settled(self, seconds: float = 60.0) -> None:
+    async def converged(self, seconds: float = 60.0) -> None:
         """Wait until the simulator has nothing to do before time passes or somebody writes.
 
         A clock that is moved by hand is moved by as much as it takes to try again what met a

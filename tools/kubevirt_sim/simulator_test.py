@@ -38,7 +38,7 @@ def word_of(manifest: Manifest) -> str:
 async def run(sim: KubeVirtSim, **options: object) -> VmiView:
     """Create a machine and wait until it runs."""
     await sim.client.create(VIRTUAL_MACHINE, build_machine(**options))  # type: ignore[arg-type] # options of the sample
-    await sim.settled()
+    await sim.converged()
     return await look(sim)
 
 
@@ -54,7 +54,7 @@ async def test_machine_runs_once_its_disk_is_full(kubevirt_sim: KubeVirtSim) -> 
     client = kubevirt_sim.client
     await client.create(VIRTUAL_MACHINE, build_machine(disk="web-root"))
     await client.create(DATA_VOLUME, build_disk())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     disk = DataVolumeView.parse(await client.get(DATA_VOLUME, ROOT))
     vm = VmView.parse(await client.get(VIRTUAL_MACHINE, WEB))
@@ -75,7 +75,7 @@ async def test_machines_that_start_at_once_have_an_address_each(
     await asyncio.gather(
         *(kubevirt_sim.client.create(VIRTUAL_MACHINE, machine) for machine in machines)
     )
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     addresses = [pod.address for pod in await launchers(kubevirt_sim)]
     assert len(addresses) == len(machines)
@@ -109,7 +109,7 @@ async def test_deleting_the_instance_restarts_the_machine_with_another_uid(
     first = await run(kubevirt_sim)
 
     await kubevirt_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=first.uid)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     second = await look(kubevirt_sim)
     assert second.ready and second.uid != first.uid
@@ -127,7 +127,7 @@ async def test_stopped_flashes_between_two_instances(
     first = await run(kubevirt_sim)
 
     await kubevirt_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=first.uid)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     words = history.seen(VIRTUAL_MACHINE, "web", word_of)
     assert words[words.index("Running") :][1] == "Stopping"
@@ -141,7 +141,7 @@ async def test_halted_machine_ends_its_instance_and_starts_again(
     client = kubevirt_sim.client
 
     await client.patch(VIRTUAL_MACHINE, WEB, {"spec": {"runStrategy": "Halted"}})
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vm = VmView.parse(await client.get(VIRTUAL_MACHINE, WEB))
     assert await kubevirt_sim.find(VIRTUAL_MACHINE_INSTANCE, WEB) is None
@@ -151,7 +151,7 @@ async def test_halted_machine_ends_its_instance_and_starts_again(
     assert reason is not None and reason.reason == "VMINotExists"
 
     await client.patch(VIRTUAL_MACHINE, WEB, {"spec": {"runStrategy": "Always"}})
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await look(kubevirt_sim)).uid != first.uid
 
 
@@ -162,7 +162,7 @@ async def test_machine_that_is_deleted_takes_everything_along(
     vm = await kubevirt_sim.client.get(VIRTUAL_MACHINE, WEB)
 
     await kubevirt_sim.client.delete(VIRTUAL_MACHINE, WEB, uid=uid_of(vm))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert await kubevirt_sim.find(VIRTUAL_MACHINE, WEB) is None
     assert await kubevirt_sim.find(VIRTUAL_MACHINE_INSTANCE, WEB) is None
@@ -194,7 +194,7 @@ async def test_machine_without_its_claim_says_so_and_starts_when_it_comes(
     assert vm.printable_status == "ErrorPvcNotFound"
 
     await kubevirt_sim.client.create(DATA_VOLUME, build_disk())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert (await look(kubevirt_sim)).ready
 
@@ -204,7 +204,7 @@ async def test_failed_import_shows_at_the_machine(kubevirt_sim: KubeVirtSim) -> 
     await kubevirt_sim.client.create(
         VIRTUAL_MACHINE, build_machine(disk="web-root", strategy="Once")
     )
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vm = VmView.parse(await kubevirt_sim.client.get(VIRTUAL_MACHINE, WEB))
     assert vm.printable_status == "DataVolumeError"
@@ -216,7 +216,7 @@ async def test_finished_data_volume_may_be_collected_and_its_claim_stays(
 ) -> None:
     """CDI before 1.62: https://github.com/kubevirt/containerized-data-importer/issues/2510."""
     await kubevirt_sim.client.create(DATA_VOLUME, build_disk(guest={"collect": "true"}))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert await kubevirt_sim.find(DATA_VOLUME, ROOT) is None
     claim = fake_api.get(PVC, ROOT)
@@ -230,7 +230,7 @@ async def test_guest_that_powers_off_is_started_again_by_always(
     first = await run(kubevirt_sim)
 
     await kubevirt_sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, guest="shutdown")
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     second = await look(kubevirt_sim)
     assert second.ready and second.uid != first.uid
@@ -246,7 +246,7 @@ async def test_paused_gate_makes_machine_unready(kubevirt_sim: KubeVirtSim) -> N
     await kubevirt_sim.client.patch(
         VIRTUAL_MACHINE_INSTANCE, WEB, {"status": {"conditions": conditions}}
     )
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert not (await look(kubevirt_sim)).ready
     vm = VmView.parse(await kubevirt_sim.client.get(VIRTUAL_MACHINE, WEB))
@@ -279,7 +279,7 @@ async def test_settled_simulator_writes_nothing_also_after_a_restart(
 
     await kubevirt_sim.stop()
     await kubevirt_sim.start()
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     changes = [each for each in fake_api.writes(since=mark) if each.changed]
     assert changes == []

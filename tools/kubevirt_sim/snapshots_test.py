@@ -36,14 +36,14 @@ async def start(sim: KubeVirtSim, storage_class: str) -> None:
         {"name": "cloud-init", "cloudInitNoCloud": {"secretRef": {"name": "web"}}}
     )
     await sim.client.create(VIRTUAL_MACHINE, vm)
-    await sim.settled()
+    await sim.converged()
 
 
 async def take(sim: KubeVirtSim) -> Manifest:
     source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "web"}
     snapshot = build_object(MACHINE_SNAPSHOT, "before", "default", spec={"source": source})
     await sim.client.create(MACHINE_SNAPSHOT, snapshot)
-    await sim.settled()
+    await sim.converged()
     return await sim.client.get(MACHINE_SNAPSHOT, BEFORE)
 
 
@@ -114,7 +114,7 @@ async def test_machine_is_locked_while_its_snapshot_is_taken(
     await start(timed_sim, "sim-disks")
     for _ in range(12):
         clock.advance(5)
-        await timed_sim.settled()
+        await timed_sim.converged()
     await take(timed_sim)
     vm = await timed_sim.client.get(VIRTUAL_MACHINE, WEB)
     assert vm["status"]["snapshotInProgress"] == "before"
@@ -123,6 +123,6 @@ async def test_machine_is_locked_while_its_snapshot_is_taken(
         await timed_sim.client.patch(VIRTUAL_MACHINE, WEB, {"spec": change})
 
     clock.advance(3)
-    await timed_sim.settled()
+    await timed_sim.converged()
     vm = await timed_sim.client.patch(VIRTUAL_MACHINE, WEB, {"spec": change})
     assert "snapshotInProgress" not in vm["status"]

@@ -60,12 +60,12 @@ async def test_disk_on_a_class_that_cdi_does_not_know_is_refused(
 ) -> None:
     client = kubevirt_sim.client
     await client.create(STORAGE_CLASS, build_standard())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     profile = await client.get(STORAGE_PROFILE, STANDARD)
     assert read(profile, "Recognized")[:2] == ("False", "UnrecognizedProvisioner")
 
     await client.create(DATA_VOLUME, build_root())
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     disk = await fetch(kubevirt_sim)
     why = ("False", "ErrClaimNotValid", "no accessMode specified in StorageProfile standard")
@@ -75,7 +75,7 @@ async def test_disk_on_a_class_that_cdi_does_not_know_is_refused(
     assert await kubevirt_sim.find(PVC, ROOT) is None
 
     await client.patch(STORAGE_PROFILE, STANDARD, {"spec": SETS})
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await fetch(kubevirt_sim))["status"]["phase"] == "Succeeded"
     claim = await client.get(PVC, ROOT)
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
@@ -87,7 +87,7 @@ async def test_disk_waits_for_its_consumer_even_if_it_asks_not_to(
 ) -> None:
     await kubevirt_sim.client.create(STORAGE_CLASS, build_standard())
     await kubevirt_sim.client.create(DATA_VOLUME, build_root(accessModes=["ReadWriteOnce"]))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     phases = history.seen(DATA_VOLUME, "web-root", lambda each: each.get("status", {}).get("phase"))
     assert phases == [
@@ -107,15 +107,15 @@ async def test_disk_waits_for_its_consumer_even_if_it_asks_not_to(
 async def test_binding_takes_seconds(timed_sim: KubeVirtSim, clock: FakeClock) -> None:
     await timed_sim.client.create(STORAGE_CLASS, build_standard())
     await timed_sim.client.create(DATA_VOLUME, build_root(accessModes=["ReadWriteOnce"]))
-    await timed_sim.settled()
+    await timed_sim.converged()
     clock.advance(6)
-    await timed_sim.settled()
+    await timed_sim.converged()
     disk = await fetch(timed_sim)
     assert disk["status"]["phase"] == "WaitForFirstConsumer"
     assert read(disk, "Bound") == ("False", "Pending", "PVC web-root Pending")
 
     clock.advance(1)
-    await timed_sim.settled()
+    await timed_sim.converged()
     assert (await fetch(timed_sim))["status"]["phase"] == "ImportInProgress"
 
 
@@ -123,11 +123,11 @@ async def test_disk_without_the_annotation_waits_for_a_machine(kubevirt_sim: Kub
     await kubevirt_sim.client.create(STORAGE_CLASS, build_standard())
     disk = build_root(immediate=False, accessModes=["ReadWriteOnce"])
     await kubevirt_sim.client.create(DATA_VOLUME, disk)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await fetch(kubevirt_sim))["status"]["phase"] == "WaitForFirstConsumer"
 
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, build_machine(disk="web-root"))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await fetch(kubevirt_sim))["status"]["phase"] == "Succeeded"
 
 
@@ -136,9 +136,9 @@ async def test_failing_importer_starts_again_and_the_phase_stays(
 ) -> None:
     await timed_sim.client.create(DATA_VOLUME, build_disk(guest={"import": "error"}))
     await timed_sim.client.create(VIRTUAL_MACHINE, build_machine(disk="web-root"))
-    await timed_sim.settled()
+    await timed_sim.converged()
     clock.advance(10)
-    await timed_sim.settled()
+    await timed_sim.converged()
 
     disk = await fetch(timed_sim)
     text = (
@@ -151,7 +151,7 @@ async def test_failing_importer_starts_again_and_the_phase_stays(
     assert vm["status"]["printableStatus"] == "DataVolumeError"
 
     clock.advance(10)
-    await timed_sim.settled()
+    await timed_sim.converged()
     assert (await fetch(timed_sim))["status"]["restartCount"] == 2
 
 
@@ -164,7 +164,7 @@ async def test_default_class_of_the_cluster_is_left_alone(
         default = {"storageclass.kubernetes.io/is-default-class": "true"}
         fake_api.create({**standard, "metadata": {"name": "standard", "annotations": default}})
     async with KubeVirtSim(fake_api.config) as sim:
-        await sim.settled()
+        await sim.converged()
         held = await sim.client.get(STORAGE_CLASS, Key("", "sim-disks"))
 
     notes = held["metadata"].get("annotations") or {}
@@ -179,7 +179,7 @@ async def test_disk_of_a_machine_gets_the_class_that_is_meant_for_it(fake_api: F
     del disk["spec"]["storage"]["storageClassName"]
     async with KubeVirtSim(fake_api.config) as sim:
         await sim.client.create(DATA_VOLUME, disk)
-        await sim.settled()
+        await sim.converged()
         claim = await sim.client.get(PVC, ROOT)
 
     assert claim["spec"]["storageClassName"] == "sim-disks"

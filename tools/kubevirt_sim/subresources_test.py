@@ -35,10 +35,10 @@ def path_of(action: str, plural: str = "virtualmachines", name: str = "web") -> 
 async def run(sim: KubeVirtSim, strategy: str = "Always", **options: Any) -> VmiView:
     machine = build_machine(strategy=strategy, **options)
     await sim.client.create(VIRTUAL_MACHINE, machine)
-    await sim.settled()
+    await sim.converged()
     if strategy == "Manual":
         await sim.client.raw("PUT", path_of("start"), accept=ANY_ANSWER)
-        await sim.settled()
+        await sim.converged()
     return await look(sim)
 
 
@@ -65,7 +65,7 @@ async def test_restart_makes_another_instance_once(kubevirt_sim: KubeVirtSim, fo
 
     body = {"gracePeriodSeconds": 0} if force else {}
     await kubevirt_sim.client.raw("PUT", path_of("restart"), body, accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     second, vm = await look(kubevirt_sim), await machine(kubevirt_sim)
     assert second.ready and second.uid != first.uid
@@ -96,22 +96,22 @@ async def test_forced_restart_does_not_wait_for_a_long_grace(
 async def _pass_time(sim: KubeVirtSim, clock: FakeClock, seconds: int) -> None:
     for _ in range(seconds // 5):
         clock.advance(5)
-        await sim.settled()
+        await sim.converged()
 
 
-async def test_restart_that_is_sent_again_after_a_lost_answer_restarts_twice(
+async def test_restart_that_is_sent_again_after_a_lost_response_restarts_twice(
     kubevirt_sim: KubeVirtSim, fake_api: FakeApi
 ) -> None:
     """The server reads the UID when it is called; this is why operators delete by UID instead."""
     first = await run(kubevirt_sim)
-    fake_api.fail("PUT", lost_answer=True, where=lambda each: each.subresource == "restart")
+    fake_api.fail("PUT", lost_response=True, where=lambda each: each.subresource == "restart")
     with pytest.raises(UnknownOutcome):
         await kubevirt_sim.client.raw("PUT", path_of("restart"), accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     second = await look(kubevirt_sim)
 
     await kubevirt_sim.client.raw("PUT", path_of("restart"), accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert len({first.uid, second.uid, (await look(kubevirt_sim)).uid}) == 3
 
@@ -120,12 +120,12 @@ async def test_stop_and_start_are_written_as_the_strategy(kubevirt_sim: KubeVirt
     await run(kubevirt_sim)
 
     await kubevirt_sim.client.raw("PUT", path_of("stop"), {}, accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await machine(kubevirt_sim)).run_strategy == "Halted"
     assert await kubevirt_sim.find(VIRTUAL_MACHINE_INSTANCE, WEB) is None
 
     await kubevirt_sim.client.raw("PUT", path_of("start"), {}, accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await machine(kubevirt_sim)).run_strategy == "Always"
     assert (await look(kubevirt_sim)).ready
 
@@ -135,7 +135,7 @@ async def test_manual_machine_follows_requests_alone(kubevirt_sim: KubeVirtSim) 
     assert first.ready and (await machine(kubevirt_sim)).requests == ()
 
     await kubevirt_sim.client.raw("PUT", path_of("stop"), accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     vm = await machine(kubevirt_sim)
     assert (vm.requests, vm.created, vm.printable_status) == ((), False, "Stopped")
@@ -156,7 +156,7 @@ async def test_machine_action_is_refused(
     kubevirt_sim: KubeVirtSim, strategy: str, action: str, body: object, code: int, text: str
 ) -> None:
     await kubevirt_sim.client.create(VIRTUAL_MACHINE, build_machine(strategy=strategy))
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     status, message = await refusal(kubevirt_sim, action, body)
 
@@ -180,13 +180,13 @@ async def test_pause_is_refused_twice(kubevirt_sim: KubeVirtSim) -> None:
     assert (await refusal(kubevirt_sim, "unpause", plural=plural))[1].endswith("VMI is not paused")
 
     await kubevirt_sim.client.raw("PUT", path_of("pause", plural), accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert not (await look(kubevirt_sim)).ready
     assert "VMI is already paused" in (await refusal(kubevirt_sim, "pause", plural=plural))[1]
     assert "VMI is paused" in (await refusal(kubevirt_sim, "softreboot", plural=plural))[1]
     await kubevirt_sim.client.raw("PUT", path_of("unpause", plural), accept=ANY_ANSWER)
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
     assert (await look(kubevirt_sim)).ready
 
 
@@ -206,7 +206,7 @@ async def test_soft_reboot_drops_the_agent_and_keeps_the_instance(
     await kubevirt_sim.client.raw(
         "PUT", path_of("softreboot", "virtualmachineinstances"), accept=ANY_ANSWER
     )
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     second = await look(kubevirt_sim)
     assert second.uid == first.uid and second.conditions.holds("AgentConnected")
@@ -221,7 +221,7 @@ async def test_soft_reboot_ends_an_instance_whose_policy_says_so(
     await kubevirt_sim.client.raw(
         "PUT", path_of("softreboot", "virtualmachineinstances"), accept=ANY_ANSWER
     )
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     assert (await look(kubevirt_sim)).uid != first.uid
 
@@ -304,7 +304,7 @@ async def test_eviction_of_a_launcher_is_answered_by_strategy(
         reply = await rest.create(path, body)
     assert reply.status == (201 if evicted else 429)
     assert evicted or "Eviction triggered evacuation of VMI" in reply.body["message"]
-    await kubevirt_sim.settled()
+    await kubevirt_sim.converged()
 
     after = await look(kubevirt_sim)
     assert (after.node_name != before.node_name) == moves or evicted

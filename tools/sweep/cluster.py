@@ -101,8 +101,8 @@ class Permissions:
             "spec": {"expirationSeconds": _TOKEN_SECONDS},
         }
         path = SERVICE_ACCOUNT.path(self._home, name, "token")
-        answer = await client.raw("POST", path, request)
-        self._token = answer["status"]["token"]
+        response = await client.raw("POST", path, request)
+        self._token = response["status"]["token"]
 
     async def grant(self, namespace: str) -> str:
         """Create a namespace in which the account may do what an operator may do if it watches.

@@ -198,7 +198,7 @@ def test_write_with_good_manners_passes(record: Record) -> None:
     assert lint(record, "ns", "podset") == []
 
 
-def test_repeated_write_after_a_lost_answer_may_change_nothing() -> None:
+def test_repeated_write_after_a_lost_response_may_change_nothing() -> None:
     call = Call("create", "", "pods", "ns", "web-pod-0")
     record = build_record(call, before="7", after="7")
     outcome = build_outcome(records=[record])

@@ -165,7 +165,7 @@ async def test_write_without_fault_is_carried_out_and_booked(api: FakeApi, conne
     assert session.moments == [CREATE]
 
 
-async def test_lost_answer_leaves_the_object_there(api: FakeApi, connect: Open) -> None:
+async def test_lost_response_leaves_the_object_there(api: FakeApi, connect: Open) -> None:
     session, client = connect(Mode.A1, CREATE)
 
     with pytest.raises(UnknownOutcome):

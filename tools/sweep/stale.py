@@ -69,5 +69,5 @@ class StaleLists:
 
 async def find_version(exchange: Exchange) -> int:
     """Return the newest resource version that there is."""
-    answer = await exchange.proxy.act("GET", "/api/v1/namespaces?limit=1")
-    return int(parse_json(answer.body)["metadata"]["resourceVersion"])
+    response = await exchange.proxy.act("GET", "/api/v1/namespaces?limit=1")
+    return int(parse_json(response.body)["metadata"]["resourceVersion"])

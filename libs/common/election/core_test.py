@@ -158,7 +158,7 @@ def test_standby_looks_again_at_the_expiry_at_the_latest() -> None:
     assert core.next_step(14.0, NOON, 1) == Step(Verb.WAIT, 1.0)
 
 
-def test_lost_answer_to_an_acquisition_is_found_by_reading() -> None:
+def test_lost_response_to_an_acquisition_is_found_by_reading() -> None:
     core = LeaseCore("me", Timing())
     core.was_read(None, 0)
     claimed = core.next_step(0, NOON, 0).record

@@ -144,18 +144,18 @@ async def test_leader_stops_when_somebody_takes_the_lease(
     assert group.holder() == "release"
 
 
-async def test_lost_answer_to_the_first_write_is_no_loss(
+async def test_lost_response_to_the_first_write_is_no_loss(
     group: CandidateGroup, api: FakeApi
 ) -> None:
-    api.fail("POST", LEASE, lost_answer=True)
+    api.fail("POST", LEASE, lost_response=True)
     await group.lead()
 
     assert group.holder() == "a"
 
 
-async def test_lost_answer_to_a_renewal_is_no_loss(group: CandidateGroup, api: FakeApi) -> None:
+async def test_lost_response_to_a_renewal_is_no_loss(group: CandidateGroup, api: FakeApi) -> None:
     a = await group.lead()
-    fault = api.fail("PUT", LEASE, lost_answer=True)
+    fault = api.fail("PUT", LEASE, lost_response=True)
     await until(lambda: fault.hits)
     seen = renewals(api)
     await until(lambda: renewals(api) > seen + 1)

@@ -280,7 +280,7 @@ class Context:
         if explained and same_status(held.get("status"), status):
             return False
         try:
-            answer = await self._send_status(status, held)
+            response = await self._send_status(status, held)
         except NotFound:
             # The object was deleted. (If it was recreated, the apply is a conflict and the next
             # reconcile handles it.)
@@ -291,12 +291,12 @@ class Context:
                     "no status subresource; apply the CRD of this release"
                 ) from None
             return False
-        foreign.learn(self._manager, answer, status)
+        foreign.learn(self._manager, response, status)
         # Handlers skip this reconcile as the origin, unless the response contains other changes
         # than the status: their event will be outdated when it arrives, so this is the only
         # notification.
-        alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(answer))
-        self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
+        alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(response))
+        self._cache.informer(self.kind).wrote(response, self._origin if alone else None)
         return True
 
     async def _send_status(self, status: Mapping[str, Any], held: Manifest) -> Manifest:
@@ -379,9 +379,9 @@ class Context:
             self.event("Warning", condition["reason"], condition["message"])
 
 
-def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+def _is_same_but_status(held: Mapping[str, Any], response: Mapping[str, Any]) -> bool:
     """Return whether two versions differ only in fields that a status write changes."""
-    first, second = strip_noise(dict(held)), strip_noise(dict(answer))
+    first, second = strip_noise(dict(held)), strip_noise(dict(response))
     for manifest in (first, second):
         manifest.pop("status", None)
         manifest["metadata"] = {

@@ -46,10 +46,10 @@ async def test_equal_status_is_not_written_again(fake_api: FakeApi) -> None:
     script = Script(state)
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
     assert len(fake_api.writes(0, WIDGET, "status")) == 1
 
@@ -61,16 +61,16 @@ async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeA
         crd = build_crd(WIDGET, CONDITIONS, ("status",))
         fake_api.patch(CRD, key_of(crd), {"spec": crd["spec"]})
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         ours = fake_api.get(WIDGET, KEY)["status"]["conditions"]
         theirs = {**ours[0], "type": "Theirs"}
         fake_api.patch_status(WIDGET, KEY, {"conditions": [theirs, *ours]})
         mark = fake_api.mark()
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
         await until(lambda: script.count["w"] == 3)
-        await harness.settled()
+        await harness.converged()
 
         assert len(fake_api.writes(mark, WIDGET, "status")) <= 1, "asked whose it is, once"
         kept = conditions_of(fake_api.get(WIDGET, KEY))
@@ -95,22 +95,22 @@ async def test_condition_that_is_not_stated_any_more_goes_also_after_a_restart(
     async with running(fake_api, Script(tell)) as harness:
         for restart in (False, True):
             fake_api.create(build_widget(text="busy"))
-            await harness.settled()
+            await harness.converged()
             assert types() == ["Ready", "Busy"]
             if restart:
                 await harness.restart()
             fake_api.patch(WIDGET, KEY, {"spec": {"text": "idle"}})
-            await harness.settled()
+            await harness.converged()
             assert types() == ["Ready"]
             fake_api.delete(WIDGET, KEY)
-            await harness.settled()
+            await harness.converged()
 
 
 async def test_own_status_asks_for_no_further_pass(fake_api: FakeApi) -> None:
     script = Script(state)
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert script.count["w"] == 1
 
@@ -137,7 +137,7 @@ async def test_change_that_only_the_answer_to_our_write_tells_of_is_not_missed(
     async with running(fake_api, Script(look), finalizer=True) as harness:
         fake_api.create(build_widget())
         await until(lambda: len(seen) == 2)
-        await harness.settled()
+        await harness.converged()
 
     if what == "spec":
         assert seen[1]["spec"]["text"] == "changed"
@@ -155,7 +155,7 @@ async def test_status_of_an_object_that_is_gone_is_no_error(fake_api: FakeApi) -
     written: list[bool] = []
     async with running(fake_api, Script(late)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert written == [False]
         assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
@@ -179,7 +179,7 @@ async def test_status_of_a_namesake_is_not_touched(fake_api: FakeApi) -> None:
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] >= 2)
-        await harness.settled()
+        await harness.converged()
 
     assert "status" not in refused[0]
 
@@ -213,7 +213,7 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
     )
     async with running(fake_api, Script(look)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert looked == [True]
 
@@ -251,7 +251,7 @@ async def test_primary_that_vanished_unseen_keeps_no_new_children(
     refused: list[Key] = []
     async with running(fake_api, Script(late)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert refused == [KEY]
         assert fake_api.objects(CONFIG_MAP) == []
@@ -287,7 +287,7 @@ async def test_apply_that_finds_its_object_missing_creates_none_for_a_deleted_pr
     refused: list[Key] = []
     async with running(fake_api, Script(late)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert refused == [KEY]
         assert fake_api.objects(kind) == []
@@ -313,7 +313,7 @@ async def test_object_of_somebody_else_outlives_a_primary_that_wanted_its_name(
     script = Script(late)
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert script.count["w"] == 1
         assert [each["metadata"]["name"] for each in fake_api.objects(CONFIG_MAP)] == ["w-0"]
@@ -334,7 +334,7 @@ async def test_cache_forgets_a_primary_that_turned_out_to_be_gone(fake_api: Fake
     seen: list[Manifest | None] = []
     async with running(fake_api, Script(late)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert seen == [None]
 
@@ -361,7 +361,7 @@ async def test_plan_of_an_outdated_spec_makes_nothing_that_must_be_confirmed(
         fake_api.create(build_widget())
         await harness.eventually(lambda: fake_api.objects(CONFIG_MAP), "there are children")
         fake_api.watches.resume(WIDGET)
-        await harness.settled()
+        await harness.converged()
 
         assert seen[:2] == [1, 2]
         made = fake_api.objects(CONFIG_MAP)
@@ -386,7 +386,7 @@ async def test_one_child_does_not_wait_for_the_look_at_the_primary(fake_api: Fak
             where=lambda _: not fake_api.objects(CONFIG_MAP),
         )
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert len(fake_api.objects(CONFIG_MAP)) == 1
         assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
@@ -412,7 +412,7 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
 
     operator = Operator("widget", Settings, (build,))
     async with OperatorHarness(operator, fake_api.config) as harness:
-        await harness.settled()
+        await harness.converged()
 
     assert seen == ["n"]
 
@@ -430,7 +430,7 @@ async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
     operator = Operator("widget", Settings, (build,))
     async with OperatorHarness(operator, fake_api.config) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         assert script.count["w"] == 1
 
         fake_api.register(thing)
@@ -460,10 +460,10 @@ async def test_condition_that_becomes_true_is_a_warning_once(fake_api: FakeApi) 
     warned: list[list[str]] = []
     async with running(fake_api, Script(tell)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
         await harness.eventually(lambda: len(warned) == 2, "there was another reconcile")
-        await harness.settled()
+        await harness.converged()
         await harness.manager.recorder.wait_idle()
 
         (event,) = fake_api.objects(EVENT)

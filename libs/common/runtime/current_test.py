@@ -54,6 +54,6 @@ async def test_primary_is_current_only_as_the_server_has_it(fake_api: FakeApi, w
 
     async with running(fake_api, Script(ask)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
     assert seen == [expected]

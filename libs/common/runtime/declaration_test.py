@@ -40,7 +40,7 @@ async def test_own_status_asks_for_no_pass_where_the_cache_keeps_a_part_of_the_p
         widget = build_widget(count=0)
         widget["metadata"]["annotations"] = {"a": "b"}
         fake_api.create(widget)
-        await harness.settled()
+        await harness.converged()
 
         assert harness.manager.runners[0].passes == 1
 
@@ -65,7 +65,7 @@ async def test_part_beside_the_controllers_asks_for_passes(fake_api: FakeApi) ->
     script = Script()
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         assert script.count["w"] == 1
 
         harness.manager.wake(WIDGET, [Key("default", "w")])
@@ -88,6 +88,6 @@ async def test_controller_with_a_selector_leaves_the_other_primaries_alone(
     async with OperatorHarness(
         Operator("widget", Settings, (build,)), fake_api.config, source="reflector"
     ) as harness:
-        await harness.settled()
+        await harness.converged()
 
     assert dict(script.count) == {"a": 1}

@@ -54,12 +54,12 @@ async def test_binding_is_held_before_the_first_object_and_let_go_after_the_last
     assert list_finalizers(api) == []
     for name in ("a", "b"):
         api.create(build_widget(name, "tenant"))
-    await harness.settled()
+    await harness.converged()
     assert list_writes(api)[0] == ROLE_BINDING.plural, "before any object has a finalizer"
     assert list_finalizers(api) == [BINDING_FINALIZER]
 
     api.delete(WIDGET, Key("tenant", "a"))
-    await harness.settled()
+    await harness.converged()
     assert list_finalizers(api) == [BINDING_FINALIZER], "the other object has its finalizer"
 
     api.delete(WIDGET, Key("tenant", "b"))
@@ -89,7 +89,7 @@ async def test_no_finalizer_is_added_to_an_object_once_the_binding_is_being_dele
 async def test_operator_works_without_the_binding_that_it_was_told_of(api: FakeApi) -> None:
     async with build_harness(api, role_binding="misspelled") as harness:
         api.create(build_widget("a", "tenant"))
-        await harness.settled()
+        await harness.converged()
 
     assert FINALIZER in api.get(WIDGET, Key("tenant", "a"))["metadata"]["finalizers"]
 
@@ -98,7 +98,7 @@ async def test_binding_that_was_removed_on_purpose_is_let_go_at_the_end(api: Fak
     """An upgrade took the namespace off the list; the next process does not look there."""
     async with build_harness(api) as harness:
         api.create(build_widget("a", "tenant"))
-        await harness.settled()
+        await harness.converged()
         api.delete(ROLE_BINDING, BINDING)
         assert list_finalizers(api) == [BINDING_FINALIZER]
 
@@ -111,7 +111,7 @@ async def test_binding_that_was_removed_on_purpose_is_let_go_at_the_end(api: Fak
 async def test_probe_for_a_deletion_of_the_own_namespace_stores_nothing(api: FakeApi) -> None:
     async with build_harness(api, role_binding="", pod_namespace="tenant") as harness:
         api.create(build_widget("a", "tenant"))
-        await harness.settled()
+        await harness.converged()
 
     assert FINALIZER in api.get(WIDGET, Key("tenant", "a"))["metadata"]["finalizers"]
     assert not [each for each in api.objects(EVENT) if each["reason"] == "Probe"]

@@ -35,8 +35,8 @@ GADGET = Kind("test.slipway.dev", "v1", "Gadget", "gadgets")
 async def probe(harness: OperatorHarness, path: str) -> int:
     """Return the status of a probe."""
     url = f"http://127.0.0.1:{harness.manager.health.probe_port}{path}"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status
 
 
 def depths(harness: OperatorHarness) -> set[float]:
@@ -139,7 +139,7 @@ async def test_reconciler_counts_in_the_metrics_of_the_process(fake_api: FakeApi
     seen: list[Metrics] = []
     async with running(fake_api, Script(count)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
         assert seen == [harness.manager.metrics]
 
@@ -171,11 +171,11 @@ async def test_controllers_share_an_informer_and_hear_of_each_others_writes(
     fake_api.register(GADGET)
     fake_api.create({**build_widget("g"), "kind": GADGET.kind})
     async with start(fake_api, operator) as harness:
-        await harness.settled()
+        await harness.converged()
         watches = fake_api.requests.select("watch", CONFIG_MAP)
         before = script.count["g"]
         fake_api.create(build_widget(count=1))
-        await harness.settled()
+        await harness.converged()
 
         assert len(watches) == 1
         assert script.count["g"] > before, "nobody told of what the other controller made"
@@ -342,7 +342,7 @@ async def test_standby_is_ready_with_warm_caches_and_does_nothing(fake_api: Fake
         standby = start(fake_api, **ELECTION)
         await standby.start(wait=False)
         fake_api.create(build_widget())
-        await leader.settled()
+        await leader.converged()
         await until(lambda: len(standby.manager.cache.store(CONFIG_MAP)) == 2)
 
         assert await probe(standby, "/readyz") == 200
@@ -361,7 +361,7 @@ async def test_new_leader_catches_up_before_its_first_write(fake_api: FakeApi) -
         standby = start(fake_api, **ELECTION)
         await standby.start(wait=False)
         fake_api.create(build_widget(count=1))
-        await leader.settled()
+        await leader.converged()
         await until(lambda: len(standby.manager.cache.store(CONFIG_MAP)) == 1)
         for kind in (WIDGET, CONFIG_MAP):
             fake_api.watches.pause(kind)

@@ -51,14 +51,14 @@ async def test_projection_is_as_new_as_the_cache_within_a_pass(fake_api: FakeApi
     fake_api.register(WIDGET)
     async with OperatorHarness(Operator("widget", Settings, (build,)), fake_api.config) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         assert seen[:2] == [set(), {"w-0"}]
 
         fake_api.delete(CONFIG_MAP, ("default", "w-0"))
         await until(lambda: len(seen) == 4)
         assert seen[2:] == [set(), {"w-0"}]
         await harness.restart()
-        await harness.settled()
+        await harness.converged()
         assert seen[-1] == {"w-0"}, "a new process has a projection of its own"
 
 
@@ -107,11 +107,11 @@ async def test_pass_may_ask_for_passes_of_another_controller(fake_api: FakeApi) 
     fake_api.create(build_map("a"))
     operator = Operator("widget", Settings, (script.build_controller, build))
     async with OperatorHarness(operator, fake_api.config) as harness:
-        await harness.settled()
+        await harness.converged()
         woken.clear()
         fake_api.create(build_widget())
         await until(lambda: woken)
-        await harness.settled()
+        await harness.converged()
 
     assert set(woken) == {Key("default", "a")}, "an object that is gone has no pass"
 
@@ -126,7 +126,7 @@ async def test_namespace_is_watched_or_not(fake_api: FakeApi) -> None:
 
     async with running(fake_api, Script(look), watch_namespaces=("default",)) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
     assert seen == {"default": True, "other": False}
 

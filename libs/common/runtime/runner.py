@@ -279,7 +279,7 @@ class Runner:
             return False
         kind, client = self.controller.primary, self._services.client
         try:
-            answer = await client.patch(
+            response = await client.patch(
                 kind, context.key, operations, field_manager=self.controller.name
             )
         except NotFound:
@@ -288,11 +288,11 @@ class Runner:
         except Invalid as err:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
-        if is_deleting(answer) and not finalizers.is_deletion_delayed(answer):
-            informer.observe_deleted(context.key, uid_of(answer))
+        if is_deleting(response) and not finalizers.is_deletion_delayed(response):
+            informer.observe_deleted(context.key, uid_of(response))
         else:
             # The patch tests the version, so the response contains only our change.
-            informer.wrote(answer, self._origin(context.key))
+            informer.wrote(response, self._origin(context.key))
         return True
 
     # Helpers.

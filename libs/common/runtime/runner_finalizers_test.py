@@ -28,7 +28,7 @@ async def test_finalizer_is_there_before_the_first_reconcile(fake_api: FakeApi) 
     seen: list[list[str]] = []
     async with running(fake_api, Script(look), finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
 
     assert seen == [[FINALIZER]]
 
@@ -46,7 +46,7 @@ async def test_object_that_goes_before_it_has_the_finalizer_is_not_reconciled(
         fake_api.fail("patch", WIDGET, where=vanish, times=None)
         fake_api.create(build_widget())
         await until(lambda: fake_api.find(WIDGET, KEY) is None)
-        await harness.settled()
+        await harness.converged()
 
     assert script.count == {}, "a side effect without the finalizer is never cleaned up"
 
@@ -60,7 +60,7 @@ async def test_finalizer_goes_when_the_clean_up_is_done_and_not_before(fake_api:
     script = Script(clean_up)
     async with running(fake_api, script, finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         done.clear()
         fake_api.delete(WIDGET, KEY)
         await until(lambda: script.finalizing > 2)
@@ -68,7 +68,7 @@ async def test_finalizer_goes_when_the_clean_up_is_done_and_not_before(fake_api:
 
         done.set()
         await until(lambda: fake_api.find(WIDGET, KEY) is None)
-        await harness.settled()
+        await harness.converged()
         assert script.count["w"] == 1, "an object that is being deleted is not reconciled"
 
 
@@ -76,13 +76,13 @@ async def test_finalizer_that_is_needed_no_longer_is_taken_off(fake_api: FakeApi
     script = Script()
     async with running(fake_api, script, finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"spec": {"text": "free"}})
-        await harness.settled()
+        await harness.converged()
 
         assert not fake_api.get(WIDGET, KEY)["metadata"].get("finalizers")
         fake_api.delete(WIDGET, KEY)
-        await harness.settled()
+        await harness.converged()
         assert script.finalizing == 0
 
 
@@ -93,7 +93,7 @@ async def test_clean_up_that_fails_keeps_the_object_and_says_why(fake_api: FakeA
 
     async with running(fake_api, Script(fail), finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.delete(WIDGET, KEY)
         await harness.eventually(
             lambda: find_condition(fake_api.get(WIDGET, KEY), "Ready") is not None
@@ -121,11 +121,11 @@ async def test_clean_up_for_an_object_that_is_not_as_it_was_is_no_defect(
     script = Script(archive)
     async with running(fake_api, script, finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.delete(WIDGET, KEY)
         await until(lambda: fake_api.find(WIDGET, KEY) is None)
         fake_api.watches.resume(WIDGET)
-        await harness.settled()
+        await harness.converged()
 
         assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 0
         assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
@@ -139,7 +139,7 @@ async def test_person_may_let_an_object_go_without_clean_up(fake_api: FakeApi) -
     script = Script(never)
     async with running(fake_api, script, finalizer=True) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.delete(WIDGET, KEY)
         await until(lambda: script.finalizing)
         fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {FORCE_FINALIZE: "true"}}})
@@ -159,7 +159,7 @@ async def test_object_that_never_got_the_finalizer_just_goes(fake_api: FakeApi) 
     fake_api.delete(WIDGET, KEY)
     operator = Operator("widget", Settings, (script.build_finalizing_controller,))
     async with OperatorHarness(operator, fake_api.config) as harness:
-        await harness.settled()
+        await harness.converged()
         widget = fake_api.get(WIDGET, KEY)
         assert widget["metadata"]["finalizers"] == ["example.com/theirs"]
         assert script.finalizing == 0
@@ -183,14 +183,14 @@ async def test_pod_is_seen_for_its_grace_period_after_the_clean_up(fake_api: Fak
         containers = [{"name": "main", "image": "main"}]
         spec = {"nodeName": "node", "containers": containers}
         fake_api.create(build_object(POD, "p", "default", spec=spec))
-        await harness.settled()
+        await harness.converged()
         fake_api.delete(POD, key)
         await until(lambda: script.finalizing and not _finalizers_of(fake_api, key))
-        await harness.settled()
+        await harness.converged()
         assert harness.manager.cache.store(POD).get(key) is not None
 
         fake_api.finish_termination(POD, key)
-        await harness.settled()
+        await harness.converged()
         assert harness.manager.cache.store(POD).get(key) is None
 
 

@@ -81,7 +81,7 @@ async def test_one_worker_a_key_at_a_time(fake_api: FakeApi) -> None:
         await turns()
         assert script.at_work["w"] == 1
         gate.set()
-        await harness.settled()
+        await harness.converged()
 
     assert script.count == {"w": 2, "other": 1}, "the change during the pass is not lost"
     assert script.most_at_work == 1
@@ -96,7 +96,7 @@ async def test_pass_that_takes_too_long_is_cut_and_tried_again(fake_api: FakeApi
     async with running(fake_api, script, reconcile_timeout_seconds=0.05) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
         name = "controller_runtime_reconcile_timeouts_total"
         assert harness.metric(name, controller="widget") == 1
@@ -111,7 +111,7 @@ async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
         assert (
             harness.metric("controller_runtime_reconcile_timeouts_total", controller="widget") == 0
@@ -132,7 +132,7 @@ async def test_worker_outlives_a_pass_that_is_canceled_by_what_it_awaits(
     async with running(fake_api, script, max_concurrent_reconciles=1) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
         assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 1
         assert harness.metric("controller_runtime_active_workers", controller="widget") == 0
@@ -149,7 +149,7 @@ async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi
         await harness.eventually(
             lambda: find_condition(fake_api.get(WIDGET, KEY), "Ready") is not None
         )
-        await harness.settled()
+        await harness.converged()
         widget = fake_api.get(WIDGET, KEY)
         ready = find_condition(widget, "Ready") or {}
         assert (ready["status"], ready["reason"]) == ("False", "BadText")
@@ -279,7 +279,7 @@ async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
         assert queue_of(harness).failing == 0
         labels = {"controller": "widget", "result": "success"}
@@ -320,7 +320,7 @@ async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api:
     fake_api.delete(WIDGET, Key("default", "third"))
     operator = Operator("widget", Settings, (script.build_finalizing_controller,))
     async with OperatorHarness(operator, fake_api.config, max_concurrent_reconciles=1) as harness:
-        await harness.settled()
+        await harness.converged()
 
     assert order == ["third", "first", "second"]
 
@@ -368,7 +368,7 @@ async def test_child_asks_for_its_owner_by_uid_alone(fake_api: FakeApi) -> None:
     async with running(fake_api, script) as harness:
         widget = fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 1)
-        await harness.settled()
+        await harness.converged()
         fake_api.collector.pause()
         for name, owner in (
             ("earlier", {"metadata": {"name": "w", "uid": "earlier"}}),
@@ -378,7 +378,7 @@ async def test_child_asks_for_its_owner_by_uid_alone(fake_api: FakeApi) -> None:
             fake_api.create(
                 build_object(CONFIG_MAP, name, "default", metadata={"ownerReferences": [reference]})
             )
-            await harness.settled()
+            await harness.converged()
             assert script.count["w"] == (2 if name == "ours" else 1), name
 
         fake_api.delete(CONFIG_MAP, ("default", "ours"))
@@ -391,7 +391,7 @@ async def test_paused_object_is_left_alone(fake_api: FakeApi) -> None:
         paused = build_widget()
         paused["metadata"]["annotations"] = {PAUSED: "true"}
         fake_api.create(paused)
-        await harness.settled()
+        await harness.converged()
         assert script.count == {}
         assert not fake_api.get(WIDGET, KEY)["metadata"].get("finalizers")
 

@@ -37,7 +37,7 @@ def count_children(api: FakeApi, namespace: str) -> int:
 async def test_only_selected_namespaces_are_listed_and_reconciled(api: FakeApi) -> None:
     async with build_harness(api) as harness:
         await harness.eventually(lambda: count_children(api, "a") == count_children(api, "b") == 2)
-        await harness.settled()
+        await harness.converged()
 
     assert count_children(api, "c") == 0
     paths = {each.path for each in api.requests if each.plural == CONFIG_MAP.plural}
@@ -57,7 +57,7 @@ async def test_namespace_is_reconciled_once_it_has_the_label(api: FakeApi) -> No
 
 async def test_namespace_without_its_label_is_left_alone(api: FakeApi) -> None:
     async with build_harness(api) as harness:
-        await harness.settled()
+        await harness.converged()
         label(api, "b", None)
         await harness.eventually(
             lambda: harness.metric("operator_cache_scope_up", watched_namespace="b") == 0
@@ -82,7 +82,7 @@ async def test_operator_without_any_selected_namespace_waits_for_one(api: FakeAp
 
 async def test_namespace_that_is_being_deleted_is_finished(api: FakeApi) -> None:
     async with build_harness(api) as harness:
-        await harness.settled()
+        await harness.converged()
         api.delete(NAMESPACE, Key("", "b"))
         await harness.eventually(lambda: not api.objects(WIDGET, "b"))
 

@@ -33,9 +33,9 @@ class ForeignConditions:
         """Return the types of conditions of an object that are known to belong to others."""
         return self._types.get((manager, uid_of(held)), frozenset())
 
-    def learn(self, manager: str, answer: Manifest, status: Mapping[str, Any]) -> None:
+    def learn(self, manager: str, response: Manifest, status: Mapping[str, Any]) -> None:
         """Learn from the response to an apply of a status."""
-        key, further = (manager, uid_of(answer)), _list_further(answer, status)
+        key, further = (manager, uid_of(response)), _list_further(response, status)
         self._types.pop(key, None)
         if further:
             self._types[key] = further

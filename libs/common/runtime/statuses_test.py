@@ -24,10 +24,10 @@ async def test_status_whose_items_have_empty_members_is_written_once(fake_api: F
     script = Script(tell)
     async with running(fake_api, script) as harness:
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
         await until(lambda: script.count["w"] == 2)
-        await harness.settled()
+        await harness.converged()
 
     assert len(fake_api.writes(0, WIDGET, "status")) == 1
     assert fake_api.get(WIDGET, KEY)["status"] == {"items": [{"name": "x"}]}
@@ -65,9 +65,9 @@ async def test_terminal_error_takes_over_no_condition_of_others(
         crd = build_crd(WIDGET, CONDITIONS, ("status",))
         fake_api.patch(CRD, key_of(crd), {"spec": crd["spec"]})
         fake_api.create(build_widget())
-        await harness.settled()
+        await harness.converged()
         await state("Theirs")
-        await harness.settled()
+        await harness.converged()
         fake_api.patch(WIDGET, KEY, {"spec": {"text": "bad"}})
         await harness.eventually(
             lambda: (find_condition(fake_api.get(WIDGET, KEY), "Ready") or {})["reason"]
@@ -75,6 +75,6 @@ async def test_terminal_error_takes_over_no_condition_of_others(
         )
         assert types() == ["Ready", "Theirs"]
         await state()
-        await harness.settled()
+        await harness.converged()
 
         assert types() == ["Ready"], "what others state no more goes"

@@ -46,10 +46,10 @@ def test_version_that_changes_nothing_else_is_no_change() -> None:
 
 def test_own_write_is_read_and_its_event_is_no_change() -> None:
     store = Store(POD)
-    answer = build_pod(version=7, labels={"made": "here"})
-    store.put(answer)
+    response = build_pod(version=7, labels={"made": "here"})
+    store.put(response)
 
-    assert store.put(answer) is None
+    assert store.put(response) is None
 
 
 def test_event_of_a_deleted_object_does_not_bring_it_back() -> None:

@@ -173,14 +173,14 @@ class Writer:
                 return await self._patch(step)
 
     async def _create(self, step: Create) -> bool:
-        answer = await self._claim_name(step)
-        if answer is None:
+        response = await self._claim_name(step)
+        if response is None:
             return False
         # A new object contains no changes of others, so this reconcile knows all of it.
-        self._wrote(step.kind, answer, self._origin)
-        objection = step.objection(answer) if step.objection is not None else ""
+        self._wrote(step.kind, response, self._origin)
+        objection = step.objection(response) if step.objection is not None else ""
         if objection:
-            await self._delete(Delete.of(step.kind, answer))
+            await self._delete(Delete.of(step.kind, response))
             raise MutatedByAdmission(step.kind, step.key, objection)
         return True
 
@@ -241,10 +241,10 @@ class Writer:
             return False
         await self._own_fields(step.kind, step.key, live)
         guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
-        answer = await self._client.apply(step.kind, guarded, field_manager=self._manager)
-        self._wrote(step.kind, answer)
-        if answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
-            self._unchanged.add(self._reduce(step.kind, answer), desired)
+        response = await self._client.apply(step.kind, guarded, field_manager=self._manager)
+        self._wrote(step.kind, response)
+        if response["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
+            self._unchanged.add(self._reduce(step.kind, response), desired)
             return False
         return True
 
@@ -287,15 +287,15 @@ class Writer:
             },
         ]
         try:
-            answer = await self._client.patch(kind, key, operations, field_manager=self._manager)
+            response = await self._client.patch(kind, key, operations, field_manager=self._manager)
         except Invalid as err:
             raise patch_error(err) from err
-        live["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
+        live["metadata"]["resourceVersion"] = response["metadata"]["resourceVersion"]
 
     async def _delete(self, step: Delete) -> bool:
         try:
             with self._writing(step.kind, step.key, step.uid):
-                answer = await self._client.delete(
+                response = await self._client.delete(
                     step.kind,
                     step.key,
                     uid=step.uid,
@@ -312,8 +312,8 @@ class Writer:
                 raise
             self._gone(step.kind, step.key, step.uid)
             return False
-        if uid_of(answer) == step.uid and finalizers.is_deletion_delayed(answer):
-            self._wrote(step.kind, answer, self._origin)
+        if uid_of(response) == step.uid and finalizers.is_deletion_delayed(response):
+            self._wrote(step.kind, response, self._origin)
         else:
             self._gone(step.kind, step.key, step.uid)
         return True
@@ -336,7 +336,7 @@ class Writer:
                 }
             )
         try:
-            answer = await self._client.patch(
+            response = await self._client.patch(
                 step.kind,
                 step.key,
                 [*guards, *step.operations],
@@ -345,7 +345,7 @@ class Writer:
             )
         except Invalid as err:
             raise patch_error(err) from err
-        self._wrote(step.kind, answer)
+        self._wrote(step.kind, response)
         return True
 
     def _is_ours(self, step: Create | Apply, held: Manifest) -> bool:
@@ -373,10 +373,10 @@ class Writer:
         informer = self._cache.find(kind)
         return live if informer is None else informer.store.reduce(live)
 
-    def _wrote(self, kind: Kind, answer: Manifest, origin: Origin | None = None) -> None:
+    def _wrote(self, kind: Kind, response: Manifest, origin: Origin | None = None) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
-            informer.wrote(answer, origin)
+            informer.wrote(response, origin)
 
     def _writing(self, kind: Kind, key: Key, uid: str = "") -> AbstractContextManager[None]:
         informer = self._cache.find(kind)

@@ -334,7 +334,7 @@ async def test_patch_that_makes_the_object_invalid_is_no_conflict(bench: Bench) 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
 async def test_write_without_answer_is_looked_up(bench: Bench, done: bool) -> None:
-    bench.api.fail("create", lost_answer=done, dropped=not done)
+    bench.api.fail("create", lost_response=done, dropped=not done)
 
     outcome = await bench.take(Create(CONFIG_MAP, build_map()))
 

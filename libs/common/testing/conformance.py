@@ -104,7 +104,7 @@ class OperatorConformance(Trial):
             await self.delete(api, harness, self.subject.initial_objects())
             mark = api.mark()
             await harness.restart()
-            await harness.settled()
+            await harness.converged()
             _assert_silent(api, mark, "a restart after others were gone: is their kind watched?")
 
     async def test_crash_at_each_write_changes_nothing(self) -> None:
@@ -116,12 +116,14 @@ class OperatorConformance(Trial):
 
         await self._assert_harmless(faults)
 
-    async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
+    async def test_lost_response_at_each_write_changes_nothing(self) -> None:
         """A write whose answer is lost is looked up, never repeated blindly."""
 
         def faults(writes: int) -> Iterator[tuple[str, InjectFault]]:
             for index in range(writes):
-                yield f"answer of write {index} lost", partial(Fail, index=index, lost_answer=True)
+                yield f"answer of write {index} lost", partial(
+                    Fail, index=index, lost_response=True
+                )
 
         await self._assert_harmless(faults)
 

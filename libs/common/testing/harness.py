@@ -3,11 +3,11 @@
 ```python
 async with OperatorHarness(OPERATOR, api.config) as harness:
     await harness.client.create(PODSET, podset)
-    await harness.settled()
+    await harness.converged()
 ```
 
-`settled` knows when nothing is left to do: no key is queued or worked on, and the caches show what
-the API server has. Tests that use it need neither sleeps nor guesses.
+`converged` waits until nothing is left to do: no key is queued or worked on, and the caches show
+what the API server has. Tests that use it need neither sleeps nor guesses.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class OperatorHarness:
         self._task = None
         return result
 
-    async def settled(self, timeout: float = _TIMEOUT) -> None:
+    async def converged(self, timeout: float = _TIMEOUT) -> None:
         """Wait until nothing is left to do and the caches show what the API server has.
 
         Keys that are backed off do not count: wait for what they will do with `eventually`.
@@ -271,7 +271,7 @@ class OperatorHarness:
             runner.controller.name: (len(runner.queue), runner.queue.delayed)
             for runner in self.manager.runners
         }
-        return f"waiting until the operator is settled; ready and delayed keys: {queues}"
+        return f"waiting until the operator has converged; ready and delayed keys: {queues}"
 
 
 def _is_current(informer: Informer, item: Manifest) -> bool:

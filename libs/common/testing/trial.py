@@ -92,7 +92,7 @@ class Trial:
             await extra()
         async with asyncio.timeout(_SETTLE_SECONDS):
             while True:
-                await harness.settled()
+                await harness.converged()
                 version = api.store.version
                 self.subject.drive(api)
                 open_ends = harness.failing or harness.is_due_within(self.subject.horizon)

@@ -65,7 +65,7 @@ class WriteCrash(WriteFault):
             times=1,
             where=self._strike,
             dropped=mode == "dropped",
-            lost_answer=mode == "lost",
+            lost_response=mode == "lost",
         )
 
     def _strike(self, request: Request) -> bool:

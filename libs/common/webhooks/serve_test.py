@@ -71,8 +71,8 @@ def build_harness(api: FakeApi, port: int, clock: FakeClock) -> OperatorHarness:
 
 async def is_ready(harness: OperatorHarness) -> bool:
     url = f"http://127.0.0.1:{harness.manager.health.probe_port}/readyz"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status == 200
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status == 200
 
 
 async def see(port: int) -> bytes:

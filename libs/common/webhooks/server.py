@@ -85,7 +85,7 @@ def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.
         except ValueError as error:
             return web.Response(status=400, text=str(error))
         try:
-            answer = reviewer(review).render(review)
+            response = reviewer(review).render(review)
         except Exception:
             log.exception(
                 "Unhandled error in an admission review",
@@ -93,6 +93,6 @@ def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.
                 name=review.name,
             )
             return web.Response(status=500, text="the review failed; see the log of the operator")
-        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+        return web.Response(body=orjson.dumps(response), content_type="application/json")
 
     return handle

@@ -109,5 +109,5 @@ async def fetch(port: int, trusted: Certificate, path: str = "/", body: str = ""
     context = ssl.create_default_context(cadata=trusted.certificate.decode())
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
-        async with session.post(f"https://127.0.0.1:{port}{path}", data=body) as answer:
-            return answer.status
+        async with session.post(f"https://127.0.0.1:{port}{path}", data=body) as response:
+            return response.status

@@ -57,7 +57,7 @@ class Target:
         return uid_of(self.manifest)
 
     @property
-    def settled(self) -> bool:
+    def current(self) -> bool:
         """Whether the status is about the current spec."""
         return self.instance.observed.observed_generation >= self.instance.metadata.generation
 
@@ -98,7 +98,7 @@ class Target:
     def stopped(self) -> bool:
         """Whether the machine is off and stays so."""
         reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
-        off = self.settled and not self.run_uid and reason == Reason.STOPPED
+        off = self.current and not self.run_uid and reason == Reason.STOPPED
         return off or self.shut_down
 
     @property
@@ -106,7 +106,7 @@ class Target:
         """Whether the guest of the current run shut itself down, and the machine stays off."""
         reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
         same = bool(self.run_uid) and self.instance.observed.vmi_uid == self.run_uid
-        return self.settled and same and reason == Reason.GUEST_SHUT_DOWN
+        return self.current and same and reason == Reason.GUEST_SHUT_DOWN
 
     @property
     def resize_refused(self) -> bool:
@@ -137,7 +137,7 @@ class Target:
 
     def answer(self, directive: Directive) -> DirectiveStatus | None:
         """Return what became of exactly this directive; None while that is not known."""
-        if not self.settled or self.instance.spec.directive(directive.kind) != directive:
+        if not self.current or self.instance.spec.directive(directive.kind) != directive:
             return None
         for status in self.instance.observed.directives:
             if status.kind is directive.kind and status.token == directive.token:

@@ -267,7 +267,7 @@ def _undo_resize(operation: Operation, target: Target) -> NextAction | None:
     actions = set_field(target, "size", size)
     if actions:
         return wait(what, *actions)
-    if not target.settled:
+    if not target.current:
         return wait(what)
     off = target.instance.spec.power is Power.STOPPED and not target.run_uid
     held = target.instance.observed.size == size and not target.resize_blocked

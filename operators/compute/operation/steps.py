@@ -87,7 +87,7 @@ def _start(operation: Operation, target: Target, observed: Observed, now: dateti
         return proceed(WAIT_RUNNING)
     if operation.observed.step == RESTART:
         return reboot(operation, target, observed, now)
-    if target.settled and target.running:
+    if target.current and target.running:
         return succeed("the machine runs")
     return wait(explain_wait(target, "waiting for the machine to run"))
 
@@ -132,7 +132,7 @@ def _resize(operation: Operation, target: Target, observed: Observed, now: datet
 
 
 def _has_size(target: Target, size: str) -> bool:
-    same = target.settled and target.instance.observed.size == size
+    same = target.current and target.instance.observed.size == size
     return same and not target.resize_blocked and (target.running or target.stopped)
 
 
@@ -142,7 +142,7 @@ def _wait_for_size(operation: Operation, target: Target, size: str, now: datetim
     patience = timedelta(seconds=0 if wanted is None else wanted.live_seconds)
     left = (since + patience - now).total_seconds()
     blocked = target.resize_blocked
-    if target.settled and target.run_uid and (target.resize_refused or left <= 0):
+    if target.current and target.run_uid and (target.resize_refused or left <= 0):
         uid = target.run_uid
         facts = operation.observed.facts.model_copy(update={"restart_uid": uid})
         return proceed(RESTART, f"restarting the machine to resize it: {blocked}", facts=facts)

@@ -161,7 +161,7 @@ class Reconciler:
         """Reconcile a claim that is not being deleted."""
         claim = IPClaim.parse(ctx.primary)
         holdings = _read_holdings(ctx, claim)
-        if not all(holding.settled for holding in holdings):
+        if not all(holding.known for holding in holdings):
             # The pools have not looked yet, and wake this claim once they have.
             return None
         plan, target = self._plan(ctx, claim, holdings)

@@ -54,7 +54,7 @@ async def test_address_of_one_family_leads_to_no_endpoint_of_the_other(
         api.create(endpoints)
     api.create(build_pool())
     api.create(build_claim(target={"kind": "Service", "name": "shop"}))
-    await harness.settled()
+    await harness.converged()
 
     published = api.get(ENDPOINT_SLICE, Key("default", "web-ip-v4"))
     assert [each["addresses"] for each in published["endpoints"]] == [["10.0.0.1"]]

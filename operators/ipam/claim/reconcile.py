@@ -40,7 +40,7 @@ class Holding:
     pending_reason: PendingReason | None = None
 
     @property
-    def settled(self) -> bool:
+    def known(self) -> bool:
         """Whether the state is known."""
         return bool(self.address) or self.pending_reason is not None
 

@@ -66,7 +66,7 @@ async def test_claim_gets_the_address_that_the_contract_describes(
 ) -> None:
     pool = api.create(build_capi_pool())
     claim = api.create(build_request())
-    await harness.settled()
+    await harness.converged()
 
     held = api.get(IP_ADDRESS, NODE)
     assert held["spec"] == {
@@ -89,7 +89,7 @@ async def test_claim_gets_the_address_that_the_contract_describes(
     assert ledger(api) == {"203.0.113.0": "node-capi"}
     mark = api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert writes(api, mark) == []
 
 
@@ -98,11 +98,11 @@ async def test_address_that_another_claim_has_is_not_ready(
 ) -> None:
     api.create(build_capi_pool())
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     await harness.stop()
     reassign(api, "public-ip4-203-0-113-0", "other")
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     status, reason, message = ready(api)
     assert (status, reason) == ("False", "AllocationFailed")
@@ -117,7 +117,7 @@ async def test_claim_of_another_provider_is_left_alone(
 ) -> None:
     api.create(build_capi_pool())
     api.create(build_request(**pool))
-    await harness.settled()
+    await harness.converged()
     assert api.objects(IP_CLAIM) == []
     claim = api.get(IP_ADDRESS_CLAIM, NODE)
     assert (claim["metadata"].get("finalizers"), claim.get("status")) == (None, None)
@@ -128,7 +128,7 @@ async def test_deletion_gives_the_address_back_and_lets_everything_go(
 ) -> None:
     api.create(build_capi_pool())
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_ADDRESS_CLAIM, NODE)
     await harness.eventually(lambda: api.find(IP_ADDRESS_CLAIM, NODE) is None, "it goes")
     await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
@@ -141,11 +141,11 @@ async def test_address_is_released_after_its_ip_address(
     """Otherwise the next claim could get the address while the old IPAddress still exists."""
     api.create(build_capi_pool(addresses=["203.0.113.9"]))
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     api.patch(IP_ADDRESS, NODE, {"metadata": {"finalizers": ["example.com/in-use"]}})
     api.delete(IP_ADDRESS_CLAIM, NODE)
     api.create(build_claim("next"))
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.9"
     assert ledger(api) == {"203.0.113.9": "node-capi"}
 
@@ -157,9 +157,9 @@ async def test_address_is_released_after_its_ip_address(
 async def test_address_stays_while_its_claim_exists(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_capi_pool())
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     api.delete(IP_ADDRESS, NODE)
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0"
 
     api.delete(IP_ADDRESS_CLAIM, NODE)
@@ -172,7 +172,7 @@ async def test_pool_without_prefix_keeps_the_claim_waiting_until_it_has_one(
 ) -> None:
     api.create(build_pool())
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     assert ready(api) == (
         "False",
         "PoolNotReady",
@@ -181,31 +181,31 @@ async def test_pool_without_prefix_keeps_the_claim_waiting_until_it_has_one(
     assert api.objects(IP_CLAIM) == [], "no address is taken that nobody can use"
 
     api.patch(IP_POOL, Key("", "public"), {"spec": {"prefix": 26}})
-    await harness.settled()
+    await harness.converged()
     assert api.get(IP_ADDRESS, NODE)["spec"]["prefix"] == 26
     assert ready(api)[:2] == ("True", "Ready")
 
 
 async def test_pool_that_comes_later_is_heard_of(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     assert ready(api)[:2] == ("False", "PoolNotReady")
     api.create(build_capi_pool())
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0"
 
 
 async def test_claim_waits_in_the_queue_of_the_pool(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_capi_pool(addresses=["203.0.113.9"]))
     api.create(build_claim("first"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     assert ready(api)[:2] == ("False", "PoolExhausted")
 
     api.delete(IP_CLAIM, Key("default", "first"))
     await harness.eventually(lambda: address(api) == "203.0.113.9", "it is served")
-    await harness.settled()
+    await harness.converged()
     assert ready(api)[:2] == ("True", "Ready")
 
 
@@ -214,16 +214,16 @@ async def test_nothing_is_done_for_a_paused_cluster(api: FakeApi, harness: Opera
     key = Key("default", "tenant")
     api.create(build_object(CLUSTER, "tenant", "default", spec={"paused": True}))
     api.create(build_request(cluster="tenant"))
-    await harness.settled()
+    await harness.converged()
     assert (address(api), api.objects(IP_CLAIM)) == ("", [])
 
     api.patch(CLUSTER, key, {"spec": {"paused": False}})
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0"
 
     api.patch(CLUSTER, key, {"metadata": {"annotations": {PAUSED: ""}}})
     api.delete(IP_ADDRESS_CLAIM, NODE)
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0", "what is paused is not released"
     api.patch(CLUSTER, key, {"metadata": {"annotations": {PAUSED: None}}})
     await harness.eventually(lambda: api.find(IP_ADDRESS_CLAIM, NODE) is None)
@@ -235,11 +235,11 @@ async def test_cluster_that_is_not_found_stops_all_but_the_release(
     """The Cluster may be deleted before its claims are."""
     api.create(build_capi_pool())
     api.create(build_request(cluster="tenant"))
-    await harness.settled()
+    await harness.converged()
     assert address(api) == ""
 
     api.create(build_object(CLUSTER, "tenant", "default", spec={}))
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0"
     api.delete(CLUSTER, Key("default", "tenant"))
     api.delete(IP_ADDRESS_CLAIM, NODE)
@@ -255,12 +255,12 @@ async def test_paused_pool_or_claim_is_left_alone(
     manifests[kind]["metadata"]["annotations"] = {PAUSED: "true"}
     for manifest in manifests.values():
         api.create(manifest)
-    await harness.settled()
+    await harness.converged()
     assert api.objects(IP_CLAIM) == []
 
     key = Key("", "public") if kind == IP_POOL else NODE
     api.patch(kind, key, {"metadata": {"annotations": {PAUSED: None}}})
-    await harness.settled()
+    await harness.converged()
     assert address(api) == "203.0.113.0"
 
 
@@ -290,7 +290,7 @@ async def test_address_that_was_moved_with_its_claim_is_kept(
     }
     api.create(build_object(IP_ADDRESS, "node", "default", metadata=metadata, spec=spec))
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert pool["metadata"]["name"] == "public"
     assert ledger(api) == {"203.0.113.2": "node-capi"}
     assert ready(api)[:2] == ("True", "Ready")
@@ -307,9 +307,9 @@ async def test_object_of_somebody_else_is_left_alone_and_named(
         else build_object(IP_ADDRESS, "node", "default", spec={"address": "203.0.113.1"})
     )
     api.create(foreign)
-    await harness.settled()
+    await harness.converged()
     api.create(build_request())
-    await harness.settled()
+    await harness.converged()
     status, reason, message = ready(api)
     assert (status, reason) == ("False", "AllocationFailed")
     assert message.startswith(f"{kind.kind} default/")
@@ -327,13 +327,13 @@ async def test_kinds_that_come_after_the_operator_are_served(api: FakeApi) -> No
     ) as harness:
         api.create(build_capi_pool())
         api.create(build_claim())
-        await harness.settled()
+        await harness.converged()
         assert ledger(api) == {"203.0.113.0": "web"}
 
         register(api)
         await harness.restart()
         api.create(build_request())
-        await harness.settled()
+        await harness.converged()
         assert address(api) == "203.0.113.1"
 
 
@@ -343,7 +343,7 @@ async def test_kinds_are_not_watched_unless_it_is_asked_for(api: FakeApi) -> Non
     async with OperatorHarness(OPERATOR, api.config, watch_namespaces=("default",)) as harness:
         api.create(build_capi_pool())
         api.create(build_request())
-        await harness.settled()
+        await harness.converged()
         assert not api.requests.select(
             kind=IP_ADDRESS_CLAIM, since=mark, where=lambda each: each.verb != "create"
         )

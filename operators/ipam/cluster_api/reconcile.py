@@ -103,8 +103,8 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
         held = text_at(observed.address or {}, "spec", "address") if own else ""
         return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own)]
     address = next(iter(find_addresses(observed.claim)), "")
-    settled = observed.address is not None and is_own(observed.address)
-    if not address or settled or pool.spec.prefix is None:
+    assigned = observed.address is not None and is_own(observed.address)
+    if not address or assigned or pool.spec.prefix is None:
         return []
     manifest = build_address(claim, pool, address, pool.spec.prefix)
     return [Create(IP_ADDRESS, manifest, ours=is_own)]

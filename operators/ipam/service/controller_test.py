@@ -64,21 +64,21 @@ async def test_service_gets_an_address_of_the_pool_it_names(
     api.create(build_pool("inner", addresses=["10.9.0.1"]))
     api.create(build_service())
     api.create(build_service("inside", pool="inner"))
-    await harness.settled()
+    await harness.converged()
 
     assert ingress(api) == ["203.0.113.0"]
     assert ingress(api, Key("default", "inside")) == ["10.9.0.1"]
     assert ledger(api) == {"203.0.113.0": "shop-lb", "10.9.0.1": "inside-lb"}
     mark = api.mark()
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
     assert writes(api, mark) == []
 
 
 async def test_address_is_released_with_the_service(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool())
     api.create(build_service())
-    await harness.settled()
+    await harness.converged()
     api.delete(SERVICE, SHOP)
     await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
 
@@ -90,7 +90,7 @@ async def test_service_that_becomes_another_type_gives_its_address_back(
 ) -> None:
     api.create(build_pool())
     api.create(build_service())
-    await harness.settled()
+    await harness.converged()
     change = {"type": "ClusterIP", "loadBalancerClass": None}
     api.patch(SERVICE, SHOP, {"spec": change})
     await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
@@ -108,7 +108,7 @@ async def test_service_of_another_class_is_left_alone(
     service = build_service()
     service["spec"] = {k: v for k, v in {**service["spec"], **spec}.items() if v is not None}
     api.create(service)
-    await harness.settled()
+    await harness.converged()
 
     # The load balancer of the cluster serves what has no class, with an address of its own.
     assert "203.0.113.0" not in ingress(api)
@@ -120,9 +120,9 @@ async def test_service_waits_for_an_address_in_the_queue(
 ) -> None:
     api.create(build_pool(addresses=["203.0.113.9"]))
     api.create(build_claim("first"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_service())
-    await harness.settled()
+    await harness.converged()
     assert ingress(api) == []
     await harness.eventually(lambda: "PoolExhausted" in reasons(api), "the Service says why")
 
@@ -133,7 +133,7 @@ async def test_service_waits_for_an_address_in_the_queue(
 async def test_claim_of_somebody_else_is_not_used(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool())
     api.create(build_claim("shop-lb"))
-    await harness.settled()
+    await harness.converged()
     api.create(build_service())
     await harness.eventually(lambda: "NameTaken" in reasons(api), "it is told")
 
@@ -160,12 +160,12 @@ async def test_service_of_two_families_gets_an_address_of_each(
         "ipFamilyPolicy": "RequireDualStack",
     }
     api.create(build_service(second="six", **families))
-    await harness.settled()
+    await harness.converged()
     assert ingress(api) == ["203.0.113.0", "2001:db8::1"]
     assert ledger(api) == {"203.0.113.0": "shop-lb", "2001:db8::1": "shop-lb"}
 
     api.create(build_service("waits", second="six", **families))
-    await harness.settled()
+    await harness.converged()
     assert ingress(api, Key("default", "waits")) == ["203.0.113.1"]
     api.delete(SERVICE, SHOP)
     waits = Key("default", "waits")
@@ -191,10 +191,10 @@ async def test_service_that_is_being_deleted_keeps_its_address(
     service = build_service()
     service["metadata"]["finalizers"] = ["example.com/cleanup"]
     api.create(service)
-    await harness.settled()
+    await harness.converged()
     api.delete(SERVICE, SHOP)
     api.create(build_claim("next"))
-    await harness.settled()
+    await harness.converged()
     assert ledger(api) == {"203.0.113.9": "shop-lb"}
     assert ingress(api) == ["203.0.113.9"]
 
@@ -207,12 +207,12 @@ async def test_address_that_another_claim_has_is_withdrawn(
 ) -> None:
     api.create(build_pool(addresses=["203.0.113.9"]))
     api.create(build_service())
-    await harness.settled()
+    await harness.converged()
     assert ingress(api) == ["203.0.113.9"]
     await harness.stop()
     reassign(api, "public-ip4-203-0-113-9", "other")
     await harness.restart()
-    await harness.settled()
+    await harness.converged()
 
     assert ledger(api) == {"203.0.113.9": "other"}
     assert ingress(api) == []
@@ -231,7 +231,7 @@ async def test_real_api_server_takes_the_status_and_shows_it(
     async with OperatorHarness(
         OPERATOR, kube_apiserver.config, watch_namespaces=(kube_namespace,), load_balancer=True
     ) as harness:
-        await harness.settled()
+        await harness.converged()
 
     live = await kube_client.get(SERVICE, key)
     assert live["status"]["loadBalancer"] == {"ingress": [{"ip": "203.0.113.0", "ipMode": "VIP"}]}

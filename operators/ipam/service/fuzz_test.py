@@ -158,16 +158,16 @@ async def test_services_in_any_order_show_only_addresses_that_they_have(
 ) -> None:
     notes = {POOL: "four", SECONDARY_POOL: "six"}
     api.create(build_service("a", notes, FAMILIES[2]))
-    await harness.settled()
+    await harness.converged()
     assert list_ingress(api.get(SERVICE, Key("default", "a"))) == ["203.0.113.0", "2001:db8::1"]
     users = Users(api, seed)
     for _ in range(30):
         users.act()
-        await harness.settled()
+        await harness.converged()
         assert list_problems(api) == []
 
     mark = api.mark()
     await harness.restart(crash=True)
-    await harness.settled()
+    await harness.converged()
     assert list_problems(api) == []
     assert writes(api, mark) == []

@@ -179,8 +179,8 @@ class AppProcess:
         """Return the status and the text of a page; 0 where nobody answers."""
         port = self.metrics_port if metrics else self.health_port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                return response.status, response.read().decode()
         except urllib.error.HTTPError as err:
             with err:
                 return err.code, err.read().decode()

@@ -98,8 +98,8 @@ class Meters:
                 received[source] += count
                 self._ages.add_between(count, first, last)
         self._seconds.add(_take(self._new_seconds))
-        for result, settled in self._new_results.items():
-            self._counts[specs.HANDLED.name][result] += len(_take(settled))
+        for result, seconds in self._new_results.items():
+            self._counts[specs.HANDLED.name][result] += len(_take(seconds))
         for operation in _take(self._new_errors):
             self._counts[specs.BROKER_ERRORS.name][operation] += 1
 

@@ -7,14 +7,14 @@ import aiohttp
 from operators.pulsarconsumer.broker.errors import AdminTooLong
 
 
-async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """Read a response of a bounded size.
 
     Raises:
         AdminTooLong: It is longer.
     """
     parts, size = [], 0
-    async for chunk in answer.content.iter_any():
+    async for chunk in response.content.iter_any():
         size += len(chunk)
         if size > limit:
             raise AdminTooLong(f"a response of more than {limit} bytes")

@@ -131,19 +131,19 @@ class BrokerCache:
             if now < entry.due:
                 return CachedState(entry.broker_state, entry.serial, max(0.01, entry.due - now))
             entry.due = now + period
-        answer = await self._looks.ask(
+        response = await self._looks.ask(
             key,
             lambda: self._take(ask),
             address=address,
             pause=min(_SILENCE, period / 2),
             wake=wake,
         )
-        if answer is None:
+        if response is None:
             return CachedState(entry.broker_state, entry.serial, _LATE)
-        if isinstance(answer, BrokerProblem) and answer.ours:
+        if isinstance(response, BrokerProblem) and response.ours:
             entry.due = self._clock.monotonic() + _LATE
         else:
-            _note(entry, answer)
+            _note(entry, response)
         again = max(0.01, entry.due - self._clock.monotonic())
         return CachedState(entry.broker_state, entry.serial, again)
 
@@ -203,15 +203,15 @@ class BrokerCache:
 
     async def _take(self, ask: Ask) -> Report | BrokerProblem:
         began = self._clock.monotonic()
-        answer: Report | BrokerProblem
+        response: Report | BrokerProblem
         problem: BrokerProblem | None = None
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await ask()
+                response = await ask()
         except Exception as err:  # noqa: BLE001 nobody else is there to see it
-            answer = problem = self._evaluate(err)
+            response = problem = self._evaluate(err)
         self._on_result(problem, self._clock.monotonic() - began)
-        return answer
+        return response
 
     async def _attempt(self, act: Act) -> Effect:
         try:
@@ -222,15 +222,15 @@ class BrokerCache:
         return Effect(done=True)
 
 
-def _is_unreachable(answer: Report | BrokerProblem) -> bool:
-    return isinstance(answer, BrokerProblem) and answer.reason is Reason.UNREACHABLE
+def _is_unreachable(response: Report | BrokerProblem) -> bool:
+    return isinstance(response, BrokerProblem) and response.reason is Reason.UNREACHABLE
 
 
-def _note(entry: _Entry, answer: Report | BrokerProblem) -> None:
+def _note(entry: _Entry, response: Report | BrokerProblem) -> None:
     entry.serial += 1
-    if isinstance(answer, Report):
-        entry.broker_state = BrokerState(answer)
+    if isinstance(response, Report):
+        entry.broker_state = BrokerState(response)
     else:
         entry.broker_state = BrokerState(
-            entry.broker_state.report, answer, entry.broker_state.failures + 1
+            entry.broker_state.report, response, entry.broker_state.failures + 1
         )

@@ -51,10 +51,10 @@ async def fetch_token(
     }
     form |= {"audience": key_file.audience} if key_file.audience else {}
     form |= {"scope": key_file.scope} if key_file.scope else {}
-    async with session.post(endpoint, data=form, allow_redirects=False) as answer:
-        if answer.status in (400, 401, 403):
+    async with session.post(endpoint, data=form, allow_redirects=False) as response:
+        if response.status in (400, 401, 403):
             raise AdminUnauthorized("the issuer does not accept the key file")
-        content = await _read(answer)
+        content = await _read(response)
     fresh = content.get("access_token")
     if not isinstance(fresh, str):
         raise AdminMisunderstood("the issuer returned no token")
@@ -84,8 +84,8 @@ def _identify(key_file: KeyFile) -> Identity:
 async def _find_endpoint(session: aiohttp.ClientSession, issuer: str, allow_loopback: bool) -> str:
     check_literal(urlsplit(issuer).hostname or "", allow_loopback=allow_loopback)
     url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    async with session.get(url, allow_redirects=False) as answer:
-        endpoint = (await _read(answer)).get("token_endpoint")
+    async with session.get(url, allow_redirects=False) as response:
+        endpoint = (await _read(response)).get("token_endpoint")
     if not isinstance(endpoint, str):
         raise AdminMisunderstood("the issuer lists no token endpoint")
     target = urlsplit(endpoint)
@@ -95,11 +95,11 @@ async def _find_endpoint(session: aiohttp.ClientSession, issuer: str, allow_loop
     return endpoint
 
 
-async def _read(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    if answer.status != 200:
-        raise AdminMisunderstood(f"the issuer returned status {answer.status}")
+async def _read(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    if response.status != 200:
+        raise AdminMisunderstood(f"the issuer returned status {response.status}")
     try:
-        content = orjson.loads(await read_bounded(answer, _LIMIT))
+        content = orjson.loads(await read_bounded(response, _LIMIT))
     except orjson.JSONDecodeError:
         content = None
     if not isinstance(content, dict):

@@ -112,8 +112,8 @@ class PulsarAdmin:
             AdminNotFound: There is no such topic.
             AdminError: Nothing is known.
         """
-        answer = await self._send("GET", f"{topic.path}/partitions")
-        partitions = answer.get("partitions")
+        response = await self._send("GET", f"{topic.path}/partitions")
+        partitions = response.get("partitions")
         if not isinstance(partitions, int):
             raise AdminMisunderstood("partitions: not a number")
         return partitions
@@ -255,11 +255,11 @@ class PulsarAdmin:
             data=data,
             headers=headers,
             allow_redirects=False,
-        ) as answer:
+        ) as response:
             return (
-                answer.status,
-                answer.headers.get("Location", ""),
-                await read_bounded(answer, _BODY_LIMIT),
+                response.status,
+                response.headers.get("Location", ""),
+                await read_bounded(response, _BODY_LIMIT),
             )
 
     async def _authorize(self) -> str:
@@ -315,9 +315,9 @@ def _parse(operation: str, content: bytes) -> Json:
     if not content:
         return {}
     try:
-        answer = orjson.loads(content)
+        response = orjson.loads(content)
     except orjson.JSONDecodeError as err:
         raise AdminMisunderstood(f"{operation}: the response is not JSON") from err
-    if not isinstance(answer, dict):
+    if not isinstance(response, dict):
         raise AdminMisunderstood(f"{operation}: the response is not an object")
-    return answer
+    return response

@@ -241,8 +241,8 @@ class Broker:
             headers=headers,
             data=None if body is None else json.dumps(body).encode(),
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            text = answer.read()
+        with urllib.request.urlopen(request, timeout=10) as response:
+            text = response.read()
         return json.loads(text) if text else None
 
     def subscription(self, topic: str, subscription: str) -> dict[str, Any]:

@@ -82,13 +82,13 @@ def overwrite_foreign() -> None:
 
     async def create(self: writer.Writer, step: Any) -> bool:
         try:
-            answer = await self._client.create(step.kind, step.manifest)
+            response = await self._client.create(step.kind, step.manifest)
         except AlreadyExists:
             live = await self._client.get(step.kind, step.key)
             uid = live["metadata"]["uid"]
             await self._client.delete(step.kind, step.key, uid=uid, grace_seconds=0)
-            answer = await self._client.create(step.kind, step.manifest)
-        self._wrote(step.kind, answer, self._origin)
+            response = await self._client.create(step.kind, step.manifest)
+        self._wrote(step.kind, response, self._origin)
         return True
 
     swap(writer.Writer, "_create", create)
@@ -202,7 +202,7 @@ def requeue_without_limit() -> None:
 
 def hide_changes_in_responses() -> None:
     """Take everything in the response to a status write for a change of its own."""
-    swap(context, "_is_same_but_status", lambda held, answer: True)
+    swap(context, "_is_same_but_status", lambda held, response: True)
 
 
 def accept_older_versions() -> None:
@@ -214,9 +214,9 @@ def accept_older_versions() -> None:
 def keep_deleted() -> None:
     """Keep an object in the cache as it was before its deletion, until the event arrives."""
 
-    def wrote(self: writer.Writer, kind: Kind, answer: Manifest, origin: Any = None) -> None:
-        if not is_deleting(answer):
-            before(self, kind, answer, origin)
+    def wrote(self: writer.Writer, kind: Kind, response: Manifest, origin: Any = None) -> None:
+        if not is_deleting(response):
+            before(self, kind, response, origin)
 
     before = swap(writer.Writer, "_wrote", wrote)
     swap(writer.Writer, "_gone", lambda self, kind, key, uid: None)

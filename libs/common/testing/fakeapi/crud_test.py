@@ -245,8 +245,8 @@ async def test_create_nonsense_is_refused(rest: RestClient, body: object, status
 
 async def test_unknown_paths_are_not_found(rest: RestClient) -> None:
     for path in ("/api/v1/things", f"{MAPS}/absent"):
-        answer = await rest.get(path)
-        assert (answer.status, answer.reason) == (404, "NotFound")
+        response = await rest.get(path)
+        assert (response.status, response.reason) == (404, "NotFound")
     for path in ("/apis/nowhere.io/v1/things", "/nowhere"):
-        answer = await rest.get(path)
-        assert (answer.status, answer.body) == (404, {"text": "404 page not found\n"})
+        response = await rest.get(path)
+        assert (response.status, response.body) == (404, {"text": "404 page not found\n"})

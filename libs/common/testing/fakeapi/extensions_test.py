@@ -78,7 +78,7 @@ async def test_answer_of_another_server_can_be_lost(fake_api: FakeApi, fake_clie
         return 202, None
 
     fake_api.aggregate("actions.example.com", "v1", act)
-    fake_api.fail("PUT", lost_answer=True, where=lambda request: request.path == ACTIONS)
+    fake_api.fail("PUT", lost_response=True, where=lambda request: request.path == ACTIONS)
 
     with pytest.raises(UnknownOutcome):
         await fake_client.raw("PUT", ACTIONS)

@@ -144,8 +144,8 @@ def _references(schema: Any) -> list[str]:
 
 
 def _fetch(server: str, path: str) -> Any:
-    with urllib.request.urlopen(f"{server}/{path}") as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(f"{server}/{path}") as response:
+        return json.load(response)
 
 
 if __name__ == "__main__":

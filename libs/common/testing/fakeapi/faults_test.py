@@ -69,8 +69,10 @@ async def test_fail_a_subresource_only(rest: RestClient, api: FakeApi) -> None:
     assert (await rest.patch(f"{path}/status", {})).status == 500
 
 
-async def test_lost_answer_commits_and_drops_the_connection(rest: RestClient, api: FakeApi) -> None:
-    api.fail("POST", CONFIG_MAP, lost_answer=True)
+async def test_lost_response_commits_and_drops_the_connection(
+    rest: RestClient, api: FakeApi
+) -> None:
+    api.fail("POST", CONFIG_MAP, lost_response=True)
 
     with pytest.raises(aiohttp.ClientError):
         await rest.create(MAPS, build_map())
@@ -202,8 +204,8 @@ async def test_access_review_answers_by_the_rules(rest: RestClient, api: FakeApi
 
     async def ask(verb: str) -> bool:
         attributes = {"verb": verb, "resource": "pods", "namespace": "default"}
-        answer = await rest.create(path, {"spec": {"resourceAttributes": attributes}})
-        return bool(answer.body["status"]["allowed"])
+        response = await rest.create(path, {"spec": {"resourceAttributes": attributes}})
+        return bool(response.body["status"]["allowed"])
 
     assert await ask("get")
     assert not await ask("delete")

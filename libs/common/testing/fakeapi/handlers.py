@@ -89,9 +89,9 @@ class Handlers:
         if request.verb in ("update", "patch") and not target.key.name:
             raise method_not_allowed()
         before = self._store.version
-        answer = handle(request, target, View(target, accepts_metadata(request.accept)))
+        response = handle(request, target, View(target, accepts_metadata(request.accept)))
         request.changed = self._store.version != before
-        return answer
+        return response
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -180,10 +180,10 @@ class Handlers:
         if target.subresource:
             raise method_not_allowed()
         options = parse_delete_options(_optional_body(request), request.query)
-        answer = self._deleter.delete(target, options)
-        if "metadata" in answer and answer.get("kind") != "Status":
-            answer = view.shown(answer)
-        return Answer(200, orjson.dumps(answer))
+        response = self._deleter.delete(target, options)
+        if "metadata" in response and response.get("kind") != "Status":
+            response = view.shown(response)
+        return Answer(200, orjson.dumps(response))
 
     def _delete_collection(self, request: Request, target: Target, view: View) -> Answer:
         options = parse_delete_options(_optional_body(request), request.query)
@@ -300,8 +300,8 @@ def _patch_refusal(err: PatchError) -> StatusError:
 
 
 def _answer(status: int, view: View, record: Record, options: WriteOptions) -> Answer:
-    answer = Answer(status, view.encode(record))
+    response = Answer(status, view.encode(record))
     if options.warnings:
         quoted = (text.replace('"', '\\"') for text in options.warnings)
-        answer.headers["Warning"] = ", ".join(f'299 - "{text}"' for text in quoted)
-    return answer
+        response.headers["Warning"] = ", ".join(f'299 - "{text}"' for text in quoted)
+    return response

@@ -126,9 +126,9 @@ async def test_pages_show_one_moment_and_expire(rest: RestClient, api: FakeApi) 
 
 
 async def test_list_from_the_future_times_out(rest: RestClient) -> None:
-    answer = await rest.get(MAPS, resourceVersion="999999")
+    response = await rest.get(MAPS, resourceVersion="999999")
 
-    assert (answer.status, answer.reason) == (504, "Timeout")
+    assert (response.status, response.reason) == (504, "Timeout")
 
 
 async def test_metadata_only_lists(rest: RestClient, api: FakeApi) -> None:

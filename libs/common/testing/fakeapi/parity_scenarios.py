@@ -224,8 +224,8 @@ async def _watches(r: Recorder) -> None:
         r.record("initial end", [type_, obj["metadata"].get("annotations"), sorted(obj)])
     await r.send("no match", "GET", base, watch="true", sendInitialEvents="true")
     meta = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    answer = await r.rest.send("GET", base, watch="true", timeoutSeconds="1", accept=meta)
-    r.record("metadata watch", answer.body)
+    response = await r.rest.send("GET", base, watch="true", timeoutSeconds="1", accept=meta)
+    r.record("metadata watch", response.body)
 
 
 async def _leases_and_events(r: Recorder) -> None:

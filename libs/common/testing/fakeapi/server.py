@@ -280,7 +280,7 @@ class FakeApi:
         retry_after: float | None = None,
         reason: str = "",
         message: str = "",
-        lost_answer: bool = False,
+        lost_response: bool = False,
         dropped: bool = False,
         name: str | None = None,
         namespace: str | None = None,
@@ -297,7 +297,7 @@ class FakeApi:
             retry_after: Seconds for the `Retry-After` header.
             reason: Reason of the response; defaults to the reason that fits the status.
             message: Message of the response.
-            lost_answer: Execute the request, then close the connection without a response.
+            lost_response: Execute the request, then close the connection without a response.
             dropped: Close the connection without doing anything.
             name: Only requests for this object.
             namespace: Only requests in this namespace.
@@ -313,7 +313,7 @@ class FakeApi:
                 retry_after,
                 reason,
                 message,
-                "lost" if lost_answer else "dropped" if dropped else "error",
+                "lost" if lost_response else "dropped" if dropped else "error",
                 name,
                 namespace,
                 subresource,
