@@ -219,6 +219,10 @@ class Job:
             return self._stop(shared, record)
         port = self._choose_port(record)
         if port is None:
+            # Another injector may have started the endpoint since the record was read.
+            record = read_record(shared, self.process)
+            port = self._choose_port(record)
+        if port is None:
             message = f"no port from {self.request.port} to {self.request.last_port} is free"
             return _refuse(self.blank, Refusal(Reason.PORT_IN_USE, message))
         refusal = None if record else check_memory(self.process, self.request)

@@ -14,11 +14,14 @@ import urllib.error
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libs.common.testing.ports import find_free_port
+from operators.jmxexporter.injector import inject
 from operators.jmxexporter.injector.attach import AttachError, Attachment
+from operators.jmxexporter.injector.delivery import read_record
 from operators.jmxexporter.injector.inject import Job
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, State
 from operators.jmxexporter.injector.processes import Process
@@ -147,6 +150,24 @@ def test_two_injectors_at_once_make_one_endpoint(start_jvm: Start) -> None:
 
     assert [report.state for report in reports] == [State.SERVING] * 2, reports
     assert sum(report.changed for report in reports) == 1
+
+
+def test_injector_that_is_overtaken_reports_the_endpoint_of_the_other(
+    start_jvm: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm, port = start_jvm(), find_free_port()
+
+    def overtake(*arguments: Any) -> object:
+        monkeypatch.setattr(inject, "read_record", read_record)
+        before = read_record(*arguments)
+        assert jvm.inject_one(port=port).state is State.SERVING
+        return before
+
+    monkeypatch.setattr(inject, "read_record", overtake)
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, port, False), report
 
 
 def test_other_configuration_is_put_in_without_a_gap(start_jvm: Start, release: int) -> None:
