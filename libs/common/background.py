@@ -17,6 +17,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from libs.common.clock import Clock, SystemClock
@@ -57,6 +58,7 @@ class BackgroundQueries[K: Hashable, A]:
         self._gate = asyncio.Semaphore(limit)
         self._clock = clock or SystemClock()
         self._queries: dict[K, _Query[A]] = {}
+        self._running: set[asyncio.Task[A]] = set()
         self._owing: Counter[Hashable] = Counter()
         self._silent: dict[Hashable, tuple[float, A]] = {}
 
@@ -116,19 +118,25 @@ class BackgroundQueries[K: Hashable, A]:
             question.task.cancel()
 
     async def close(self) -> None:
-        """Cancel all queries."""
-        tasks = [question.task for question in self._queries.values()]
-        for key in list(self._queries):
-            self.forget(key)
+        """Cancel all queries, and wait until they have ended, including forgotten ones.
+
+        Afterwards the caller may close what the queries use, such as connections.
+        """
+        tasks = self._running | {question.task for question in self._queries.values()}
+        self._queries.clear()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, key: K, where: Hashable, work: Coroutine[Any, Any, A]) -> _Query[A]:
         question = self._queries[key] = _Query(asyncio.create_task(work))
         self._owing[where] += 1
-        question.task.add_done_callback(lambda _: self._settle(where))
+        self._running.add(question.task)
+        question.task.add_done_callback(partial(self._settle, where))
         return question
 
-    def _settle(self, where: Hashable) -> None:
+    def _settle(self, where: Hashable, task: asyncio.Task[A]) -> None:
+        self._running.discard(task)
         self._owing[where] -= 1
         if not self._owing[where]:
             del self._owing[where]

@@ -166,6 +166,28 @@ async def test_question_that_is_forgotten_ends_and_has_no_answer(
     assert not system.outside.is_pending("a")
 
 
+async def test_close_waits_for_a_forgotten_query() -> None:
+    """Its connection would otherwise still be open when its owner closes the session."""
+    started, ended = asyncio.Event(), asyncio.Event()
+    outside = BackgroundQueries[str, str](lambda _: False, patience=0.0)
+
+    async def ask() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await turns()
+            ended.set()
+        return "never"
+
+    await outside.ask("a", ask, wake=lambda: None)
+    await started.wait()
+    outside.forget("a")
+    await outside.close()
+
+    assert ended.is_set()
+
+
 async def test_so_many_are_asked_at_a_time() -> None:
     system = FakeSystem(limit=3)
 

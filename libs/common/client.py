@@ -117,7 +117,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections and end all watches."""
+        """Close the connections and end all watches.
+
+        A closed client stays closed: further requests raise ClientClosed.
+        """
         await self._transport.close()
 
     # Reads.

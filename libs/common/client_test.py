@@ -13,6 +13,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,
     BadRequest,
+    ClientClosed,
     Conflict,
     Expired,
     Invalid,
@@ -178,11 +179,22 @@ async def test_apply_to_another_incarnation_is_a_conflict(
         await fake_client.apply(CONFIG_MAP, other, field_manager="test")
 
 
-async def test_closed_client_connects_again(fake_client: Client) -> None:
-    await fake_client.list(CONFIG_MAP)
+@pytest.mark.parametrize("used", [True, False])
+async def test_closed_client_sends_nothing(
+    fake_api: FakeApi, fake_client: Client, used: bool
+) -> None:
+    if used:
+        await fake_client.list(CONFIG_MAP)
     await fake_client.close()
+    fake_api.requests.clear()
 
-    assert (await fake_client.list(CONFIG_MAP)).resource_version
+    with pytest.raises(ClientClosed, match="GET /api/v1/configmaps: not sent"):
+        await fake_client.list(CONFIG_MAP)
+    with pytest.raises(ClientClosed):
+        await follow(fake_client)
+    with pytest.raises(ClientClosed):
+        await fake_client.create(CONFIG_MAP, build_map())
+    assert not fake_api.requests
 
 
 # Watches.

@@ -20,6 +20,7 @@ SlipwayError
 ├── Unreachable                a read got no response: backed off
 ├── UnknownOutcome             a write was sent, the response was lost: looked up
 ├── NotLeading                 the Lease is lost: nothing is written any more
+├── ClientClosed               the client was closed: nothing is sent any more
 ├── TransientError             try again, after `retry_after` if given
 └── TerminalError              trying again is of no use until the spec changes
 ```
@@ -180,6 +181,14 @@ class NotLeading(SlipwayError):
     def __init__(self) -> None:
         """Build the message from the reason."""
         super().__init__("Request not sent: this process no longer holds the Lease")
+
+
+class ClientClosed(SlipwayError):
+    """The client was closed before the request was sent."""
+
+    def __init__(self, operation: str) -> None:
+        """Build the message from the request."""
+        super().__init__(f"{operation}: not sent, because this client was closed")
 
 
 class TransientError(SlipwayError):

@@ -30,6 +30,7 @@ from libs.common.metrics_access import (
 )
 from libs.common.redaction import redact_text
 from libs.common.settings.addresses import BindAddress, parse_bind_address
+from libs.common.tasks import run_together
 
 
 class CheckNote(str):
@@ -204,7 +205,7 @@ class HealthServer:
             checks = {name: checks[name]}
         excluded = set(request.query.getall("exclude", []))
         names = [name for name in checks if name not in excluded]
-        reasons = await asyncio.gather(*(_run_check(checks[name]) for name in names))
+        reasons = await run_together(*(_run_check(checks[name]) for name in names))
         results = dict(zip(names, reasons, strict=True))
         failing = frozenset(name for name, reason in results.items() if _fails(reason))
         if not name:

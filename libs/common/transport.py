@@ -25,6 +25,7 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,
+    ClientClosed,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -120,10 +121,12 @@ class Transport:
         self._clock = clock or SystemClock()
         self._host = urlsplit(config.server)
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
         self._refused = False  # Whether the last answer refused our credentials.
 
     async def close(self) -> None:
-        """Close the connections; streams end."""
+        """Close the connections; streams end, and further requests raise ClientClosed."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -216,7 +219,7 @@ class Transport:
         if request.body is not None:
             data = orjson.dumps(request.body)
             headers["Content-Type"] = request.content_type
-        response = await self._connect().request(
+        response = await self._connect(request).request(
             request.method,
             _build_url(self.config.server + request.path, tuple(request.query.items())),
             data=data,
@@ -238,7 +241,10 @@ class Transport:
         except TimeoutError as err:
             raise Unreachable(request.operation, "no credentials were available in time") from err
 
-    def _connect(self) -> aiohttp.ClientSession:
+    def _connect(self, request: Request) -> aiohttp.ClientSession:
+        if self._closed:
+            # A task that outlived its client would open connections that nobody closes.
+            raise ClientClosed(request.operation)
         if self._session is None:
             # Watches hold connections of their own beside the requests in flight.
             connector = aiohttp.TCPConnector(

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from libs.common.kinds import Manifest
 from libs.common.reading import is_set_at, maps_at, text_at
+from libs.common.tasks import run_together
 from operators.clusters.etcd import Etcd, Member
 
 _LIST: Final = "/v3/cluster/member/list"
@@ -52,7 +53,7 @@ async def list_members(post: Post, nodes: Sequence[str]) -> Etcd:
             problem = str(err)
             continue
         members = maps_at(response, "members")
-        found = await asyncio.gather(*(_observe(post, each, nodes) for each in members))
+        found = await run_together(*(_observe(post, each, nodes) for each in members))
         return Etcd(tuple(sorted(found, key=lambda each: (each.name, each.id))))
     return Etcd(problem=problem)
 

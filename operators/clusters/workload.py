@@ -25,6 +25,7 @@ from libs.common.errors import ApiError, Conflict, NotFound, SlipwayError, TooMa
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.reading import text_at, text_map_at
+from libs.common.tasks import run_together
 from libs.common.transport import cause_of
 from operators.clusters.addon_writer import apply_addon, read_record
 from operators.clusters.addons import AddonStep
@@ -111,8 +112,8 @@ class KubernetesWorkloads:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
                 held = (await client.list(NODE)).items
                 # Side by side: a pool that goes may be of more nodes than there is time for.
-                nodes = await asyncio.gather(*(_observe(client, node) for node in held))
-                expires, addons, version, proxy_version, etcd = await asyncio.gather(
+                nodes = await run_together(*(_observe(client, node) for node in held))
+                expires, addons, version, proxy_version, etcd = await run_together(
                     self._find_expiry(access, client.config.tls),
                     read_record(client),
                     read_version(client),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
-from libs.common.kinds import NODE, POD, Key, build_object, key_of, uid_of
+from libs.common.kinds import CONFIG_MAP, NODE, POD, Key, build_object, key_of, uid_of
 from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from operators.clusters.certificates import Pair
 from operators.clusters.node_metadata import NodeUpdate
 from operators.clusters.nodes import NodeStep, NodeStepKind
+from operators.clusters.version_writer import DAEMON_SET
 from operators.clusters.workload import Access, KubernetesWorkloads
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,3 +68,18 @@ async def test_node_that_is_gone_needs_no_removal(fake_api: FakeApi) -> None:
 
     step = NodeStep(NodeStepKind.REMOVE, "edge-web-0", "u1")
     assert not await workloads.take(access, step, NOW)
+
+
+async def test_failed_query_leaves_no_request_behind(fake_api: FakeApi) -> None:
+    """Requests that outlive the client would open connections that nobody closes."""
+    fake_api.create(build_object(NODE, "edge-web-0"))
+    fake_api.hang("get", CONFIG_MAP, times=None)
+    fake_api.fail("get", DAEMON_SET, status=403)
+    workloads = KubernetesWorkloads(30)
+
+    found = await workloads.look(Access(fake_api.url, "", "", Pair("", "")))
+
+    assert "403" in found.message
+    assert not {"read_record", "read_version"} & {
+        getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()
+    }

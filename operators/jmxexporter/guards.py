@@ -7,7 +7,6 @@ configuration from an injector.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from typing import Final
 import aiohttp
 
 from libs.common.background import BackgroundQueries
+from libs.common.tasks import run_together
 from operators.jmxexporter.guard_calls import (
     ATTEMPTS,
     GuardCall,
@@ -57,7 +57,7 @@ class Guards:
         wake: Callable[[], None],
     ) -> bool:
         """Make calls, and return whether a response came; `wake` is called for later ones."""
-        answers = await asyncio.gather(
+        answers = await run_together(
             *(
                 self._calls.ask(
                     (uid, call.key), partial(self._call, uid, call, key, now), wake=wake

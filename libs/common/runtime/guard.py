@@ -36,6 +36,7 @@ from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.release import BINDING_FINALIZER, release_binding, release_one
 from libs.common.runtime.store import Change
+from libs.common.tasks import run_together
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class BindingGuard:
         self._unsettled.update(self._cache.informer(self._targets[0][0]).namespaces)
         while True:
             self._asked.clear()
-            await asyncio.gather(*map(self._reconcile_finalizer, sorted(self._unsettled)))
+            await run_together(*map(self._reconcile_finalizer, sorted(self._unsettled)))
             if self._unsettled:
                 await self._clock.sleep(_RETRY_SECONDS)
             else:

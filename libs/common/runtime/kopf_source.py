@@ -48,7 +48,7 @@ from libs.common.runtime.light_kopf import kopf
 from libs.common.runtime.listing import list_scope
 from libs.common.runtime.scope import Scope, run_in_scopes
 from libs.common.runtime.streams import RECONNECT, STREAM_SECONDS
-from libs.common.runtime.waiting import wait_first
+from libs.common.tasks import wait_first
 
 log = structlog.get_logger(__name__)
 

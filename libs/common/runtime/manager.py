@@ -46,9 +46,9 @@ from libs.common.runtime.scope import PATIENCE_SECONDS
 from libs.common.runtime.served import wait_served
 from libs.common.runtime.services import Services
 from libs.common.runtime.sweep import Sweeper
-from libs.common.runtime.waiting import wait_first
 from libs.common.runtime.wiring import build_cache
 from libs.common.settings import CommonSettings
+from libs.common.tasks import wait_first
 from libs.common.telemetry import Telemetry, build_telemetry
 
 log = structlog.get_logger(__name__)

@@ -5,14 +5,14 @@ Subscriptions that the operator should create are created on the way.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from libs.common.reading import is_set_at, map_at, maps_at
+from libs.common.tasks import run_together
 from operators.pulsarconsumer.broker.errors import (
     AdminConflict,
     AdminError,
@@ -95,11 +95,11 @@ async def read_broker(
     if previous is not None and previous.extents and now < previous.full_at:
         extents, full_at = dict(previous.extents), previous.full_at
     poll = _Poll(admin, query, detailed, extents)
-    reports, (retry, hidden), dead, earlier = await _together(
-        _together(*(poll.ask_topic(name) for name in query.topics)),
+    reports, (retry, hidden), dead, earlier = await run_together(
+        run_together(*(poll.ask_topic(name) for name in query.topics)),
         poll.ask_retries(),
         poll.ask_dead_letters(),
-        _together(*(poll.ask_abandoned(each) for each in abandoned)),
+        run_together(*(poll.ask_abandoned(each) for each in abandoned)),
     )
     topics = tuple(report for report, _ in reports)
     if previous is not None and not detailed:
@@ -129,11 +129,6 @@ def _keep_details(topic: TopicReport, before: TopicReport | None) -> TopicReport
     if before is None or not topic.entries or not before.entries:
         return topic
     return replace(topic, size=before.size, oldest=before.oldest)
-
-
-async def _together(*asked: Awaitable[Any]) -> list[Any]:
-    """Wait for all; the first error is raised, and the other requests are left to end."""
-    return list(await asyncio.gather(*asked))
 
 
 @dataclass(frozen=True, slots=True)
