@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, EVENT, POD, SERVICE, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.reasons import Reason
@@ -41,6 +41,14 @@ async def test_running_jvm_is_served_and_found_by_prometheus(
     assert annotations["prometheus.io/scrape"] == "true"
     assert annotations["prometheus.io/port"] == "9400"
     assert annotations["jmx-prometheus-exporter"] == "verified"
+    await harness.eventually(
+        lambda: {event["note"] for event in api.objects(EVENT)}
+        >= {
+            "Added an injector to container app of pod shop-0: Ensure",
+            "Annotated pod shop-0 for port 9400",
+        },
+        "Events say what was done",
+    )
 
 
 async def test_injector_has_the_ids_of_the_jvm_and_no_right_beyond(
