@@ -36,6 +36,11 @@ _TAIL: Final = 150
 _TIDY_SECONDS: Final = 120.0
 """Seconds that a stopped step has to clean up its processes."""
 
+BACKGROUND_LIMIT: Final = 2
+"""Maximum number of steps that run in the background at the same time. Each of them mostly waits,
+but with six of them on two cores the tests on a broker took 20 minutes instead of 9, and timed out.
+"""
+
 type Prepare = Callable[[str, Progress], Mapping[str, str]]
 """Prepare a need of a step by its name; return the environment variables that refer to it."""
 
@@ -74,29 +79,40 @@ class Run:
         self._made: dict[str, Mapping[str, str]] = {}
         self._results: list[StepResult] = []
         self._background: list[_BackgroundStep] = []
+        self._turns = _Turns()
 
     def run(self, steps: Sequence[Step]) -> list[StepResult]:
         """Run steps in order; return the results after the last one has ended."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             # As in the background of a shell. Steps would inherit it, but SIGINT must stop them.
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self._run_all(steps)
+        finally:
+            # After Ctrl-C, the end of a step in the background must not start another one.
+            self._turns.close()
+        return self._results
+
+    def _run_all(self, steps: Sequence[Step]) -> None:
         for step in steps:
             environment = self._make_ready(step)
             if environment is None:
                 self._evaluate(step, passed=False)
             elif step.in_background and step is not steps[-1]:
-                self._background.append(_BackgroundStep(step, environment, self._progress))
+                self._background.append(
+                    _BackgroundStep(step, environment, self._progress, self._turns)
+                )
             else:
                 self._evaluate(step, passed=_execute(step, environment, self._progress))
             if self._is_over():
                 break
         for background in self._background:
             if self._is_over():
+                self._turns.close()
                 background.stop()
             passed = background.wait(self._progress)
             if passed is not None:
                 self._evaluate(background.step, passed=passed)
-        return self._results
 
     def _is_over(self) -> bool:
         return not self._keep_going and not all(result.passed for result in self._results)
@@ -122,14 +138,51 @@ class Run:
         self._results.append(StepResult(step, passed, counts))
 
 
+class _Turns:
+    """Turns of the steps in the background: `BACKGROUND_LIMIT` at a time, in order."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._ended = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def take(self) -> int:
+        """Return the number of the next turn."""
+        self._taken += 1
+        return self._taken
+
+    def wait(self, number: int) -> bool:
+        """Wait for a turn; return whether it came, or False if turns were closed before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or number <= self._ended + BACKGROUND_LIMIT)
+            return not self._closed
+
+    def close(self) -> None:
+        """Let nobody start any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """End a turn."""
+        with self._changed:
+            self._ended += 1
+            self._changed.notify_all()
+
+
 class _BackgroundStep:
     """A step that runs in the background; its output is shown when it has ended.
+
+    It starts when its turn has come.
 
     A failure must be reported immediately, so the remaining background steps are stopped after
     one. A stopped step receives SIGINT, as from the keyboard, and cleans up its processes.
     """
 
-    def __init__(self, step: Step, environment: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self, step: Step, environment: Mapping[str, str], progress: Progress, turns: _Turns
+    ) -> None:
         self.step = step
         self._words = io.StringIO()
         log = progress.log_path.with_suffix(f".{step.name}.log")
@@ -138,15 +191,20 @@ class _BackgroundStep:
         self._stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._turns = turns
+        self._turn = turns.take()
         self._thread = threading.Thread(target=self._run, args=(environment,), daemon=True)
-        progress.say(f"Running in the background: {step.title}. Log: {log}")
+        limit = f"at most {BACKGROUND_LIMIT} at a time"
+        progress.say(f"Running in the background, {limit}: {step.title}. Log: {log}")
         self._thread.start()
 
     def stop(self) -> None:
         """Interrupt the step unless it has ended."""
         with self._lock:
-            self._stopped = self._thread.is_alive()
-            if self._stopped and self._process is not None:
+            if not self._thread.is_alive():
+                return
+            self._stopped = True
+            if self._process is not None:
                 self._process.send_signal(signal.SIGINT)
 
     def wait(self, progress: Progress) -> bool | None:
@@ -165,7 +223,13 @@ class _BackgroundStep:
         return self._passed
 
     def _run(self, environment: Mapping[str, str]) -> None:
-        self._passed = _execute(self.step, environment, self._progress, self._take)
+        if not self._turns.wait(self._turn):
+            self._stopped = True
+            return
+        try:
+            self._passed = _execute(self.step, environment, self._progress, self._take)
+        finally:
+            self._turns.end()
 
     def _take(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:

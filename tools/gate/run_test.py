@@ -93,6 +93,44 @@ except KeyboardInterrupt:
     assert (tmp_path / "tidy").exists()
 
 
+def test_two_steps_run_in_the_background_and_the_others_in_order(
+    gate: Gate, tmp_path: Path
+) -> None:
+    """Step 0 lasts until step 2 has ended; each step starts after all but one of those before."""
+    script = """
+import pathlib, sys, time
+number, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+assert len(list(folder.glob("*.ended"))) >= number - 1, "it has started too early"
+end = time.monotonic() + 30
+while number == 0 and not (folder / "2.ended").exists():
+    assert time.monotonic() < end, "step 2 never ran while step 0 did"
+    time.sleep(0.01)
+(folder / f"{number}.ended").touch()
+"""
+    steps = [
+        Step(name, name, (sys.executable, "-c", script, name, str(tmp_path)), in_background=True)
+        for name in "01234"
+    ]
+
+    assert all(gate.run(*steps, say("unit", "fine")).values())
+
+
+def test_failure_starts_no_step_that_waits_for_its_turn(gate: Gate, tmp_path: Path) -> None:
+    script = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
+    touch = (sys.executable, "-c", script, str(tmp_path / "started"))
+    steps = (
+        meet("e2e", "never", tmp_path, in_background=True),
+        meet("broker", "never", tmp_path, in_background=True),
+        Step("keda", "Keda", touch, in_background=True),
+        meet("lint", "e2e", tmp_path),
+        say("unit", "wrong", 1),
+        say("plain", ""),
+    )
+
+    assert gate.run(*steps) == {"lint": True, "unit": False}
+    assert not (tmp_path / "started").exists()
+
+
 def test_failure_beside_is_known_without_a_failure_of_the_rest(gate: Gate) -> None:
     steps = (say("e2e", "", in_background=True), say("unit", "wrong", 1), say("plain", ""))
     assert gate.run(*steps, keep_going=True) == {"unit": False, "plain": True, "e2e": True}
