@@ -13,12 +13,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from operators.pulsarconsumer.app.core.headers import COPY_OF
 from operators.pulsarconsumer.app.received import RawMessage, Received, render_identity
 
 _REMEMBERED = 20_000
 """Ids of messages that were acknowledged lately, and attempts that are remembered."""
+REDELIVERY_SECONDS: Final = 60.0
+"""How long brokers redeliver after the first message of a connection, and after each redelivery.
+
+See `HeldMessages.watch_redeliveries`.
+"""
+SILENT_SECONDS: Final = 600.0
+"""How long redeliveries are expected over a connection that has not brought any message yet."""
 
 
 @dataclass(slots=True)
@@ -27,10 +35,12 @@ class _Watch:
 
     Attributes:
         until: Time of the monotonic clock before which it does not end.
+        has_begun: Whether the source has received a message since.
         left: Messages that the source may receive after that time; the watch ends with them.
     """
 
     until: float
+    has_begun: bool = False
     left: int = _REMEMBERED
 
 
@@ -127,26 +137,28 @@ class HeldMessages:
         """Return how many attempts at a message are known to have been made."""
         return self.attempts_made.get(identity, 0) if self.attempts_made else 0
 
-    def watch_redeliveries(self, source: object, until: float) -> None:
+    def watch_redeliveries(self, source: object, now: float) -> None:
         """Remember acknowledged messages: a source lost its connection, or has it again.
 
         The broker redelivers messages whose acknowledgment it has not stored into the queue of the
         source, where they may wait for as long as handlers are busy. So the watch ends when a time
-        has passed and the source has found its queue empty afterwards. As many as the queue holds
-        come at a time, so each redelivery extends the watch.
+        has passed and the source has found its queue empty afterwards. The time starts with the
+        first message, because a broker that was just started, or loads the topic elsewhere, may
+        need minutes before it sends anything. As many as the queue holds come at a time, so each
+        redelivery extends the watch.
 
         Args:
             source: Whose messages may come again.
-            until: Time of the monotonic clock before which the watch does not end.
+            now: Time of the monotonic clock.
         """
         with self._lock:
-            self._watches[source] = _Watch(until)
+            self._watches[source] = _Watch(now + SILENT_SECONDS)
             self.is_watching = True
 
-    def extend_watch(self, source: object, until: float) -> None:
-        """Watch a source until a time if its connection was lost before."""
+    def restart_watch(self, source: object, now: float) -> None:
+        """Watch a source that is connected again if its connection was lost before."""
         if source in self._watches:
-            self.watch_redeliveries(source, until)
+            self.watch_redeliveries(source, now)
 
     def note_empty(self, source: object, now: float) -> None:
         """End the watch of a source that found its queue empty, if its time is over."""
@@ -154,10 +166,24 @@ class HeldMessages:
         if watch is not None and now >= watch.until:
             self._end_watch(source, watch)
 
-    def note_received(self, source: object, count: int, now: float) -> None:
-        """End the watch of a source whose queue is never empty, after as many as are remembered."""
+    def note_received(self, source: object, count: int, redelivered: int, now: float) -> None:
+        """Start or extend the time of the watch of a source, or end the watch.
+
+        A queue that is never empty ends it after as many messages as are remembered.
+
+        Args:
+            source: What received messages.
+            count: How many it received.
+            redelivered: How many of them it had received before.
+            now: Time of the monotonic clock.
+        """
         watch = self._watches.get(source)
-        if watch is not None and now >= watch.until:
+        if watch is None:
+            return
+        if redelivered or not watch.has_begun:
+            watch.until, watch.has_begun = now + REDELIVERY_SECONDS, True
+            watch.left = _REMEMBERED
+        elif now >= watch.until:
             watch.left -= count
             if watch.left <= 0:
                 self._end_watch(source, watch)

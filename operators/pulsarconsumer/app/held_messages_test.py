@@ -6,7 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from operators.pulsarconsumer.app.core.headers import COPY_OF
-from operators.pulsarconsumer.app.held_messages import HeldMessages
+from operators.pulsarconsumer.app.held_messages import (
+    REDELIVERY_SECONDS,
+    SILENT_SECONDS,
+    HeldMessages,
+)
+
+_OVER = 10.0 + REDELIVERY_SECONDS
+"""When the time of a watch is over whose first message came at 10.0."""
 
 
 def raw(number: int, published: int = 1000) -> Any:
@@ -23,9 +30,9 @@ def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again(
     held = HeldMessages(10, 1000)
     held.copied("1000:1:0:-1:-1")
     # Another loss of the connection is over.
-    held.watch_redeliveries("a", 10.0)
-    held.note_empty("a", 11.0)
-    held.watch_redeliveries("a", 100.0)
+    held.watch_redeliveries("a", 0.0)
+    held.note_empty("a", SILENT_SECONDS)
+    held.watch_redeliveries("a", 1000.0)
 
     first, second = raw(1), raw(2)
     assert held.sort_out([first, second], []) == ([second], [first])
@@ -62,10 +69,10 @@ def test_message_that_waits_behind_another_does_not_become_due_by_itself() -> No
 
 
 def watching(*sources: str) -> HeldMessages:
-    """Remember an acknowledged message, and watch the redeliveries of sources until 10.0."""
+    """Remember an acknowledged message, and watch sources that lost their connections at 0.0."""
     held = HeldMessages(10, 1000)
     for source in sources:
-        held.watch_redeliveries(source, 10.0)
+        held.watch_redeliveries(source, 0.0)
     held.acknowledged(received(1))
     return held
 
@@ -79,41 +86,84 @@ def is_recognized(held: HeldMessages) -> bool:
 def test_redeliveries_are_recognized_until_the_queue_is_empty_after_their_time() -> None:
     held = watching("a")
 
-    held.note_received("a", 100, 11.0)
-    held.note_empty("a", 9.0)  # The broker may not have sent all of it.
-    held.note_empty("b", 11.0)
+    held.note_received("a", 100, 0, 10.0)
+    held.note_received("a", 100, 0, _OVER)
+    held.note_empty("a", _OVER - 1)  # The broker may not have sent all of it.
+    held.note_empty("b", _OVER)
     assert is_recognized(held)
-    held.note_empty("a", 11.0)
+    held.note_empty("a", _OVER)
     assert not is_recognized(held)
+
+
+def test_time_of_redeliveries_starts_with_the_first_message_of_the_new_connection() -> None:
+    """A broker that has just started may bring nothing for longer than it redelivers."""
+    held = watching("a")
+
+    held.note_empty("a", REDELIVERY_SECONDS)
+    held.note_empty("a", SILENT_SECONDS - 1)
+    assert is_recognized(held)
+    held.note_received("a", 1, 0, SILENT_SECONDS - 1)
+    held.note_empty("a", SILENT_SECONDS - 1 + REDELIVERY_SECONDS - 1)
+    assert is_recognized(held)
+    held.note_empty("a", SILENT_SECONDS - 1 + REDELIVERY_SECONDS)
+    assert not is_recognized(held)
+
+
+def test_connection_that_brings_nothing_is_not_watched_indefinitely() -> None:
+    held = watching("a")
+
+    held.note_empty("a", SILENT_SECONDS)
+    assert not is_recognized(held)
+
+
+def test_connection_that_is_lost_again_starts_the_time_again() -> None:
+    held = watching("a")
+
+    held.note_received("a", 1, 0, 10.0)
+    held.watch_redeliveries("a", _OVER - 1)
+    held.note_empty("a", _OVER - 1 + REDELIVERY_SECONDS)
+    assert is_recognized(held)
 
 
 def test_redeliveries_are_recognized_for_each_source() -> None:
     held = watching("a", "b")
 
-    held.note_empty("a", 11.0)
+    held.note_empty("a", SILENT_SECONDS)
     assert is_recognized(held)
-    held.note_empty("b", 11.0)
+    held.note_empty("b", SILENT_SECONDS)
     assert not is_recognized(held)
 
 
-def test_redeliveries_are_recognized_for_their_time_after_the_watch_was_extended() -> None:
+def test_redeliveries_are_recognized_for_their_time_after_the_last_one() -> None:
     held = watching("a")
 
-    held.extend_watch("a", 50.0)
-    held.extend_watch("b", 50.0)  # It never was lost.
-    held.note_empty("a", 49.0)
+    held.note_received("a", 1, 0, 10.0)
+    held.note_received("a", 1, 1, 50.0)
+    held.note_empty("a", _OVER)
     assert is_recognized(held)
-    held.note_empty("a", 50.0)
+    held.note_empty("a", 50.0 + REDELIVERY_SECONDS)
+    assert not is_recognized(held)
+
+
+def test_new_connection_of_a_source_that_never_lost_one_is_not_watched() -> None:
+    held = watching("a")
+
+    held.restart_watch("a", 500.0)
+    held.restart_watch("b", 500.0)
+    held.note_empty("a", 500.0 + SILENT_SECONDS - 1)
+    assert is_recognized(held)
+    held.note_empty("a", 500.0 + SILENT_SECONDS)
     assert not is_recognized(held)
 
 
 def test_queue_that_is_never_empty_is_watched_for_a_number_of_messages() -> None:
     held = watching("a")
 
-    held.note_received("a", 30_000, 9.0)
-    held.note_received("a", 19_999, 11.0)
+    held.note_received("a", 30_000, 0, 10.0)
+    held.note_received("a", 30_000, 0, _OVER - 1)
+    held.note_received("a", 19_999, 0, _OVER)
     assert is_recognized(held)
-    held.note_received("a", 1, 11.0)
+    held.note_received("a", 1, 0, _OVER)
     assert not is_recognized(held)
 
 

@@ -47,11 +47,6 @@ _LONG_CALL_SECONDS: Final = 0.2
 """A call that takes longer is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
 """How long each call is recorded after a crash."""
-REDELIVERY_SECONDS: Final = 60.0
-"""How long brokers redeliver after a lost connection, and after each redelivery, at least.
-
-See `HeldMessages.watch_redeliveries`.
-"""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
@@ -125,7 +120,7 @@ class Worker:
         if self._journal.copied:
             # The process before was perhaps killed before the broker had its acknowledgments.
             for source in self.sources:
-                self._held.watch_redeliveries(source, time.monotonic() + REDELIVERY_SECONDS)
+                self._held.watch_redeliveries(source, time.monotonic())
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
@@ -225,7 +220,7 @@ class Worker:
                 self._stopping.wait(delay)
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
                 continue
-            self._held.extend_watch(source, time.monotonic() + REDELIVERY_SECONDS)
+            self._held.restart_watch(source, time.monotonic())
             name = self._settings.subscription_name
             log.info("Consuming", topic=source.name, subscription=name)
             return True
@@ -294,11 +289,8 @@ class Worker:
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Leave out messages that come again while they are handled, or after that."""
         new, done = self._held.sort_out(batch, self._pending(), copies=source.is_retry)
-        now = time.monotonic()
-        if len(new) < len(batch):
-            self._held.extend_watch(source, now + REDELIVERY_SECONDS)
-        else:
-            self._held.note_received(source, len(batch), now)
+        redelivered = len(batch) - len(new)
+        self._held.note_received(source, len(batch), redelivered, time.monotonic())
         for raw in done:
             try:
                 source.acknowledge(raw)
@@ -333,7 +325,7 @@ class Worker:
 
     def _close(self, source: Source) -> None:
         """Close a consumer; the broker has back what was not acknowledged."""
-        self._held.watch_redeliveries(source, time.monotonic() + REDELIVERY_SECONDS)
+        self._held.watch_redeliveries(source, time.monotonic())
         source.close("the connection was lost")
         self._lanes.purge(lambda unit: _head_of(unit).source is source)
         self._held.forget(source)
@@ -352,7 +344,7 @@ class Worker:
         self._meters.count()
         for source in self.sources:
             if source.is_open and not source.is_connected:
-                self._held.watch_redeliveries(source, now + REDELIVERY_SECONDS)
+                self._held.watch_redeliveries(source, now)
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
         self._watch_calls(now)
