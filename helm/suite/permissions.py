@@ -44,6 +44,13 @@ class PermissionSuite(SuiteBase):
 
         assert {place: role["rules"] for place, role in roles.items()} == expected
 
+    def test_readme_says_whether_permissions_end_at_the_namespace(self) -> None:
+        readme = (CHARTS / self.chart / "README.md").read_text(encoding="utf-8")
+        confined = "and has no permissions in other namespaces" in readme
+
+        assert confined is not bool(self.generated()["clusterRules"])
+        assert confined is not ("A ClusterRole permits more" in readme)
+
     def test_each_watched_namespace_gets_its_permissions_and_no_other_does(self) -> None:
         values = {"watch": {"namespaces": ["one", "two"]}}
         roles, generated = self.places(values), self.generated()

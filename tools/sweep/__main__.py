@@ -66,8 +66,8 @@ def _parse(argv: Sequence[str]) -> Options:
     parser.add_argument(
         "operator",
         nargs="?",
-        default="",
-        choices=("", *choices),
+        default=None,
+        choices=choices,
         metavar="ID",
         help="operator to sweep (default: all); `mutants` reintroduces bugs and reports what"
         " finds them",
@@ -104,7 +104,7 @@ def _parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--junit", type=Path, help="write a JUnit report")
     found = parser.parse_args(argv)
     return Options(
-        operator=found.operator,
+        operator=found.operator or "",
         tier=found.tier,
         replay=found.replay,
         jobs=found.jobs,
