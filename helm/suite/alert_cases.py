@@ -40,6 +40,7 @@ def _histogram(name: str, labels: str, **buckets: str) -> dict[str, str]:
     }
 
 
+_EXPIRATION: Final = "operator_webhook_certificate_expiration_timestamp_seconds"
 _CONTROLLER: Final = {"controller": "podset"}
 _OBJECT: Final = {"object_namespace": "shop", "object": "orders"}
 _OF_OBJECT: Final = 'LABELS,object_namespace="shop",object="orders"'
@@ -50,6 +51,15 @@ COMMON: Final[Mapping[str, AlertCase]] = {
         {'up{LABELS,pod="a"}': "0x20", 'up{LABELS,pod="b"}': "1x20"},
         at="12m",
         before="8m",
+    ),
+    "OperatorRestarting": AlertCase(
+        {'process_start_time_seconds{LABELS,pod="a"}': "1x5 2x5 3x5 4x5 5x60"},
+        {
+            'process_start_time_seconds{LABELS,pod="a"}': "1x5 2x5 3x5 4x60",
+            'process_start_time_seconds{LABELS,pod="b"}': "1x5 2x5 3x60",
+        },
+        at="30m",
+        before="20m",
     ),
     "OperatorNoLeader": AlertCase(
         {'leader_election_master_status{LABELS,name="a",pod="a"}': "0x20"},
@@ -206,6 +216,20 @@ COMMON: Final[Mapping[str, AlertCase]] = {
         at="30m",
         before="10m",
         labels={"code": "403"},
+    ),
+    "OperatorWebhookCertificateExpiring": AlertCase(
+        # The tests of Prometheus begin at Unix time 0.
+        {
+            f'{_EXPIRATION}{{LABELS,pod="a"}}': "600000x90",
+            f'{_EXPIRATION}{{LABELS,pod="b"}}': "900000x90",
+        },
+        {
+            f'{_EXPIRATION}{{LABELS,pod="a"}}': "700000x90",
+            # An operator without webhooks.
+            f'{_EXPIRATION}{{LABELS,pod="b"}}': "0x90",
+        },
+        at="61m",
+        before="59m",
     ),
 }
 """Alerts that every chart has."""

@@ -217,6 +217,11 @@ EVENTS: Final = MetricSpec(
     "Total number of Kubernetes Events by result: created, patched, dropped or failed.",
     ("result",),
 )
+WEBHOOK_CERTIFICATE_EXPIRATION: Final = MetricSpec(
+    "operator_webhook_certificate_expiration_timestamp_seconds",
+    _GAUGE,
+    "Unix time at which the certificate of the webhooks expires; 0 without webhooks.",
+)
 BUILD_INFO: Final = MetricSpec(
     "operator_build_info",
     _GAUGE,

@@ -23,6 +23,19 @@ rules:
       runbook: >-
         kubectl get pods -A -l app.kubernetes.io/name={{ $id }}; check the Events of the pods and the
         log of the previous container (kubectl logs --previous).
+  - alert: OperatorRestarting
+    # Each start of a container has a new time; a pod of a rollout is a new series, so it is not counted.
+    expr: max by (namespace, job) (changes(process_start_time_seconds{ {{- $job -}} }[1h])) > 3
+    labels:
+      severity: warning
+      operator: {{ $id }}
+    annotations:
+      summary: A replica of {{ $id }} in {{ "{{ $labels.namespace }}" }} has restarted more than three times in an hour.
+      description: >-
+        The replicas that run do the work, so objects are still reconciled if there is a standby.
+      runbook: >-
+        kubectl logs -n {{ "{{ $labels.namespace }}" }} deploy/{{ include "operator-common.fullname" . }} --previous: the last line says why the
+        process ended. If there is none, kubectl describe pod names the reason, often OOMKilled: increase resources.limits.memory.
   - alert: OperatorNoLeader
     expr: max by (namespace, job) (leader_election_master_status{ {{- $job -}} }) == 0
     for: 5m
@@ -195,4 +208,20 @@ rules:
       runbook: >-
         For 403, compare the roles in the cluster with `helm template`. For a namespace in
         watch.namespaces, see OperatorNamespaceUnreadable.
+  - alert: OperatorWebhookCertificateExpiring
+    # Renewed after two thirds of 90 days, so less than a week is left only if that has failed for weeks.
+    expr: |-
+      min by (namespace, job) (operator_webhook_certificate_expiration_timestamp_seconds{ {{- $job -}} } > 0) - time()
+        < 604800
+    for: 1h
+    labels:
+      severity: warning
+      operator: {{ $id }}
+    annotations:
+      summary: The certificate of the webhooks of {{ $id }} in {{ "{{ $labels.namespace }}" }} expires within a week.
+      description: >-
+        The operator renews it after 60 of 90 days, and could not. After it has expired, the API server no longer calls the webhooks.
+      runbook: >-
+        The log says why ("Cannot maintain the certificate of the webhook, retrying"): often the permission to update the
+        Secret or the webhook configuration is missing.
 {{- end -}}

@@ -122,6 +122,15 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
     return ""
 
 
+def find_expiration(certificate: bytes) -> datetime:
+    """Return the time, with time zone, at which a certificate in PEM expires.
+
+    Raises:
+        ValueError: It is not a certificate.
+    """
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
 def is_certificate(text: bytes) -> bool:
     """Return whether a text is a certificate in PEM, of whatever kind."""
     try:

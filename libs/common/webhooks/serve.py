@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -11,9 +11,10 @@ import structlog
 from libs.common.clock import Clock
 from libs.common.errors import SlipwayError
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
 from libs.common.settings.addresses import BindAddress, parse_bind_address
-from libs.common.webhooks.certificates import Certificate
+from libs.common.webhooks.certificates import Certificate, find_expiration
 from libs.common.webhooks.keeper import CertificateKeeper
 from libs.common.webhooks.review import Reviewer
 from libs.common.webhooks.server import AdmissionServer
@@ -64,6 +65,7 @@ async def _serve(
     manager.health.add_ready_check(
         "webhooks", lambda: None if serving.is_set() else "waiting for the certificate"
     )
+    expiration = manager.metrics.gauge(WEBHOOK_CERTIFICATE_EXPIRATION)
     # Standbys answer too, so each replica writes here, guarded by versions and not by the Lease.
     async with manager.build_client("webhooks") as client:
         keeper = CertificateKeeper(
@@ -78,7 +80,9 @@ async def _serve(
         async with AdmissionServer(reviewers, address, shown) as server:
             log.info("Serving webhooks", port=server.port)
             serving.set()
-            await _follow(keeper, server, shown, manager.clock)
+            expiration.set(find_expiration(shown.certificate).timestamp())
+            async for served in _follow(keeper, server, shown, manager.clock):
+                expiration.set(find_expiration(served.certificate).timestamp())
 
 
 async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
@@ -92,8 +96,8 @@ async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
 
 async def _follow(
     keeper: CertificateKeeper, server: AdmissionServer, shown: Certificate, clock: Clock
-) -> None:
-    """Look after the certificate, and show the one that takes its place.
+) -> AsyncIterator[Certificate]:
+    """Look after the certificate, and yield each one that takes its place in the server.
 
     API servers hear by a watch whom they should trust. So a certificate is shown with the second
     look at it, unless the one that is shown is trusted no more anyway.
@@ -112,4 +116,5 @@ async def _follow(
             server.show(found)
             shown = found
             log.info("Serving a new certificate")
+            yield shown
         last = found

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
 
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.kinds import SECRET, Key, Manifest, build_object
@@ -102,6 +103,7 @@ async def test_certificate_is_trusted_for_a_while_before_it_is_shown(api: FakeAp
         await harness.eventually(lambda: is_ready(harness))
         first = kept(api)
         assert await see(port) == first
+        assert _read_expiration(harness) == _parse_expiration(first)
 
         clock.advance(SOON)
         await until(lambda: kept(api) != first)
@@ -115,6 +117,15 @@ async def test_certificate_is_trusted_for_a_while_before_it_is_shown(api: FakeAp
             return await see(port) == second
 
         await harness.eventually(is_shown)
+        assert _read_expiration(harness) == _parse_expiration(second)
+
+
+def _read_expiration(harness: OperatorHarness) -> float:
+    return harness.metric("operator_webhook_certificate_expiration_timestamp_seconds")
+
+
+def _parse_expiration(certificate: bytes) -> float:
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 async def test_certificate_is_shown_at_once_where_the_one_before_is_trusted_no_more(
