@@ -14,9 +14,9 @@ class Settings(WebhookSettings):
 
     model_config = operator_settings(OPERATOR)
 
-    injector_image: str = "slipway/jmxexporter:dev"
+    injector_image: str = "registry.invalid/slipway/jmxexporter:dev"
     """injector_image is the image of the ephemeral containers; the chart sets the image of the
-    operator."""
+    operator. The default cannot be pulled from anywhere, so that nobody else decides what it is."""
     injector_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """injector_pull_policy is when the image of the ephemeral containers is pulled."""
     signing_secret: str = ""
