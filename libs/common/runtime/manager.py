@@ -250,7 +250,7 @@ class Manager:
         self.elector.start()
         await self._leading.wait()
         start("leadership", self._watch_leadership(failed))
-        log.info("Leading", operator=self.id)
+        log.info("Acquired leadership", operator=self.id)
         await self._catch_up()
         for runner in self.runners:
             runner.begin()

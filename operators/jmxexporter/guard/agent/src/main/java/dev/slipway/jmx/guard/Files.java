@@ -38,7 +38,7 @@ final class Files {
     return text.toString();
   }
 
-  /** Writes the answer whole or not at all: whoever waits for it never sees a part. */
+  /** Writes the response whole or not at all, so that a reader never sees a part of it. */
   static void write(Path path, Map<String, String> answer) throws IOException {
     Properties properties = new Properties();
     for (Map.Entry<String, String> entry : answer.entrySet()) {

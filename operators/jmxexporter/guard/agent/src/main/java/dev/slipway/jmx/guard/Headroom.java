@@ -8,7 +8,7 @@ import java.lang.management.MemoryUsage;
 /**
  * Refuses to load classes where they would not fit.
  *
- * <p>An engine has some 1,500 classes. A limit of metaspace that they exceed hits the application, which may be set up
+ * <p>An engine has about 1,500 classes. A limit of metaspace that they exceed hits the application, which may be set up
  * to end at its first OutOfMemoryError.
  */
 final class Headroom {

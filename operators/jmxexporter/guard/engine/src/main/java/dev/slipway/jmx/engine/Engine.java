@@ -52,7 +52,7 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
 
   private Map<String, String> start(Map<String, String> call) throws Exception {
     control.accept(call);
-    // The port comes first: whoever cannot have it is to leave no trace.
+    // The port comes first: an engine that cannot have it must leave no trace.
     server = new Server(call, control, () -> metrics);
     try {
       metrics = new Metrics(read(call), call.get("configHash"), 0, limitOf(call));

@@ -7,7 +7,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Threads that answer requests, and do not wait for a client for ever.
+ * Threads that respond to requests, and do not wait indefinitely for a client.
  *
  * <p>An interrupt closes the connection that a thread reads from or writes to. It is sent only while a thread deals
  * with its client, and never while it waits for the beans: see {@link #pause}.

@@ -13,8 +13,8 @@ import java.util.concurrent.TimeoutException;
 /**
  * Reads a registry in a thread of its own, one read at a time.
  *
- * <p>A getter of the application may hang, and cannot be stopped: interrupting it could close its files. So whoever
- * asks waits for a limited time, and the thread is left to the getter. Until the getter returns nobody waits any more.
+ * <p>A getter of the application may hang, and cannot be stopped: interrupting it could close its files. So a scrape
+ * waits for a limited time and leaves the thread to the getter. Until the getter returns, no other scrape waits.
  */
 final class Reader {
   private static final int WAITING = 8;
