@@ -76,7 +76,7 @@ def read_descriptions(root: Path) -> Iterator[Passage]:
 
 
 def read_charts(root: Path) -> Iterator[Passage]:
-    """Yield descriptions, comments of values, notes and templates of the charts, alerts included."""
+    """Yield descriptions, values, notes and templates of the charts, alert texts included."""
     for path in sorted(root.glob("helm/*/Chart.yaml")):
         described = yaml.safe_load(path.read_text())["description"]
         yield Passage(str(path.relative_to(root)), 0, strip_markdown(described))
