@@ -23,7 +23,14 @@ _GROUPING = re.compile(r"\b(?:by|on) \(([a-z_, ]+)\)")
 _LEGEND = re.compile(r"\{\{([a-z_]+)\}\}")
 _TARGET_LABELS = frozenset({"namespace", "job", "pod"})
 """Labels that Prometheus puts on every sample of a scraped pod."""
-_FOREIGN = frozenset({"up", "process_resident_memory_bytes", "process_cpu_seconds_total"})
+_FOREIGN = frozenset(
+    {
+        "up",
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+    }
+)
 """Metrics of Prometheus and of its Python client."""
 _SEVERITIES = frozenset({"critical", "warning", "info"})
 
