@@ -223,6 +223,21 @@ def test_statistics_of_any_shape_can_be_read(raw: dict[str, Any]) -> None:
     assert report.messages >= report.entries >= 0
 
 
+@pytest.mark.parametrize(("holes", "messages"), [(0, 501), (1, 1)])
+def test_size_of_a_backlog_with_holes_says_nothing_about_its_messages(
+    holes: int, messages: int
+) -> None:
+    """The size includes acknowledged messages behind the first one that waits."""
+    held = {
+        "msgBacklog": 1,
+        "backlogSize": 50_100,
+        "nonContiguousDeletedMessagesRanges": holes,
+    }
+    raw = {"msgInCounter": 501, "bytesInCounter": 50_100, "subscriptions": {"s": held}}
+
+    assert parse_statistics("t", raw, "s", 0).messages == messages
+
+
 async def test_survey_tells_the_first_error(broker: RecordedBroker) -> None:
     broker.status = 401
     async with connect(broker.address) as admin:
