@@ -195,11 +195,11 @@ class TransientError(SlipwayError):
     """The reconcile cannot succeed now; a retry may succeed.
 
     Attributes:
-        retry_after: Seconds to wait; None means the exponential back-off of the key.
+        retry_after: Seconds to wait; None or 0 means the exponential back-off of the key.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        """Build the error from a message and the time until the retry, if known."""
+        """Build the error from a message and the seconds until the retry; 0 means not known."""
         super().__init__(message)
         self.retry_after = retry_after
 

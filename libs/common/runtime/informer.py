@@ -9,10 +9,10 @@ source: the object before and after a change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 
@@ -130,9 +130,9 @@ class Informer:
         for gone in self._scopes.replace(namespaces):
             self.notify(self.store.clear(gone))
 
-    async def wait_scopes_changed(self) -> None:
-        """Wait until scopes were added or removed."""
-        await self._scopes.wait_changed()
+    def wait_scopes_changed(self) -> Coroutine[Any, Any, object]:
+        """Wait until scopes were added or removed after this call, and not only after its await."""
+        return self._scopes.wait_changed()
 
     def add_scope_handler(self, handler: Callable[[str], None]) -> None:
         """Add a handler that is called with each namespace that becomes readable.
@@ -157,6 +157,10 @@ class Informer:
     def note_failure(self, namespace: str, err: SlipwayError) -> bool:
         """Record that a scope was refused, and return whether it is blocked."""
         return self._scopes.note_failure(namespace, err)
+
+    def block(self, namespace: str, err: SlipwayError) -> None:
+        """Stop waiting for a scope that cannot be read, while others can."""
+        self._scopes.block(namespace, err)
 
     @property
     def silence(self) -> float:

@@ -33,6 +33,10 @@ class InformerListing:
 
     def take(self, items: Iterable[Manifest]) -> None:
         """Process the objects of a page."""
+        if self._informer.scope_of(self._namespace) is None:
+            # The namespace was deselected, and its objects were removed from the store. The
+            # listing is cancelled a moment later; until then it must not restore them.
+            return
         self._informer.mark_alive(self._namespace)
         self._informer.notify(self._listing.take(items))
 

@@ -110,7 +110,7 @@ class WorkQueue:
 
         Args:
             key: Key whose reconcile failed.
-            after: Seconds to wait; None for the back-off of the key.
+            after: Seconds to wait; None or 0 for the back-off of the key.
             at_least: Minimum back-off in seconds.
 
         Returns:
@@ -118,9 +118,11 @@ class WorkQueue:
         """
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        delay = after
-        if delay is None:
+        # An immediate retry without a limit would use up a core.
+        if after is None or after <= 0:
             delay = max(at_least, self._backoff.delay(failures, self._rng()))
+        else:
+            delay = after
         if self._metrics is not None:
             self._metrics.retried()
         self.add(key, after=delay)

@@ -261,6 +261,12 @@ async def test_asked_delay_replaces_the_back_off() -> None:
     assert build_queue().retry(A, after=42) == 42
 
 
+async def test_immediate_retries_are_backed_off_as_well() -> None:
+    queue = build_queue()
+
+    assert [queue.retry(A, after=0) for _ in range(3)] == [1, 2, 4]
+
+
 async def test_least_interval_between_two_passes_is_kept() -> None:
     clock = FakeClock()
     queue = build_queue(clock, min_interval=5.0)

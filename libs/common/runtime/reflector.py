@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from libs.common.errors import (
     NotFound,
     SlipwayError,
     TooManyRequests,
+    Unreachable,
 )
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.listing import list_scope
@@ -35,6 +37,9 @@ log = structlog.get_logger(__name__)
 
 _RELIST: Final = 5
 """Number of successive failures (a few seconds) after which the version may be the cause."""
+_LASTING_SECONDS: Final = 10.0
+"""An attempt to watch that breaks after this time counts as a first failure: even if the server did
+not respond at all, attempts are this far apart."""
 
 
 class Reflector:
@@ -73,6 +78,7 @@ class Reflector:
         failures = 0
         version = ""
         while True:
+            opened = math.inf
             try:
                 if not version:
                     version = await self._list(informer, scope.namespace)
@@ -83,7 +89,9 @@ class Reflector:
                         version, failures, received = seen, 0, True
                 # The server accepted the watch, even if nothing happened.
                 informer.mark_alive(scope.namespace)
-                if not received and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
+                if self._clock.monotonic() - opened >= SHORT_STREAM_SECONDS:
+                    failures = 0
+                elif not received:
                     # There must be a pause if the server ends each stream immediately.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))
@@ -94,6 +102,10 @@ class Reflector:
                 if failures > 1:
                     await self._clock.sleep(self._delay(failures))
             except SlipwayError as err:
+                lasted = self._clock.monotonic() - opened
+                if isinstance(err, Unreachable) and lasted >= _LASTING_SECONDS:
+                    # Of a quiet kind, a stream may get no event before a proxy closes it as idle.
+                    failures = 0
                 failures += 1
                 delay = self._delay(failures)
                 await self._note_failure(informer, scope, err)

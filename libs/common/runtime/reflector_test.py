@@ -175,6 +175,22 @@ async def test_progress_resets_the_back_off(fake_api: FakeApi, fake_client: Clie
             assert moved == pytest.approx(0.2)
 
 
+async def test_streams_that_break_after_a_while_do_not_add_up_to_a_long_pause(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """A proxy closes idle streams after 50 s, and bookmarks come once a minute."""
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        for _ in range(4):
+            watcher.clock.advance(50)
+            fake_api.watches.cut(CONFIG_MAP, mid_line=True)
+            await until(lambda: fake_api.watches.count(CONFIG_MAP) == 0)
+            moved = await advance_until(
+                watcher.clock, lambda: fake_api.watches.count(CONFIG_MAP) == 1
+            )
+            assert moved == pytest.approx(0.2)
+
+
 async def test_watch_that_ends_without_an_event_shows_that_the_source_is_alive(
     fake_api: FakeApi, fake_client: Client
 ) -> None:

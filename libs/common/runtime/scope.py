@@ -74,6 +74,11 @@ class Scope:
         self.problem = str(err)
         self.blocked = self.blocked or now - self._failing_since >= self._patience
 
+    def block(self, err: SlipwayError) -> None:
+        """Record that nobody waits for it any more, whatever the error is."""
+        self.problem = str(err)
+        self.blocked = True
+
     def recover(self) -> None:
         """Record that it can be read."""
         self._failing_since = None
@@ -143,9 +148,9 @@ class ScopeSet:
             self._check_synced()
         return gone
 
-    async def wait_changed(self) -> None:
-        """Wait until scopes were added or removed."""
-        await self._changed.wait()
+    def wait_changed(self) -> Coroutine[Any, Any, object]:
+        """Wait until scopes were added or removed after this call, and not only after its await."""
+        return self._changed.wait()
 
     def add_handler(self, handler: Callable[[str], None]) -> None:
         """Add a handler that is called with each namespace that becomes readable."""
@@ -168,11 +173,20 @@ class ScopeSet:
 
     def note_failure(self, namespace: str, err: SlipwayError) -> bool:
         """Record that a scope was refused, and return whether it is blocked."""
+        return self._note_failure(namespace, err, Scope.fail)
+
+    def block(self, namespace: str, err: SlipwayError) -> None:
+        """Stop waiting for a scope that cannot be read, while others can."""
+        self._note_failure(namespace, err, Scope.block)
+
+    def _note_failure(
+        self, namespace: str, err: SlipwayError, note: Callable[[Scope, SlipwayError], None]
+    ) -> bool:
         scope = self._scopes.get(namespace)
         if scope is None:
             return True
         blocked = scope.blocked
-        scope.fail(err)
+        note(scope, err)
         if scope.blocked and not blocked:
             text = (
                 "Namespace cannot be read, its objects are not reconciled; other namespaces are not"

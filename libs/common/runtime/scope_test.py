@@ -13,6 +13,7 @@ from libs.common.metric_specs import SCOPE_UP
 from libs.common.metrics import Metrics
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.listing import InformerListing
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
@@ -173,6 +174,55 @@ async def test_catching_up_leaves_out_what_stays_unreadable(
 
     assert moved < 10
     assert [scope.blocked for scope in informer.all_scopes] == [True, False]
+
+
+@pytest.mark.parametrize("failing", ["a", ""])
+async def test_new_leader_gives_up_on_a_scope_that_fails_only_if_others_can_be_read(
+    fake_api: FakeApi, fake_client: Client, failing: str
+) -> None:
+    """Such as a namespace with an object that cannot be converted; its watch may still work."""
+    clock = FakeClock()
+    informer = build_informer("a", "b", clock=clock)
+    for name in ("a", "b"):
+        informer.replace([], 1, name)
+    fault = fake_api.fail(
+        "list", status=500, times=None, where=lambda r: r.key.namespace.startswith(failing)
+    )
+    task = asyncio.create_task(Sweeper(fake_client, clock=clock).catch_up(informer))
+
+    await advance_until(clock, lambda: task.done() or clock.monotonic() > 300)
+
+    assert task.done() is bool(failing)
+    assert [scope.blocked for scope in informer.all_scopes] == [bool(failing), False]
+    fault.release()
+    fake_api.faults.clear()
+    await advance_until(clock, task.done)
+    keeping = asyncio.create_task(Sweeper(fake_client, clock=clock).keep(informer))
+    await advance_until(clock, lambda: not any(scope.blocked for scope in informer.all_scopes))
+    keeping.cancel()
+
+
+async def test_change_of_the_namespaces_is_noticed_by_a_waiter_that_has_not_run_yet() -> None:
+    """A kopf starts with the namespaces of now, and is restarted only for a later change."""
+    informer = build_informer("a")
+    waiting = asyncio.create_task(informer.wait_scopes_changed())
+    informer.watch_namespaces(["a", "b"])
+    await turns()
+
+    assert waiting.done()
+
+
+async def test_page_that_was_on_its_way_restores_no_object_of_a_deselected_namespace() -> None:
+    informer = build_informer("a", "b")
+    found = build_object(CONFIG_MAP, "x", "a")
+    found["metadata"] |= {"uid": "u", "resourceVersion": "5"}
+    listing = InformerListing(informer, "a")
+    informer.watch_namespaces(["b"])
+
+    listing.take([found])
+    listing.finish(7)
+
+    assert not informer.store
 
 
 async def test_streams_end_at_different_times(fake_api: FakeApi, fake_client: Client) -> None:

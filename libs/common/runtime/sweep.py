@@ -20,7 +20,7 @@ import structlog
 
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
-from libs.common.errors import NotFound, SlipwayError
+from libs.common.errors import ApiError, NotFound, SlipwayError
 from libs.common.kinds import Key, key_of, uid_of, version_of
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
@@ -39,6 +39,9 @@ _SIDE_BY_SIDE: Final = 8
 """Number of scopes that are listed concurrently, over all kinds."""
 _RETRY: Final = BackoffPolicy(5.0, 600.0)
 _CATCH_UP_RETRY: Final = 1.0
+_CATCH_UP_SECONDS: Final = 30.0
+"""Time for which a new leader waits for a scope that the API server fails to list, if it can list
+others. An API server that restarts is back sooner."""
 
 
 class _Listed(NamedTuple):
@@ -97,12 +100,17 @@ class Sweeper:
     async def catch_up(self, informer: Informer) -> None:
         """Sweep each scope once, with retries, except scopes that stay unreadable.
 
+        If the API server keeps failing to list one scope and can list another one, the cause lies
+        in the scope, such as an object that a conversion webhook rejects. It is blocked, so that
+        the other namespaces are reconciled; the periodic sweeps retry it.
+
         Raises:
             StorageRolledBack: A listing is older than the newest version seen before it began.
         """
+        others = asyncio.Event()  # Set when one of the scopes has been swept.
         async with asyncio.TaskGroup() as group:
             for scope in informer.all_scopes:
-                group.create_task(self._catch_up_scope(informer, scope))
+                group.create_task(self._catch_up_scope(informer, scope, others))
 
     async def sweep_scope(self, informer: Informer, scope: Scope) -> int:
         """Compare one scope with one listing; see `sweep`."""
@@ -171,12 +179,19 @@ class Sweeper:
                 if scope.synced:
                     informer.mark_synced(scope.namespace)
 
-    async def _catch_up_scope(self, informer: Informer, scope: Scope) -> None:
+    async def _catch_up_scope(
+        self, informer: Informer, scope: Scope, others: asyncio.Event
+    ) -> None:
+        began = self._clock.monotonic()
         while informer.served and not scope.blocked:
             try:
                 await self.sweep_scope(informer, scope)
             except SlipwayError as err:
                 if informer.note_failure(scope.namespace, err):
+                    return
+                waited = self._clock.monotonic() - began
+                if isinstance(err, ApiError) and others.is_set() and waited >= _CATCH_UP_SECONDS:
+                    informer.block(scope.namespace, err)
                     return
                 name = {"resource": informer.kind.resource, "namespace": str(scope)}
                 log.warning(
@@ -184,6 +199,7 @@ class Sweeper:
                 )
                 await self._clock.sleep(_CATCH_UP_RETRY)
             else:
+                others.set()
                 return
 
     async def _fetch_behind(
