@@ -202,6 +202,21 @@ def test_alerts_of_the_library_are_all_explained() -> None:
     assert read_column("docs/howto/monitor.md", "alert") == alerts
 
 
+def test_alerts_are_as_many_as_the_comparison_of_charts_says() -> None:
+    common = (ROOT / "helm/operator-common/templates/_alerts.tpl").read_text().count("- alert: ")
+    own = [
+        (
+            path.read_text().count("- alert: ")
+            if (path := folder / "files/alerts.yaml").is_file()
+            else 0
+        )
+        for folder in (ROOT / "helm" / operator for operator in list_operators())
+    ]
+    page = (ROOT / "docs" / "explanation" / "comparison.md").read_text(encoding="utf-8")
+
+    assert f": {common + min(own)} to {common + max(own)} per operator" in page
+
+
 def test_variables_of_the_tools_are_all_explained() -> None:
     found = {
         name

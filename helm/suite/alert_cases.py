@@ -217,6 +217,18 @@ COMMON: Final[Mapping[str, AlertCase]] = {
         before="10m",
         labels={"code": "403"},
     ),
+    "OperatorEventsDropped": AlertCase(
+        {
+            'operator_events_total{LABELS,result="dropped"}': "0+2x60",
+            'operator_events_total{LABELS,result="failed"}': "0+1x60",
+        },
+        {
+            'operator_events_total{LABELS,result="created"}': "0+60x60",
+            'operator_events_total{LABELS,result="dropped"}': "0+1x60",
+        },
+        at="60m",
+        before="20m",
+    ),
     "OperatorWebhookCertificateExpiring": AlertCase(
         # The tests of Prometheus begin at Unix time 0.
         {

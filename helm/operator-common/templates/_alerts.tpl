@@ -208,6 +208,18 @@ rules:
       runbook: >-
         For 403, compare the roles in the cluster with `helm template`. For a namespace in
         watch.namespaces, see OperatorNamespaceUnreadable.
+  - alert: OperatorEventsDropped
+    # A few are dropped on purpose: very many different Events of one object.
+    expr: sum by (namespace, job) (increase(operator_events_total{ {{- $job -}} ,result=~"dropped|failed"}[1h])) > 100
+    labels:
+      severity: info
+      operator: {{ $id }}
+    annotations:
+      summary: {{ $id }} in {{ "{{ $labels.namespace }}" }} lost more than 100 Kubernetes Events in an hour.
+      description: Users do not see these Events. Conditions and objects are not affected.
+      runbook: >-
+        kubectl auth can-i create events.events.k8s.io --as=system:serviceaccount:...; if the operator may create them,
+        its log names the error, often a quota or the load of the API server.
   - alert: OperatorWebhookCertificateExpiring
     # Renewed after two thirds of 90 days, so less than a week is left only if that has failed for weeks.
     expr: |-
