@@ -42,6 +42,7 @@ _REST: Final = 0.6
 """Seconds during which nothing at all may be written after the last phase before the deletion."""
 _DEADLINE: Final = 12.0
 _START: Final = 30.0
+"""Seconds in which the operator must begin to work; only time in which it could run counts."""
 _FOREIGN: Final = 0.7
 """Seconds that an object of somebody else stays in the way."""
 _CONVERGE: Final = 0.7
@@ -143,12 +144,9 @@ class Trial:
         await self._start()
         if self._plan.mode is Mode.H:
             self._tasks.append(asyncio.create_task(self._replace_leader()))
-        try:
-            async with asyncio.timeout(_START):
-                await self._wait_ready()
-        except TimeoutError as err:
-            where = f"{self._plan.operator} in {self._session.namespace}"
-            raise TimeoutError(f"{where}: not at work after {_START:g} s; see {self._log}") from err
+        if not await self._wait_ready():
+            self.outcome.late["start"] = f"not at work after {_START:g} s; see {self._log}"
+            return
         self._session.armed = True
         for phase in self._workload.phases:
             if not await self._run_phase(phase):
@@ -213,14 +211,21 @@ class Trial:
         self._children.append(child)
         self._tasks.append(asyncio.create_task(self._supervise(child, number)))
 
-    async def _wait_ready(self) -> None:
-        """Wait until the operator works and watches all that a workload is going to change."""
-        await self._wait_working()
+    async def _wait_ready(self) -> bool:
+        """Wait until the operator works and watches all that a workload is going to change.
+
+        Returns:
+            Whether it did so in time.
+        """
         # An object that a first listing shows would never come as an event.
         unwatched = self._workload.unwatched
         kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
-        while not kinds <= self._session.watched:
+        deadline = self._pace.now() + _START
+        while not (self._children[-1].working.is_set() and kinds <= self._session.watched):
+            if self._pace.now() > deadline:
+                return False
             await asyncio.sleep(_POLL)
+        return True
 
     async def _wait_working(self) -> None:
         """Wait until the newest process works, which may be the next one by then.
