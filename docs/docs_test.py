@@ -205,6 +205,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     names = Names("greeter", "Greeting", "greetings", "tutorial.slipway.dev")
     follow(copy, names, TUTORIAL.read_text())
+    run_in(copy, "-m", "tools.generate", "--operator", "greeter", "--without-helm")
     return copy
 
 
@@ -241,7 +242,6 @@ def test_operator_of_the_tutorial_works(checkout: Path, words: tuple[str, ...]) 
 
 
 def test_chart_of_the_tutorial_is_generated_and_holds(checkout: Path) -> None:
-    run_in(checkout, "-m", "tools.generate", "--operator", "greeter", "--without-helm")
     crd = checkout / "helm/greeter/files/crds/tutorial.slipway.dev_greetings.yaml"
 
     assert yaml.safe_load(crd.read_text())["spec"]["names"]["kind"] == "Greeting"

@@ -12,12 +12,11 @@ from libs.common import fastyaml
 from libs.common.conditions import Condition
 from libs.common.testing.helm import render_notes
 from operators.clusters.api.reasons import ConditionType, Reason
+from operators.clusters.controller import OPERATOR
 from operators.clusters.expiry import evaluate_certificates
-from operators.clusters.metrics import METRICS
 from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.samples import NOW, authorities, parse_cluster, view_network
-from operators.clusters.settings import Settings
 
 _VALUES = re.compile(r'(\w+)="([^"]*)"')
 
@@ -36,9 +35,7 @@ def evaluate_upgrade(reason: Reason) -> Condition:
 class TestClustersChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "clusters"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR
 
     @pytest.mark.parametrize(
         ("alert", "condition", "fires"),

@@ -1,13 +1,10 @@
 """Tests of the chart of the operator compute."""
 
 from helm.suite import ChartSuite
-from operators.compute.metrics import METRICS
-from operators.compute.settings import Settings
+from operators.compute.controller import OPERATOR
 
 
 class TestComputeChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "compute"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR

@@ -8,17 +8,14 @@ import pytest
 from helm.suite import ChartSuite
 from libs.common.kinds import Manifest
 from libs.common.rbac import PolicyRule, render_rules
-from operators.ipam.metrics import METRICS
+from operators.ipam.controller import OPERATOR
 from operators.ipam.rbac import CLUSTER_API_RULES, LOAD_BALANCER_RULES
-from operators.ipam.settings import Settings
 
 
 class TestIpamChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "ipam"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR
 
     @pytest.mark.parametrize(
         ("setting", "suffix", "rules"),

@@ -1,17 +1,14 @@
 """Tests of the chart of the operator jmxexporter."""
 
 from helm.suite import ChartSuite
-from operators.jmxexporter.metrics import METRICS
-from operators.jmxexporter.settings import Settings
+from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.webhook import PATH
 
 
 class TestJmxExporterChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "jmxexporter"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR
     signs = True
     computed = frozenset({"JMXEXPORTER_INJECTOR_IMAGE", "JMXEXPORTER_SIGNING_SECRET"})
 

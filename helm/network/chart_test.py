@@ -1,16 +1,13 @@
 """Tests of the chart of the operator network."""
 
 from helm.suite import ChartSuite
-from operators.network.metrics import METRICS
-from operators.network.settings import Settings
+from operators.network.controller import OPERATOR
 
 
 class TestNetworkChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "network"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR
 
     def test_operator_is_told_the_addresses_of_its_pod(self) -> None:
         env = {one["name"]: one for one in self.render_container({})["env"]}

@@ -1,13 +1,10 @@
 """Tests of the chart of the operator podset."""
 
 from helm.suite import ChartSuite
-from operators.podset.metrics import METRICS
-from operators.podset.settings import Settings
+from operators.podset.controller import OPERATOR
 
 
 class TestPodsetChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "podset"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR

@@ -5,16 +5,13 @@ from typing import Any
 from helm.suite import ChartSuite
 from libs.common.testing.helm import render_notes
 from operators.pulsarconsumer.app.metrics import METRICS as APP_METRICS
-from operators.pulsarconsumer.metrics import METRICS
-from operators.pulsarconsumer.settings import Settings
+from operators.pulsarconsumer.controller import OPERATOR
 
 
 class TestPulsarConsumerChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
-    chart = "pulsarconsumer"
-    settings = Settings
-    metrics = METRICS
+    operator = OPERATOR
     workload_metrics = APP_METRICS
     computed = frozenset({"PULSARCONSUMER_CONSUMER_IMAGE"})
 

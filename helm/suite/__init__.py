@@ -16,9 +16,7 @@ class ChartSuite(
     Idiomatic use:
 
         class TestPodset(ChartSuite):
-            chart = "podset"
-            settings = Settings
-            metrics = METRICS
+            operator = OPERATOR
     """
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import MetricSpec
-from libs.common.settings import CommonSettings
+from libs.common.runtime import Operator
 from libs.common.testing.helm import render_chart
 
 NAMESPACE: Final = "team-a"
@@ -28,18 +28,19 @@ CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomR
 class SuiteBase:
     """Base of the suites; the test of a chart sets the class variables."""
 
-    chart: ClassVar[str]
-    """Name of the chart, which is the id of the operator."""
-    settings: ClassVar[type[CommonSettings]]
-    """Settings of the operator."""
-    metrics: ClassVar[Sequence[MetricSpec]] = ()
-    """Metrics of the operator, in addition to the metrics of the framework."""
+    operator: ClassVar[Operator]
+    """The operator that the chart installs."""
     workload_metrics: ClassVar[Sequence[MetricSpec]] = ()
     """Metrics of the pods that the operator runs for its users, if the dashboard shows them."""
     computed: ClassVar[frozenset[str]] = frozenset()
     """Variables that the chart computes if no setting sets them."""
     signs: ClassVar[bool] = False
     """Whether the chart has a Secret for the key with which the operator signs what it sends."""
+
+    @property
+    def chart(self) -> str:
+        """Name of the chart, which is the id of the operator."""
+        return self.operator.id
 
     def render(
         self, values: Mapping[str, Any] | None = None, *kinds: str, namespace: str = NAMESPACE

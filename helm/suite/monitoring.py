@@ -41,7 +41,7 @@ class MonitoringSuite(SuiteBase):
     def specs(self) -> dict[str, MetricSpec]:
         """Return the known metrics by every name under which Prometheus has them."""
         names: dict[str, MetricSpec] = {}
-        for spec in (*FRAMEWORK_METRICS, *self.metrics, *self.workload_metrics):
+        for spec in (*FRAMEWORK_METRICS, *self.operator.metrics, *self.workload_metrics):
             suffixes = ("_bucket", "_count", "_sum") if spec.kind is MetricKind.HISTOGRAM else ("",)
             names |= {f"{spec.name}{suffix}": spec for suffix in suffixes}
         return names
@@ -279,7 +279,7 @@ class MonitoringSuite(SuiteBase):
         shown = " ".join(expression for _, expression in self.expressions())
         # A histogram is shown by the series that it is made of.
         series = _SERIES_OF_HISTOGRAM.sub("", shown)
-        wanted = {spec.name for spec in (*self.metrics, *self.workload_metrics)}
+        wanted = {spec.name for spec in (*self.operator.metrics, *self.workload_metrics)}
         missing = wanted - set(re.findall(r"[a-z_]+", series))
 
         assert not missing, f"files/dashboard.yaml of {self.chart} lacks a panel of {missing}"

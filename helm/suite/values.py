@@ -97,7 +97,8 @@ class ValueSuite(SuiteBase):
         assert self.render_env({"watch": {"clusterWide": True}})[variable] == "*"
 
     def test_every_variable_is_a_setting_that_the_operator_reads(self) -> None:
-        known = {name for spec in describe_settings(self.settings) for name in spec.environment}
+        specs = describe_settings(self.operator.settings)
+        known = {name for spec in specs for name in spec.environment}
         entries = self.render_container({**EVERYTHING, "watch": {"clusterWide": True}})["env"]
 
         # The version is read by the operator's process itself.

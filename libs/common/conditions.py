@@ -78,6 +78,26 @@ def build_conditions(
     ]
 
 
+def build_status(
+    manifest: Mapping[str, Any], desired: Sequence[Condition], now: datetime, **fields: Any
+) -> Manifest:
+    """Build the status of an object: its conditions, observedGeneration, and further fields.
+
+    Args:
+        manifest: The object.
+        desired: Its conditions, in the order in which they are shown.
+        now: Time for conditions whose status changes.
+        fields: Further fields of the status, under their names in JSON.
+    """
+    generation = manifest["metadata"].get("generation", 0)
+    current = conditions_of(manifest)
+    return {
+        "conditions": build_conditions(current, desired, generation=generation, now=now),
+        "observedGeneration": generation,
+        **fields,
+    }
+
+
 def conditions_of(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the conditions of an object; none before its first status."""
     return (manifest.get("status") or {}).get("conditions") or ()

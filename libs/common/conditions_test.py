@@ -13,6 +13,7 @@ from libs.common.conditions import (
     Condition,
     ConditionStatus,
     build_conditions,
+    build_status,
     find_condition,
     find_new_reason,
     is_true,
@@ -127,6 +128,16 @@ def test_condition_turns_when_it_gets_a_reason(
 
 def test_condition_that_is_not_there_is_none() -> None:
     assert find_condition(build_object(1, status="True"), "Stalled") is None
+
+
+def test_status_has_the_generation_and_keeps_the_times_of_unchanged_conditions() -> None:
+    manifest = {"metadata": {"generation": 3}, "status": {}}
+    ready = Condition.true("Ready", "Done")
+    first = build_status(manifest, [ready], NOW)
+    later = build_status({**manifest, "status": first}, [ready], NOW + timedelta(days=1), size=2)
+
+    assert first["observedGeneration"] == first["conditions"][0]["observedGeneration"] == 3
+    assert later == {**first, "size": 2}
 
 
 @given(

@@ -43,8 +43,8 @@ def build_controller_with_fakes(settings: Settings) -> Controller:
 
 FAKES = Operator(
     OPERATOR.id,
-    OPERATOR.settings,
     (build_controller_with_fakes,),
+    settings=OPERATOR.settings,
     metrics=OPERATOR.metrics,
     summary=OPERATOR.summary,
 )
@@ -76,6 +76,7 @@ class TestClustersConformance(OperatorConformance):
         objects=build_objects,
         change=build_change(),
         children=(INSTANCE, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET),
+        # The controllers of FAKES can only be built while a test runs.
         rules=OPERATOR.rules(),
         drive=drive,
         settings={"api_poll_seconds": 3600},

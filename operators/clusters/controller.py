@@ -329,8 +329,8 @@ def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_controller,),
+    settings=Settings,
     metrics=METRICS,
     summary="Builds Kubernetes clusters from Instances.",
 )

@@ -69,8 +69,8 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
     workloads.answering.set()
     fakes = Operator(
         OPERATOR.id,
-        OPERATOR.settings,
         (lambda settings: build_controller(settings, lambda _: workloads),),
+        settings=OPERATOR.settings,
         metrics=OPERATOR.metrics,
         summary=OPERATOR.summary,
     )

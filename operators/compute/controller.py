@@ -13,8 +13,8 @@ from operators.compute.settings import Settings
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_instances, build_operations),
+    settings=Settings,
     metrics=METRICS,
     summary="Runs virtual machines through KubeVirt and carries out operations on them.",
 )

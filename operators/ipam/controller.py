@@ -18,7 +18,6 @@ from operators.ipam.settings import Settings
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (
         build_claim_controller,
         build_pool_controller,
@@ -26,6 +25,7 @@ OPERATOR: Final = Operator(
         build_service_controller,
         build_cluster_api_controller,
     ),
+    settings=Settings,
     metrics=METRICS,
     summary="Allocates addresses from pools to claims, and routes them to machines and Services.",
 )

@@ -41,7 +41,6 @@ class TestJmxExporterConformance(OperatorConformance):
         children=(POD, SERVICE, ENDPOINT_SLICE),
         foreign=(POD,),
         outliving=(POD,),
-        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=run_injectors,
     )

@@ -232,8 +232,8 @@ def _report_actions(ctx: Context, actions: Iterable[PodAction], outcome: Outcome
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_controller,),
+    settings=Settings,
     permissions=(
         grant(
             POD,

@@ -13,8 +13,8 @@ from operators.network.settings import Settings
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_network_controller, build_firewall_controller),
+    settings=Settings,
     metrics=METRICS,
     summary=(
         "Isolates instances, allows only the traffic that firewalls permit, and resolves routes."

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 from libs.common.crd import build_crd
-from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, build_object, key_of
+from libs.common.kinds import POD, Manifest, build_object, key_of
 from libs.common.testing.conformance import OperatorConformance, Run, Subject
 from libs.common.testing.fakeapi import FakeApi
 from operators.podset.api import PodSet
@@ -59,8 +59,6 @@ class TestPodSetConformance(OperatorConformance):
         change={
             "spec": {"replicas": 3, "template": {"metadata": {"annotations": {"version": "2"}}}}
         },
-        children=(POD, CONTROLLER_REVISION),
-        rules=OPERATOR.rules(),
         drive=run_pods,
     )
 

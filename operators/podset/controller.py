@@ -31,7 +31,6 @@ from operators.podset.history import (
     read_desired,
     read_former,
 )
-from operators.podset.metrics import METRICS
 from operators.podset.naming import SET_LABEL, parse_pod_name
 from operators.podset.progress import find_time_left
 from operators.podset.reconcile import (
@@ -334,9 +333,8 @@ def build_controller(settings: Settings) -> Controller:
 
 OPERATOR: Final = Operator(
     OPERATOR_ID,
-    Settings,
     (build_controller,),
-    metrics=METRICS,
+    settings=Settings,
     summary="Runs a number of identical pods.",
 )
 """The operator, as `main` and the tests run it."""

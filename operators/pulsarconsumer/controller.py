@@ -400,8 +400,8 @@ def _wake(ctx: Context) -> None:
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_controller,),
+    settings=Settings,
     # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
     permissions=(grant(SECRET, "get", why="read the credentials for brokers"),),
     metrics=METRICS,

@@ -77,7 +77,6 @@ class TestGrowingVolumeConformance(OperatorConformance):
         objects=build_growing,
         change={"spec": {"size": 20, "reclaimPolicy": "Delete"}},
         children=(PVC,),
-        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=provide_storage,
     )
@@ -91,7 +90,6 @@ class TestEndingVolumeConformance(OperatorConformance):
         change={"spec": {"size": 20}},
         children=(PVC, VOLUME_SNAPSHOT),
         outliving=(VOLUME_SNAPSHOT,),
-        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=provide_storage_and_end,
     )

@@ -179,8 +179,8 @@ def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -
 
 OPERATOR: Final = Operator(
     ID,
-    Settings,
     (build_controller,),
+    settings=Settings,
     # Claims have an owner reference, though they are watched by name.
     permissions=(grant(DEMO_VOLUME, "update", subresource="finalizers", why="own children"),),
     metrics=METRICS,

@@ -1,7 +1,8 @@
 """Subject: what the fuzzer has to know of a kind, which is little. Pure.
 
 An operator joins with one file in `tools/fuzz/subjects`: for each of its kinds the model, a valid
-spec, and how the pure core makes children of an object.
+spec, and how the pure core makes children of an object. `build_subject` reads the last two from the
+conformance suite of the operator and from its plan.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, Final
 
 from libs.common.crd import CustomResource, build_crd, kind_of
 from libs.common.kinds import Kind, Manifest, build_object
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Apply, Create, Step
 from libs.common.testing.conformance import Subject
 from libs.common.testing.fakeapi import FakeApi
 from tools.fuzz.fields import Field, put, walk_fields
@@ -32,6 +35,9 @@ type ExternalSystems = Callable[[FakeApi], AbstractContextManager[Mapping[str, A
 """Runs the external systems of an operator; yields the fields that name them."""
 type Render = Callable[[Manifest], Sequence[Manifest]]
 """Make children of an object, as a first reconcile does; raises TerminalError for a bad spec."""
+
+type Plan = Callable[[Any, Sequence[Manifest], Manifest], Sequence[Step]]
+"""Plan the writes for an object: the object, its children, and their owner reference."""
 
 
 def run_nothing(_: FakeApi) -> AbstractContextManager[Mapping[str, Any]]:
@@ -134,6 +140,22 @@ class FuzzSubject:
         for field in walk_fields(schema):
             for generator, value in generate(field):
                 yield Case(field, generator, put(base, schema, field, value), value)
+
+
+def build_subject(model: type[CustomResource], plan: Plan, live: Subject) -> FuzzSubject:
+    """Describe how a kind is fuzzed whose children follow from its own object alone.
+
+    Args:
+        model: Model of the kind.
+        plan: Plans the writes for an object, given its children and their owner reference.
+        live: How its operator is run; its first object is the valid one.
+    """
+
+    def render(manifest: Manifest) -> list[Manifest]:
+        steps = plan(model.parse(manifest), (), build_owner_reference(kind_of(model), manifest))
+        return [step.manifest for step in steps if isinstance(step, Apply | Create)]
+
+    return FuzzSubject(live.operator.id, model, live.objects()[0]["spec"], render, live=live)
 
 
 def load_subjects() -> tuple[FuzzSubject, ...]:

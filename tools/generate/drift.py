@@ -12,6 +12,8 @@ FIX_COMMAND: Final = "./dev generate"
 """The command that writes the generated files."""
 
 OWNED: Final = (
+    "operators/*/__init__.py",
+    "operators/*/__main__.py",
     "helm/*/files/crds/*",
     "helm/*/files/rbac.yaml",
     "helm/*/files/settings.yaml",

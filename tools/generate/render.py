@@ -16,6 +16,7 @@ from tools.generate.chart_metadata import render_chart_metadata
 from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
 from tools.generate.docs.library import render_library
+from tools.generate.entry_point import render_entry_point
 from tools.generate.gitops import render_gitops
 from tools.generate.kustomize_crds import render_kustomize_crds
 from tools.generate.plugin import render_plugin_kinds, render_plugin_reference
@@ -58,6 +59,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
 def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
     """Render the files of one operator."""
     return {
+        **render_entry_point(operator),
         **render_crds(operator),
         **render_kustomize_crds(operator),
         **render_permissions(operator),

@@ -81,7 +81,9 @@ def test_events_of_cluster_scoped_kinds_need_a_cluster_role() -> None:
 
 
 def test_rule_that_breaks_the_lint_is_not_generated() -> None:
-    with pytest.raises(GenerateError, match=r"operators/fleet/rbac\.py: secrets: is sensitive"):
+    with pytest.raises(
+        GenerateError, match=r"operators/fleet/controller\.py: secrets: is sensitive"
+    ):
         build_permissions(replace(FLEET, rules=(grant(SECRET, "get"),)))
 
 
@@ -224,19 +226,18 @@ def test_every_operator_of_the_repository_loads() -> None:
 
 
 def test_operator_that_lacks_modules_is_named(tmp_path: Path) -> None:
-    api = tmp_path / "operators/ghost/api"
-    api.mkdir(parents=True)
-    api.joinpath("__init__.py").touch()
+    controller = tmp_path / "operators/ghost/controller.py"
+    controller.parent.mkdir(parents=True)
+    controller.touch()
     assert find_operators(tmp_path) == ["ghost"]
 
-    # The package is looked up in the tree first, so a folder that is no package is not imported.
-    api.joinpath("__init__.py").unlink()
+    # A module is looked up in the tree first, so one that is not there is not imported.
+    controller.unlink()
     with pytest.raises(GenerateError) as caught:
         load_operators(tmp_path, ["ghost"])
 
     assert caught.value.problems == (
         "operators/ghost/api.py is missing; it defines RESOURCES",
-        "operators/ghost/settings.py is missing; it defines Settings",
         "operators/ghost/controller.py is missing; it defines OPERATOR",
     )
 

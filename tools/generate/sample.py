@@ -110,5 +110,7 @@ FLEET = OperatorSource(
     code=Path("operators", "fleet"),
     chart=Path("helm", "fleet"),
     generator="tools/generate",
+    summary="Keeps boats afloat.",
+    modules={"settings": "settings.py"},
 )
 """The operator as the generator sees it."""

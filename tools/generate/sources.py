@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from libs.common.metric_specs import MetricSpec
 from libs.common.project.errors import GenerateError
 from libs.common.project.sources import OperatorSource
+from libs.common.runtime.operator import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
 """The root of the repository that this module is a part of."""
@@ -23,8 +23,8 @@ GENERATOR: Final = "tools/generate"
 
 
 def find_operators(root: Path) -> list[str]:
-    """Return the ids of the operators: the directories that have an `api` package."""
-    return sorted(path.parents[1].name for path in root.glob("operators/*/api/__init__.py"))
+    """Return the ids of the operators: the directories that have a controller."""
+    return sorted(path.parent.name for path in root.glob("operators/*/controller.py"))
 
 
 def load_operators(root: Path, ids: Iterable[str] | None = None) -> list[OperatorSource]:
@@ -44,11 +44,7 @@ def load_operators(root: Path, ids: Iterable[str] | None = None) -> list[Operato
 def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource | None:
     package = f"operators.{operator_id}"
     found = {}
-    for module, name in (
-        ("api", "RESOURCES"),
-        ("settings", "Settings"),
-        ("controller", "OPERATOR"),
-    ):
+    for module, name in (("api", "RESOURCES"), ("controller", "OPERATOR")):
         loaded = _import(root, f"{package}.{module}")
         if loaded is None:
             problems.append(f"operators/{operator_id}/{module}.py is missing; it defines {name}")
@@ -56,24 +52,37 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
             problems.append(f"operators/{operator_id}/{module} must define {name}")
         else:
             found[name] = getattr(loaded, name)
-    metrics = _import(root, f"{package}.metrics")
-    own: Sequence[MetricSpec] = getattr(metrics, "METRICS", ())
-    if len(found) < 3:
+    if len(found) < 2:
         return None
+    operator: Operator = found["OPERATOR"]
     # An operator that does not derive its permissions lists them.
     listed = _import(root, f"{package}.rbac")
-    rules = found["OPERATOR"].rules() if listed is None else listed.RULES
     return OperatorSource(
         id=operator_id,
         resources=tuple(found["RESOURCES"]),
-        rules=tuple(rules),
-        settings=found["Settings"],
-        metrics=tuple(own),
+        rules=operator.rules() if listed is None else tuple(listed.RULES),
+        settings=operator.settings,
+        metrics=tuple(operator.metrics),
         code=Path("operators", operator_id),
         chart=Path("helm", operator_id),
         generator=GENERATOR,
-        rules_module="controller.py" if listed is None else "rbac.py",
+        summary=operator.summary,
+        modules=_find_modules(root / "operators" / operator_id),
     )
+
+
+def _find_modules(folder: Path) -> dict[str, str]:
+    """Return the files of an operator that declare something instead of its controller."""
+    files = {
+        "api": ("api", "api.py"),
+        "metrics": ("metrics.py",),
+        "rules": ("rbac.py",),
+        "settings": ("settings.py",),
+    }
+    found = {
+        part: [each for each in names if (folder / each).exists()] for part, names in files.items()
+    }
+    return {part: names[0] for part, names in found.items() if names}
 
 
 def _import(root: Path, name: str) -> ModuleType | None:

@@ -175,8 +175,8 @@ class KubeVirtSim:
             builders.append(build_load_balancer)
         return Operator(
             ID,
-            SimulatorSettings,
             [lambda _, build=build: build(self.simulator) for build in builders],  # type: ignore[misc] # bound at definition
+            settings=SimulatorSettings,
             summary="Simulates KubeVirt and CDI.",
         )
 

@@ -197,3 +197,10 @@ def operator_image(operator, files=(), further=(), module=None):
         repository="slipway/" + operator,
         image_tags=["{build_args.TAG}"],
     )
+
+
+def operator_package(operator, files=(), further=(), **package):
+    # The package operators/<operator> and its image: what operator_image and python_package take.
+    operator_visibility()
+    python_package(**package)
+    operator_image(operator, files=files, further=further)

@@ -19,20 +19,21 @@ from tools.scaffold.tutorial import PAGE
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _NEXT: Final = """
-It keeps ConfigMaps, as the operator of {page} does, and works as it is. Make it yours:
-  operators/{id}/api/v1alpha1.py      fields, conditions, reasons; then ./dev generate
-  operators/{id}/resources.py         what it makes
-  operators/{id}/reconcile.py         what is, and what to write
-  operators/{id}/controller.py        what it watches, and what it may write
-  operators/{id}/conformance_test.py  an object of yours, and a change of it
-  tools/fuzz/subjects/{id}.py         the same for the fuzzer; then python -m tools.fuzz.coverage
-  tools/sweep/workloads/{id}.py       what users do with it, for the fault sweep
-  tests/e2e/{id}_test.py              the same on a real cluster
-What people read: README.md, CHANGELOG.md, examples and the summary in controller.py of
-operators/{id}; Chart.yaml, README.md and templates/NOTES.txt of helm/{id}; the table in README.md.
+The new operator creates ConfigMaps, like the operator of {page}. It works; now replace its content:
+  operators/{id}/api.py            fields, conditions, reasons
+  operators/{id}/examples          objects that users apply; the conformance suite applies one
+  operators/{id}/reconcile.py      what it creates, and when
+  operators/{id}/controller.py     what it watches and writes; its summary
+  operators/{id}/operator_test.py  a change of the example, and your tests
+  tests/e2e/{id}_test.py           the example on a real cluster
+Text for users: README.md and CHANGELOG.md of operators/{id}; Chart.yaml, README.md and
+templates/NOTES.txt of helm/{id}; the table in README.md.
 
-Try it:
-  python -m pytest operators/{id} helm/{id} docs
+After a change:
+  ./dev generate
+  python -m tools.fuzz.coverage
+  python -m pytest operators/{id} helm/{id}
+To run it on a cluster:
   ./dev demo {id}
 """
 _NEXT_STANDALONE: Final = """

@@ -17,9 +17,9 @@ from tools.scaffold.names import rename
 PAGE: Final = Path("docs/tutorial/write-an-operator.md")
 """The tutorial, from the root of a checkout."""
 _TITLED: Final = re.compile(r'^(`{3,})\w+ title="([^"]+)"\n(.*?)^\1$', re.MULTILINE | re.DOTALL)
-SOURCES: Final = ("helm/podset", "operators/podset/BUILD", "deploy/kustomize/overlays")
+SOURCES: Final = ("helm/podset", "deploy/kustomize/overlays")
 """What the steps of the tutorial copy or change, from the root of a checkout."""
-_STEPS: Final = ("steps/chart.sh", "steps/overlays.sh", "steps/image.sh")
+_STEPS: Final = ("steps/chart.sh", "steps/overlays.sh")
 
 
 def read_files(page: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from libs.common.crd.build import build_crd, build_object_schema
 from libs.common.crd.definition import (
     AGE,
+    READY_COLUMN,
     CrdMeta,
     CustomResource,
     PrinterColumn,
@@ -30,6 +31,7 @@ from libs.common.crd.objects import (
     LocalObjectReference,
     ObjectMeta,
     ObjectReference,
+    ObjectStatus,
     OwnerReference,
     PodSpec,
     PodTemplate,
@@ -62,6 +64,7 @@ from libs.common.crd.types import (
 
 __all__ = [
     "AGE",
+    "READY_COLUMN",
     "SELECTOR_LIMIT",
     "AnnotationMap",
     "Conditions",
@@ -91,6 +94,7 @@ __all__ = [
     "MapAtomic",
     "ObjectMeta",
     "ObjectReference",
+    "ObjectStatus",
     "ObservedGeneration",
     "OwnerReference",
     "ParseError",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 
+from libs.common.conditions import READY
 from libs.common.crd.errors import FieldError, ParseError
 from libs.common.crd.model import KubernetesModel
 from libs.common.crd.objects import ObjectMeta
@@ -48,6 +49,10 @@ class PrinterColumn:
         return column
 
 
+READY_COLUMN: Final = PrinterColumn(
+    "Ready", "string", f'.status.conditions[?(@.type=="{READY}")].status'
+)
+"""The column that shows whether an object is Ready."""
 AGE: Final = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
 """The last column of each table."""
 
@@ -145,7 +150,7 @@ class CustomResource(KubernetesModel):
         scope: Scope = "Namespaced",
         short_names: tuple[str, ...] = (),
         categories: tuple[str, ...] = (),
-        columns: tuple[PrinterColumn, ...] = (),
+        columns: tuple[PrinterColumn, ...] | None = None,
         scale: Scale | None = None,
         selectable: tuple[str, ...] = (),
         storage: bool = True,
@@ -155,7 +160,10 @@ class CustomResource(KubernetesModel):
         reasons: type[StrEnum] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Store the metadata of the CRD; see `CrdMeta` for the arguments."""
+        """Store the metadata of the CRD; see `CrdMeta` for the arguments.
+
+        Columns default to the condition Ready, if the kind has it, and the age.
+        """
         super().__init_subclass__(**kwargs)
         name = kind or cls.__name__
         cls.crd_meta = CrdMeta(
@@ -163,7 +171,7 @@ class CustomResource(KubernetesModel):
             singular=singular or name.lower(),
             short_names=short_names,
             categories=categories,
-            columns=columns,
+            columns=_default_columns(conditions) if columns is None else columns,
             scale=scale,
             selectable=selectable,
             storage=storage,
@@ -221,6 +229,10 @@ def parse[M: KubernetesModel](model: type[M], manifest: Manifest) -> M:
         return model.from_manifest(manifest)
     except ValidationError as err:
         raise ParseError(_describe(model, manifest), _field_errors(err)) from err
+
+
+def _default_columns(conditions: type[StrEnum] | None) -> tuple[PrinterColumn, ...]:
+    return (READY_COLUMN, AGE) if conditions is not None and READY in set(conditions) else ()
 
 
 def _check_same(value: str, expected: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
 import pytest
@@ -297,3 +298,25 @@ def test_label_selector_matches() -> None:
 def test_models_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         FleetSpec().replicas = 3  # type: ignore[misc]  # that it is refused is the point
+
+
+def test_columns_default_to_ready_and_age_of_kinds_that_become_ready() -> None:
+    class Type(StrEnum):
+        READY = "Ready"
+
+    class Other(StrEnum):
+        FINISHED = "Finished"
+
+    group = {"group": "sea.example.com", "version": "v1", "plural": "rafts"}
+
+    class Raft(CustomResource, **group, conditions=Type):
+        """Raft floats."""
+
+    class Race(CustomResource, **group, conditions=Other):
+        """Race ends."""
+
+    class Bare(CustomResource, **group, conditions=Type, columns=()):
+        """Bare has no columns."""
+
+    assert [each.name for each in Raft.crd_meta.columns] == ["Ready", "Age"]
+    assert Race.crd_meta.columns == Bare.crd_meta.columns == ()

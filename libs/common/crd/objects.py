@@ -109,6 +109,15 @@ Conditions = Annotated[list[StatusCondition], ListMap("type"), Field(max_length=
 """The conditions of a status, at most one of each type."""
 
 
+class ObjectStatus(KubernetesModel):
+    """ObjectStatus is the observed state of an object. Subclasses add fields."""
+
+    conditions: Conditions = []
+    """conditions report whether the object matches its spec, and why not."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+
+
 _VALUES_RULE: Final = Rule(
     "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
     "values are needed by In and NotIn, and by these alone",

@@ -44,6 +44,6 @@ def load_project(root: Path) -> OperatorSource:
         code=Path(),
         chart=CHART,
         generator=GENERATOR,
-        rules_module="controller.py",
-        settings_module="controller.py",
+        summary=operator.summary,
+        modules={"api": "api.py"},
     )

@@ -41,9 +41,7 @@ def build_permissions(operator: OperatorSource) -> Manifest:
         GenerateError: A rule violates the least-privilege lint; the error lists every finding.
     """
     if problems := lint_rules(operator.rules):
-        raise GenerateError(
-            [f"{operator.path_of(operator.rules_module)}: {problem}" for problem in problems]
-        )
+        raise GenerateError([f"{operator.path_of("rules")}: {problem}" for problem in problems])
     return {
         "rules": render_rules(namespaced_rules(operator)),
         "clusterRules": render_rules(cluster_rules(operator)),
@@ -81,6 +79,6 @@ def _patches(rules: Sequence[PolicyRule], kind: Kind) -> bool:
 def render_permissions(operator: OperatorSource) -> dict[Path, str]:
     """Render `files/rbac.yaml` of the chart."""
     text = render_yaml(
-        build_permissions(operator), origin=operator.origin(operator.path_of(operator.rules_module))
+        build_permissions(operator), origin=operator.origin(operator.path_of("rules"))
     )
     return {operator.chart / "files" / "rbac.yaml": text}

@@ -65,7 +65,7 @@ def test_second_kind_has_a_controller_and_tests_of_its_own(tmp_path: Path) -> No
     }
     for names_of_file in defined.values():
         assert len(set(names_of_file)) == len(names_of_file)
-    assert {"TaskPlan", "TaskRun", "TaskRunSpec", "TaskRunStatus"} <= set(defined["api.py"])
+    assert {"TaskPlan", "TaskRun", "TaskRunSpec"} <= set(defined["api.py"])
     assert {"reconcile", "reconcile_task_run"} <= set(defined["controller.py"])
     assert {"TestTaskPlanConformance", "TestTaskRunConformance"} <= set(defined["test_operator.py"])
 

@@ -60,7 +60,7 @@ def render_project(
         wheels: Whether the project has a folder `wheels`.
     """
     library = find_library_chart()
-    origin = operator.origin(operator.path_of("controller.py"))
+    origin = operator.origin(operator.path_of("controller"))
     notice = render_notice(origin)
     values = render_values(operator, library)
     files = {

@@ -55,7 +55,7 @@ def render_settings_map(operator: OperatorSource) -> dict[Path, str]:
         "operator": operator.id,
         "settings": [_map_setting(spec) for spec in chart_settings(operator)],
     }
-    text = render_yaml(document, origin=operator.origin(operator.path_of(operator.settings_module)))
+    text = render_yaml(document, origin=operator.origin(operator.path_of("settings")))
     return {operator.chart / "files" / "settings.yaml": text}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.common.crd import CustomResource
@@ -26,8 +27,9 @@ class OperatorSource:
         code: Folder of its code, relative to the root of the project.
         chart: Folder of its chart, relative to the root of the project.
         generator: Name of the generator, for the notice in each generated file.
-        rules_module: Module that declares the permissions.
-        settings_module: Module that declares the settings.
+        summary: Purpose of the operator, in one sentence.
+        modules: Files that declare the `api`, the `metrics`, the `rules` and the `settings`,
+            relative to the code. What is not named here is declared by `controller.py`.
     """
 
     id: str
@@ -39,12 +41,12 @@ class OperatorSource:
     code: Path
     chart: Path
     generator: str
-    rules_module: str = "rbac.py"
-    settings_module: str = "settings.py"
+    summary: str = ""
+    modules: Mapping[str, str] = field(default_factory=dict)
 
-    def path_of(self, module: str) -> str:
-        """Return the path of a module of the operator, relative to the root of the project."""
-        return (self.code / module).as_posix()
+    def path_of(self, part: str) -> str:
+        """Return the path of the file that declares a part, relative to the root of the project."""
+        return (self.code / self.modules.get(part, "controller.py")).as_posix()
 
     def origin(self, *sources: str) -> str:
         """Return the origin that a generated file names.

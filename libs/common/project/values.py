@@ -55,7 +55,7 @@ def render_values_schema(operator: OperatorSource, library: Path) -> dict[Path, 
     Raises:
         GenerateError: values.yaml has keys that the schema lacks, or the reverse.
     """
-    origin = operator.origin(operator.path_of(operator.settings_module), _SCHEMA)
+    origin = operator.origin(operator.path_of("settings"), _SCHEMA)
     schema = build_values_schema(operator, _read_values(operator, library))
     return {operator.chart / "values.schema.json": render_json(schema, origin=origin)}
 
@@ -89,7 +89,7 @@ def render_values(operator: OperatorSource, library: Path) -> str:
     """Render values.yaml of the chart: common values, the image and the settings."""
     text = (library / COMMON_VALUES).read_text(encoding="utf-8")
     text = replace_lines(text, BEGIN, END, render_values_block(operator), path=_COMMON)
-    notice = render_notice(operator.origin(operator.path_of(operator.settings_module), _COMMON))
+    notice = render_notice(operator.origin(operator.path_of("settings"), _COMMON))
     return notice + text.replace(_OPERATOR, operator.id)
 
 

@@ -410,7 +410,7 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
         controller = script.build_controller(settings)
         return controller.reads(NODE, source="reflector")
 
-    operator = Operator("widget", Settings, (build,))
+    operator = Operator("widget", (build,), settings=Settings)
     async with OperatorHarness(operator, fake_api.config) as harness:
         await harness.converged()
 
@@ -427,7 +427,7 @@ async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
         return script.build_controller(settings).owns(thing, source="reflector", optional=True)
 
     fake_api.register(WIDGET)
-    operator = Operator("widget", Settings, (build,))
+    operator = Operator("widget", (build,), settings=Settings)
     async with OperatorHarness(operator, fake_api.config) as harness:
         fake_api.create(build_widget())
         await harness.converged()

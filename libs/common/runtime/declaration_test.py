@@ -35,7 +35,7 @@ async def test_own_status_asks_for_no_pass_where_the_cache_keeps_a_part_of_the_p
         reader = Controller("reader", primary=CONFIG_MAP, reconcile=ignore, source="reflector")
         return reader.reads(WIDGET, transform=without_annotations)
 
-    operator = Operator("widget", Settings, (build_controller, build_reader))
+    operator = Operator("widget", (build_controller, build_reader), settings=Settings)
     async with OperatorHarness(operator, fake_api.config, source="reflector") as harness:
         widget = build_widget(count=0)
         widget["metadata"]["annotations"] = {"a": "b"}
@@ -54,7 +54,7 @@ async def test_status_of_a_kind_without_the_subresource_is_an_error(
 ) -> None:
     fake_api.register(WIDGET, None, subresources=())
     fake_api.create(build_widget(count=1))
-    operator = Operator("widget", Settings, (build_controller,))
+    operator = Operator("widget", (build_controller,), settings=Settings)
     async with OperatorHarness(operator, fake_api.config, source="reflector") as harness:
         await harness.eventually(lambda: harness.failing)
 
@@ -86,7 +86,7 @@ async def test_controller_with_a_selector_leaves_the_other_primaries_alone(
         widget["metadata"]["labels"] = {"shard": shard}
         fake_api.create(widget)
     async with OperatorHarness(
-        Operator("widget", Settings, (build,)), fake_api.config, source="reflector"
+        Operator("widget", (build,), settings=Settings), fake_api.config, source="reflector"
     ) as harness:
         await harness.converged()
 

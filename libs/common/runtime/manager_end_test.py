@@ -36,7 +36,7 @@ async def test_reconcile_that_ignores_its_cancellation_does_not_keep_the_lease(
                 await let_go.wait()
 
     fake_api.register(WIDGET)
-    operator = Operator("widget", Settings, (Script(insist).build_controller,))
+    operator = Operator("widget", (Script(insist).build_controller,), settings=Settings)
     harness = OperatorHarness(operator, fake_api.config, **ELECTION, drain_timeout_seconds=0.1)
     await harness.start()
     fake_api.create(build_widget())

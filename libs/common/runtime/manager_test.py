@@ -126,7 +126,7 @@ def _break(_: Manifest) -> Manifest:
 
 async def test_version_is_told_in_the_metrics(fake_api: FakeApi) -> None:
     fake_api.register(WIDGET)
-    operator = Operator("widget", Settings, OPERATOR.controllers, version="v1.2.3")
+    operator = Operator("widget", OPERATOR.controllers, settings=Settings, version="v1.2.3")
     async with start(fake_api, operator) as harness:
         labels = {"operator": "widget", "version": "v1.2.3"}
         assert harness.metric("operator_build_info", **labels) == 1
@@ -165,7 +165,7 @@ async def test_controllers_share_an_informer_and_hear_of_each_others_writes(
 ) -> None:
     script = Script()
     operator = Operator(
-        "widget", Settings, (*OPERATOR.controllers, build_gadget_controller(script))
+        "widget", (*OPERATOR.controllers, build_gadget_controller(script)), settings=Settings
     )
     fake_api.register(WIDGET)
     fake_api.register(GADGET)
@@ -272,7 +272,7 @@ async def test_what_passes_kept_open_is_closed_after_the_last(
 
     script = Script(slow)
     fake_api.register(WIDGET)
-    operator = Operator("widget", Settings, (build,))
+    operator = Operator("widget", (build,), settings=Settings)
     async with start(fake_api, operator, drain_timeout_seconds=0.1) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.at_work["w"])
@@ -292,7 +292,7 @@ async def test_close_that_hangs_keeps_no_lease(
 
     monkeypatch.setattr(manager, "_CLOSE_SECONDS", 0.05)
     fake_api.register(WIDGET)
-    operator = Operator("widget", Settings, (build,))
+    operator = Operator("widget", (build,), settings=Settings)
     async with start(fake_api, operator, **ELECTION) as harness:
         assert await asyncio.wait_for(harness.stop(), 5)
     assert not fake_api.get(LEASE, LEASE_KEY)["spec"].get("holderIdentity")

@@ -1,7 +1,7 @@
 """Operator: the declaration of an operator, and its main function.
 
 ```python
-OPERATOR = Operator("podset", Settings, (build_controller,), summary="Keeps a number of pods.")
+OPERATOR = Operator("podset", (build_controller,), summary="Keeps a number of pods.")
 ```
 
 `libs.common.startup` runs it, so that signals are handled during its import.
@@ -34,7 +34,7 @@ from libs.common.runtime.diagnostics import Diagnostics
 from libs.common.runtime.manager import Manager, RunnableBuilder
 from libs.common.runtime.permissions import derive_rules
 from libs.common.runtime.release import release
-from libs.common.settings import CommonSettings, parse_settings
+from libs.common.settings import CommonSettings, build_settings, parse_settings
 
 log = structlog.get_logger(__name__)
 
@@ -66,9 +66,9 @@ class Operator:
 
     Attributes:
         id: Id, which is the name of package, image, release and Lease, and the prefix of settings.
-        settings: Its settings class.
         controllers: Builders of its controllers; a builder returns None if the settings disable the
             controller.
+        settings: Its settings class. Defaults to the settings that every operator has.
         permissions: Permissions in addition to the permissions of its controllers; see `rules`.
         metrics: Its own metrics, in addition to the metrics of the runtime.
         runnables: Further tasks on every replica, such as webhooks.
@@ -79,14 +79,19 @@ class Operator:
     """
 
     id: str
-    settings: type[CommonSettings]
     controllers: Sequence[ControllerFactory]
+    settings: type[CommonSettings] = CommonSettings
     permissions: Sequence[PolicyRule] = ()
     metrics: Sequence[MetricSpec] = ()
     runnables: Sequence[RunnableBuilder] = ()
     summary: str = ""
     gc_threshold: int = 50_000
     version: str = field(default_factory=_find_version)
+
+    def __post_init__(self) -> None:
+        """Give the common settings the prefix of the operator."""
+        if self.settings is CommonSettings:
+            object.__setattr__(self, "settings", build_settings(self.id))
 
     def build_controllers(self, settings: CommonSettings) -> list[Controller]:
         """Build the controllers for the given settings."""

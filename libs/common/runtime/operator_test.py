@@ -98,9 +98,20 @@ def test_bad_flag_is_one_line_and_status_two(
 
 def test_version_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPERATOR_VERSION", "v9")
-    assert Operator("x", Settings, ()).version == "v9"
+    assert Operator("x", (), settings=Settings).version == "v9"
     monkeypatch.delenv("OPERATOR_VERSION")
-    assert Operator("x", Settings, ()).version == "dev"
+    assert Operator("x", (), settings=Settings).version == "dev"
+
+
+def test_operator_without_settings_has_the_common_ones_under_its_prefix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator = Operator("boats", ())
+    monkeypatch.setenv("BOATS_LOG_LEVEL", "debug")
+    monkeypatch.setenv("OPERATOR_LOG_LEVEL", "error")
+
+    assert operator.settings().log_level == "debug"
+    assert Operator("other", ()).settings().log_level == "info"
 
 
 async def test_missing_kubeconfig_is_one_line_and_status_one() -> None:

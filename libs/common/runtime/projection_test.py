@@ -49,7 +49,9 @@ async def test_projection_is_as_new_as_the_cache_within_a_pass(fake_api: FakeApi
         return controller.owns(CONFIG_MAP, source="reflector").projects(Names)
 
     fake_api.register(WIDGET)
-    async with OperatorHarness(Operator("widget", Settings, (build,)), fake_api.config) as harness:
+    async with OperatorHarness(
+        Operator("widget", (build,), settings=Settings), fake_api.config
+    ) as harness:
         fake_api.create(build_widget())
         await harness.converged()
         assert seen[:2] == [set(), {"w-0"}]
@@ -105,7 +107,7 @@ async def test_pass_may_ask_for_passes_of_another_controller(fake_api: FakeApi) 
 
     fake_api.register(WIDGET)
     fake_api.create(build_map("a"))
-    operator = Operator("widget", Settings, (script.build_controller, build))
+    operator = Operator("widget", (script.build_controller, build), settings=Settings)
     async with OperatorHarness(operator, fake_api.config) as harness:
         await harness.converged()
         woken.clear()

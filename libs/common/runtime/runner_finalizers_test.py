@@ -157,7 +157,7 @@ async def test_object_that_never_got_the_finalizer_just_goes(fake_api: FakeApi) 
     fake_api.register(WIDGET)
     fake_api.create(theirs)
     fake_api.delete(WIDGET, KEY)
-    operator = Operator("widget", Settings, (script.build_finalizing_controller,))
+    operator = Operator("widget", (script.build_finalizing_controller,), settings=Settings)
     async with OperatorHarness(operator, fake_api.config) as harness:
         await harness.converged()
         widget = fake_api.get(WIDGET, KEY)
@@ -178,7 +178,7 @@ async def test_pod_is_seen_for_its_grace_period_after_the_clean_up(fake_api: Fak
         source="reflector",
     )
     async with OperatorHarness(
-        Operator("widget", Settings, (lambda _: controller,)), fake_api.config
+        Operator("widget", (lambda _: controller,), settings=Settings), fake_api.config
     ) as harness:
         containers = [{"name": "main", "image": "main"}]
         spec = {"nodeName": "node", "containers": containers}

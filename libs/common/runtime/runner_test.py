@@ -318,7 +318,7 @@ async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api:
         widget["metadata"]["finalizers"] = [FINALIZER]
         fake_api.create(widget)
     fake_api.delete(WIDGET, Key("default", "third"))
-    operator = Operator("widget", Settings, (script.build_finalizing_controller,))
+    operator = Operator("widget", (script.build_finalizing_controller,), settings=Settings)
     async with OperatorHarness(operator, fake_api.config, max_concurrent_reconciles=1) as harness:
         await harness.converged()
 

@@ -2,13 +2,19 @@
 
 from libs.common.settings.addresses import BindAddress, parse_bind_address
 from libs.common.settings.cli import SettingSpec, describe_settings, parse_settings
-from libs.common.settings.fields import CommaList, CommonSettings, operator_settings
+from libs.common.settings.fields import (
+    CommaList,
+    CommonSettings,
+    build_settings,
+    operator_settings,
+)
 
 __all__ = [
     "BindAddress",
     "CommaList",
     "CommonSettings",
     "SettingSpec",
+    "build_settings",
     "describe_settings",
     "operator_settings",
     "parse_bind_address",

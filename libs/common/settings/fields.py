@@ -1,6 +1,6 @@
 """Settings that every operator has, read from flags and environment variables.
 
-An operator subclasses `CommonSettings` in its `settings.py`:
+An operator with settings of its own subclasses `CommonSettings`:
 
     class Settings(CommonSettings):
         model_config = operator_settings("podset")
@@ -337,3 +337,18 @@ class CommonSettings(BaseSettings):
             return ()
         own = self.pod_namespace or own_namespace or "default"
         return tuple(sorted(set(self.watch_namespaces))) or (own,)
+
+
+def build_settings(operator_id: str) -> type[CommonSettings]:
+    """Build the settings of an operator that has only the common ones.
+
+    Args:
+        operator_id: Id of the operator, which gives the prefix of environment variables.
+    """
+
+    class Settings(CommonSettings):
+        """Settings that every operator has."""
+
+        model_config = operator_settings(operator_id)
+
+    return Settings

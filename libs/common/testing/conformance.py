@@ -2,7 +2,7 @@
 
 ```python
 class TestPodSetConformance(OperatorConformance):
-    subject = Subject(OPERATOR, crds=(build_crd(PodSet),), rules=RULES, objects=build_objects,
+    subject = Subject(OPERATOR, crds=(build_crd(PodSet),), objects=build_objects,
                       change={"spec": {"replicas": 5}})
 ```
 
@@ -31,11 +31,11 @@ from libs.common.testing.fakeapi import FakeApi, Request
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.kstatus import compute_status
 from libs.common.testing.outcome import Run, is_of_the_operator, writes_of_the_operator
-from libs.common.testing.subject import Subject
-from libs.common.testing.trial import NAMESPACE, InjectFault, Trial, scope_of
+from libs.common.testing.subject import NAMESPACE, Subject, load_example
+from libs.common.testing.trial import InjectFault, Trial, scope_of
 from libs.common.testing.write_faults import CRASH_MODES, Fail, WriteCrash, spread
 
-__all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
+__all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject", "load_example"]
 
 _REFUSALS: Final = (403, 409, 429, 500, 503)
 _AT_ONCE: Final = 4

@@ -23,7 +23,7 @@ def build_suite(
 ) -> OperatorConformance:
     """Build the suite for an operator with a mistake."""
     subject = Subject(
-        Operator("widget", widget.Settings, (controller,)),
+        Operator("widget", (controller,), settings=widget.Settings),
         crds=(build_crd(WIDGET, None, ("status",)),),
         objects=lambda: (build_widget(),),
         change={"spec": {"count": 3}},

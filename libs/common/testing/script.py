@@ -76,6 +76,6 @@ async def running(
     """Serve Widgets and run an operator that follows a script."""
     api.register(WIDGET)
     build = script.build_finalizing_controller if finalizer else script.build_controller
-    operator = Operator("widget", Settings, (build,))
+    operator = Operator("widget", (build,), settings=Settings)
     async with OperatorHarness(operator, api.config, **options) as harness:
         yield harness

@@ -14,14 +14,12 @@ from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import Run, count_names, normalize, writes_of_the_operator
-from libs.common.testing.subject import Subject
+from libs.common.testing.subject import NAMESPACE, Subject
 from libs.common.testing.write_faults import WriteFault
 
 type InjectFault = Callable[[FakeApi], WriteFault]
 """Prepare a harm."""
 
-NAMESPACE: Final = "default"
-"""Where the objects of a workload live."""
 _SETTLE_SECONDS: Final = 60.0
 _POLL: Final = 0.005
 

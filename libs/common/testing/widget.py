@@ -138,9 +138,11 @@ def build_controller(settings: Settings) -> Controller:
             finalizer=FINALIZER,
             source=settings.source,
         )
-        .owns(CONFIG_MAP, source=settings.source)
+        .owns(CONFIG_MAP, source=settings.source, writes=("create", "patch", "delete"))
         .watches(CONFIG_MAP, map_hold)
     )
 
 
-OPERATOR: Final = Operator("widget", Settings, (build_controller,), summary="Tests the runtime.")
+OPERATOR: Final = Operator(
+    "widget", (build_controller,), settings=Settings, summary="Tests the runtime."
+)

@@ -7,7 +7,7 @@ reviewers:
 def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
     return serve_webhooks(manager, {"/pods": review})
 
-OPERATOR = Operator("greeter", Settings, (build_controller,), runnables=(build_webhooks,))
+OPERATOR = Operator("greeter", (build_controller,), settings=Settings, runnables=(build_webhooks,))
 ```
 """
 

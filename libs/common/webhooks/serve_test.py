@@ -57,7 +57,7 @@ def api(fake_api: FakeApi) -> FakeApi:
 
 def build_harness(api: FakeApi, port: int, clock: FakeClock) -> OperatorHarness:
     build = Script().build_controller
-    operator = Operator("widget", Settings, (build,), runnables=(build_webhooks,))
+    operator = Operator("widget", (build,), settings=Settings, runnables=(build_webhooks,))
     return OperatorHarness(
         operator,
         api.config,

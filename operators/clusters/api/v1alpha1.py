@@ -15,6 +15,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     AGE,
+    READY_COLUMN,
     Conditions,
     Count,
     CustomResource,
@@ -27,7 +28,7 @@ from libs.common.crd import (
     ListAtomic,
     ListMap,
     LocalObjectReference,
-    ObservedGeneration,
+    ObjectStatus,
     Port,
     PrinterColumn,
     Rule,
@@ -301,13 +302,11 @@ class Counts(KubernetesModel):
     """summary shows both numbers, such as 3/3, or ?/3 while the API does not respond."""
 
 
-class KubernetesClusterStatus(KubernetesModel):
+class KubernetesClusterStatus(ObjectStatus):
     """KubernetesClusterStatus is the observed state of a cluster."""
 
     conditions: Conditions = []
     """conditions report whether the cluster matches the spec, and why not."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     endpoint: Annotated[str, Field(max_length=64)] | None = None
     """endpoint is the address and port of the API server, such as 203.0.113.7:6443."""
     kubeconfig_secret_name: DnsSubdomain | None = None
@@ -339,7 +338,7 @@ class KubernetesCluster(
         PrinterColumn("Endpoint", "string", ".status.endpoint"),
         PrinterColumn("Control-Plane", "string", ".status.controlPlane.summary"),
         PrinterColumn("Nodes", "string", ".status.nodes.summary"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY_COLUMN,
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         PrinterColumn(
             "API", "string", '.status.conditions[?(@.type=="APIReachable")].status', priority=1

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     AGE,
+    READY_COLUMN,
     Conditions,
     CustomResource,
     DnsLabel,
@@ -26,7 +27,7 @@ from libs.common.crd import (
     ListMap,
     LocalObjectReference,
     ObjectReference,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Rule,
     ShortText,
@@ -255,13 +256,11 @@ class InstanceSpec(
         return next((held for held in self.directives if held.kind is kind), None)
 
 
-class InstanceStatus(KubernetesModel):
+class InstanceStatus(ObjectStatus):
     """InstanceStatus is the observed state of an Instance."""
 
     conditions: Conditions = []
     """conditions report whether the machine matches the spec, and why not."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     phase: Annotated[
         Phase | None,
         Waive("no-phase", "shown to people, as clouds do; the conditions have all details"),
@@ -314,7 +313,7 @@ class Instance(
         PrinterColumn("Node", "string", ".status.nodeName"),
         PrinterColumn("Private-IP", "string", ".status.privateIP"),
         PrinterColumn("Public-IP", "string", ".status.publicIP"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY_COLUMN,
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         PrinterColumn("Operation", "string", ".status.operation.name", priority=1),
         PrinterColumn("Disk", "string", ".status.rootDisk.name", priority=1),

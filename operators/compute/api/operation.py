@@ -22,7 +22,7 @@ from libs.common.crd import (
     KubernetesModel,
     ListMap,
     LongText,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Rule,
     Timestamp,
@@ -290,13 +290,11 @@ class Facts(KubernetesModel):
     """volumeSnapshot is the VolumeSnapshot from which the new disk is created."""
 
 
-class OperationStatus(KubernetesModel):
+class OperationStatus(ObjectStatus):
     """OperationStatus is the progress of an Operation."""
 
     conditions: Conditions = []
     """conditions report the progress of the Operation, with the condition types of a Job."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     phase: Annotated[
         OperationPhase | None, Waive("no-phase", "a task that is done once ends, as a Pod does")
     ] = None

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     AGE,
+    READY_COLUMN,
     Conditions,
     Count,
     CustomResource,
@@ -23,7 +24,7 @@ from libs.common.crd import (
     LabelSelector,
     ListAtomic,
     ListSet,
-    ObservedGeneration,
+    ObjectStatus,
     Port,
     PrinterColumn,
     Quantity,
@@ -333,13 +334,11 @@ class Failure(KubernetesModel):
     """attempts is the number of injectors that the container has had."""
 
 
-class PrometheusJmxExporterStatus(KubernetesModel):
+class PrometheusJmxExporterStatus(ObjectStatus):
     """PrometheusJmxExporterStatus is the observed state of a PrometheusJmxExporter."""
 
     conditions: Conditions = []
     """conditions report whether the metrics are served, and why not."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     config_hash: ShortText = ""
     """configHash is the SHA-256 of the configuration."""
     matched_pods: Count = 0
@@ -368,7 +367,7 @@ class PrometheusJmxExporter(
         PrinterColumn("Instrumented", "integer", ".status.instrumentedPods"),
         PrinterColumn("Failed", "integer", ".status.failedPods"),
         PrinterColumn("Port", "integer", ".spec.port"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY_COLUMN,
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         PrinterColumn("Pending", "integer", ".status.pendingPods", priority=1),
         PrinterColumn("Mode", "string", ".spec.mode", priority=1),

@@ -19,7 +19,7 @@ from libs.common.crd import (
     KubernetesModel,
     LabelSelector,
     ListSet,
-    ObservedGeneration,
+    ObjectStatus,
     PodTemplate,
     PrinterColumn,
     Rule,
@@ -315,14 +315,11 @@ class PodSetSpec(
     still updated."""
 
 
-class PodSetStatus(KubernetesModel):
+class PodSetStatus(ObjectStatus):
     """PodSetStatus is the observed state of a PodSet."""
 
     conditions: Conditions = []
     """conditions report the state of the set."""
-
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
 
     replicas: Count = 0
     """replicas is the number of pods that have not ended and are not being deleted."""

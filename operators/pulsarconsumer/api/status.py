@@ -11,7 +11,7 @@ from libs.common.crd import (
     Count,
     KubernetesModel,
     ListMap,
-    ObservedGeneration,
+    ObjectStatus,
     Selector,
     Timestamp,
 )
@@ -73,13 +73,11 @@ MAX_SUBSCRIPTIONS = 64
 """Maximum number of subscriptions in a status: 50 topics, the retry topic, and a reserve."""
 
 
-class PulsarConsumerStatus(KubernetesModel):
+class PulsarConsumerStatus(ObjectStatus):
     """PulsarConsumerStatus is the observed state."""
 
     conditions: Conditions = []
     """conditions describe the state of the consumers."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status describes."""
     server: Annotated[str, Field(max_length=2048)] = ""
     """server is spec.serverAddress."""
     topic: Annotated[str, Field(max_length=1024)] = ""

@@ -25,7 +25,7 @@ from libs.common.crd import (
     ListAtomic,
     ListSet,
     ObjectReference,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Quantity,
     Rule,
@@ -298,13 +298,11 @@ class DemoVolumeSpec(
         return parse_size(self.size)
 
 
-class DemoVolumeStatus(KubernetesModel):
+class DemoVolumeStatus(ObjectStatus):
     """DemoVolumeStatus is the observed state of a DemoVolume."""
 
     conditions: Conditions = []
     """conditions report whether the volume can be used, and why not."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     name: DnsSubdomain | None = None
     """name is the name of the claim, copied from spec.name."""
     pvc_ref: ObjectReference | None = None

@@ -25,9 +25,9 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
     pages: Mapping[str, tuple[str, str, str]] = {
         "api": ("API", f"{render_api(operator)}\n\n{render_examples(operator, root)}", "api"),
         "conditions": ("Conditions and reasons", render_conditions(operator), "api"),
-        "metrics": ("Metrics", render_metrics(operator), "metrics.py"),
-        "rbac": ("Permissions", render_permissions_tables(operator), operator.rules_module),
-        "settings": ("Settings", render_settings_table(operator), "settings.py"),
+        "metrics": ("Metrics", render_metrics(operator), "metrics"),
+        "rbac": ("Permissions", render_permissions_tables(operator), "rules"),
+        "settings": ("Settings", render_settings_table(operator), "settings"),
     }
     return {
         folder
@@ -71,4 +71,16 @@ def build_blocks(operator: OperatorSource) -> dict[str, str]:
         "api": render_api_summary(operator),
         "conditions": render_conditions(operator, heading="###"),
         "settings": render_settings_table(operator),
+        "links": _render_links(operator),
     }
+
+
+def _render_links(operator: OperatorSource) -> str:
+    """Render links from the README of an operator to its reference pages and its chart."""
+    pages = {"api": "fields", "rbac": "permissions"}
+    names = ("api", "conditions", "settings", "rbac", "metrics")
+    links = [
+        f"[{pages.get(name, name)}](../../docs/reference/{operator.id}/{name}.md)" for name in names
+    ]
+    chart = f"[helm/{operator.id}](../../helm/{operator.id})"
+    return f"Reference: {', '.join(links)}. Chart: {chart}."

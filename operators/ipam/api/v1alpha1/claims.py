@@ -9,6 +9,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     AGE,
+    READY_COLUMN,
     Conditions,
     Count,
     CustomResource,
@@ -19,7 +20,7 @@ from libs.common.crd import (
     IntFormat,
     KubernetesModel,
     ListMap,
-    ObservedGeneration,
+    ObjectStatus,
     Port,
     PrinterColumn,
     Rule,
@@ -282,14 +283,12 @@ class ClaimBinding(KubernetesModel):
     """nodeName is the node of the pod."""
 
 
-class IPClaimStatus(KubernetesModel):
+class IPClaimStatus(ObjectStatus):
     """IPClaimStatus is the observed state of a claim."""
 
     conditions: Conditions = []
     """conditions report whether the claim has its address, and whether traffic is routed to its
     target."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     address: Annotated[Address | None, Immutable(once=True)] = None
     """address is the address that the claim has; it never changes."""
     allocation_ref: NamedReference | None = None
@@ -316,7 +315,7 @@ class IPClaim(
         PrinterColumn("Address", "string", ".status.address"),
         PrinterColumn("Target", "string", ".spec.target.name"),
         PrinterColumn("Node", "string", ".status.binding.nodeName"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY_COLUMN,
         PrinterColumn("Bound", "string", '.status.conditions[?(@.type=="Bound")].status'),
         PrinterColumn("Queue", "integer", ".status.queuePosition"),
         PrinterColumn("Second", "string", ".status.secondaryAddress", priority=1),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from libs.common.crd import (
     AGE,
+    READY_COLUMN,
     Conditions,
     Count,
     CustomResource,
@@ -17,7 +18,7 @@ from libs.common.crd import (
     KubernetesModel,
     LabelSelector,
     ListSet,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Rule,
     Timestamp,
@@ -229,13 +230,11 @@ class PoolCapacity(KubernetesModel):
     """waiting is the number of claims that want an address and have none."""
 
 
-class IPPoolStatus(KubernetesModel):
+class IPPoolStatus(ObjectStatus):
     """IPPoolStatus is the observed state of a pool."""
 
     conditions: Conditions = []
     """conditions report whether the pool allocates addresses, and why not."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     capacity: PoolCapacity | None = None
     """capacity counts the addresses."""
     last_address: Address | None = None
@@ -258,7 +257,7 @@ class IPPool(
         PrinterColumn("Free", "string", ".status.capacity.free"),
         PrinterColumn("Allocated", "integer", ".status.capacity.allocated"),
         PrinterColumn("Waiting", "integer", ".status.capacity.waiting"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        READY_COLUMN,
         PrinterColumn("Addresses", "string", ".spec.addresses", priority=1),
         PrinterColumn("Realm", "string", ".spec.realm", priority=1),
         PrinterColumn("Quarantined", "integer", ".status.capacity.quarantined", priority=1),

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from libs.common.conditions import READY
-from libs.common.crd import ListAtomic, PrinterColumn, Rule
+from libs.common.crd import READY_COLUMN, ListAtomic, PrinterColumn, Rule
 
 GROUP: Final = "network.slipway.dev"
 """API group of the operator."""
@@ -86,7 +86,7 @@ Users = Annotated[
 """Kind and name of each of the first users of an object."""
 
 READY_COLUMNS: Final = (
-    PrinterColumn("Ready", "string", f'.status.conditions[?(@.type=="{READY}")].status'),
+    READY_COLUMN,
     PrinterColumn("Reason", "string", f'.status.conditions[?(@.type=="{READY}")].reason'),
 )
 """Columns that show whether an object is Ready."""

@@ -21,7 +21,7 @@ from libs.common.crd import (
     ListMap,
     LocalObjectReference,
     ObjectReference,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Rule,
     ShortText,
@@ -282,13 +282,11 @@ class UnenforceableRule(KubernetesModel):
     """message describes what applies instead."""
 
 
-class FirewallStatus(KubernetesModel):
+class FirewallStatus(ObjectStatus):
     """FirewallStatus is the observed state of a Firewall."""
 
     conditions: Conditions = []
     """conditions report whether the rules are enforced."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     backend: Annotated[str, Field(max_length=63)] = ""
     """backend is the kind of policy that enforces the rules."""
     policy_ref: ObjectReference | None = None

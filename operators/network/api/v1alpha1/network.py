@@ -18,7 +18,7 @@ from libs.common.crd import (
     ListMap,
     LocalObjectReference,
     ObjectReference,
-    ObservedGeneration,
+    ObjectStatus,
     PrinterColumn,
     Rule,
     kind_of,
@@ -343,13 +343,11 @@ class RouteStatus(KubernetesModel):
     """message describes what is missing."""
 
 
-class NetworkStatus(KubernetesModel):
+class NetworkStatus(ObjectStatus):
     """NetworkStatus is the observed state of a Network."""
 
     conditions: Conditions = []
     """conditions report whether instances can start, and why the network is not Ready."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
     mtu: Mtu | None = None
     """mtu is the largest packet in bytes that guests may send, if the spec or the ProviderNetwork
     defines it."""
