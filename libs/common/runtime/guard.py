@@ -73,6 +73,7 @@ class BindingGuard:
         self._clock = clock
         self._targets = [(kind, finalizer) for kind, finalizer in targets if kind.namespaced]
         self._held: set[str] = set()
+        self._missing: set[str] = set()  # Namespaces with a warning that there is no binding.
         self._adding: Counter[str] = Counter()
         self._carriers: Counter[str] = Counter()
         self._locks: dict[str, asyncio.Lock] = {}
@@ -151,11 +152,16 @@ class BindingGuard:
                     await self._client.patch(ROLE_BINDING, Key(namespace, self._name), operations)
             except (NotFound, Forbidden) as err:
                 # If the permissions come from another binding, the operator must work nevertheless.
-                log.warning(
-                    "Cannot set the finalizer that keeps the permissions, continuing without it",
-                    namespace=namespace,
-                    error=str(err),
-                )
+                # The binding may also come after its namespace, so the next object tries again.
+                if namespace not in self._missing:
+                    self._missing.add(namespace)
+                    log.warning(
+                        "Cannot set the finalizer that keeps the permissions, continuing without",
+                        namespace=namespace,
+                        error=str(err),
+                    )
+                return
+            self._missing.discard(namespace)
             self._held.add(namespace)
 
     def settle(self, namespace: str) -> None:

@@ -94,6 +94,21 @@ async def test_operator_works_without_the_binding_that_it_was_told_of(api: FakeA
     assert FINALIZER in api.get(WIDGET, Key("tenant", "a"))["metadata"]["finalizers"]
 
 
+async def test_binding_that_comes_after_the_first_object_is_held_for_the_next_one(
+    api: FakeApi,
+) -> None:
+    binding = api.get(ROLE_BINDING, BINDING)
+    api.delete(ROLE_BINDING, BINDING)
+    async with build_harness(api) as harness:
+        api.create(build_widget("a", "tenant"))
+        await harness.converged()
+        api.create(build_object(ROLE_BINDING, NAME, "tenant", roleRef=binding["roleRef"]))
+        api.create(build_widget("b", "tenant"))
+        await harness.converged()
+
+        assert list_finalizers(api) == [BINDING_FINALIZER]
+
+
 async def test_binding_that_was_removed_on_purpose_is_let_go_at_the_end(api: FakeApi) -> None:
     """An upgrade took the namespace off the list; the next process does not look there."""
     async with build_harness(api) as harness:
