@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.project.create import PACKAGE
+from libs.common.project.create import PACKAGE, create_project
+from libs.common.project.names import Names
 from libs.common.testing.helm import find_helm
 from tools.cluster.progress import open_progress
 from tools.scaffold.__main__ import main
 from tools.scaffold.standalone import LIBRARY, build_wheel
 
 ROOT = LIBRARY.parents[1]
+EXAMPLES = ROOT / "libs" / "examples"
 LOCK = ROOT / "3rdparty" / "python" / "default.lock"
 
 
@@ -148,6 +150,25 @@ def test_generated_files_follow_the_code(project: Path) -> None:
 
     assert done.returncode == 1
     assert "chart/files/rbac.yaml differs" in done.stderr
+
+
+def test_example_of_the_library_is_a_standalone_project(project: Path, tmp_path: Path) -> None:
+    root = tmp_path / "clustersecrets"
+    names = Names.build("clustersecrets", "ClusterSecret", "clustersecrets.example.com")
+    create_project(root, names)
+    files = {"api": "api", "controller": "controller", "operator_test": "test_operator"}
+    for source, target in files.items():
+        text = (EXAMPLES / "clustersecrets" / f"{source}.py").read_text()
+        text = text.replace("libs.examples.clustersecrets.", "").replace("libs.common", PACKAGE)
+        (root / f"{target}.py").write_text(text)
+    (root / ".venv").symlink_to(project / ".venv")
+
+    assert run_in(root, "-m", f"{PACKAGE}.project", "generate").returncode == 0
+    done = run_in(root, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b[23][0-9] passed", done.stdout)
+    text = render_chart(root, "watch.clusterWide=true")
+    assert "name: clustersecrets.clustersecrets.example.com" in text
 
 
 def test_equal_sources_give_equal_wheels_without_tests(tmp_path: Path) -> None:

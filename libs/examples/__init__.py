@@ -1,0 +1,1 @@
+"""Examples of operators that are written with the library."""

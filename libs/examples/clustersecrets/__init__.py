@@ -1,0 +1,1 @@
+"""An operator that copies Secrets into namespaces, ported from kopf."""
