@@ -10,7 +10,7 @@ from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, build_object
 from operators.podset.controller import PODSET
 from tools.sweep.recorder import NamespaceRecord
 from tools.sweep.workload import State, load_workloads
-from tools.sweep.workloads.podset import fold_adopted, has_owned, has_pods
+from tools.sweep.workloads.podset import fold_adopted, fold_names, has_owned, has_pods
 
 WORKLOADS = {each.id: each for each in load_workloads("podset")}
 
@@ -64,3 +64,27 @@ def test_adopted_pods_and_new_ones_give_equal_states() -> None:
     new = fold_adopted(build_state(updatedReplicas=2, currentRevision="web-1"))
 
     assert adopted == new
+
+
+def build_pods(**versions: str) -> State:
+    """Build the state of pods by slot."""
+    return {
+        f"pods web-pod-{slot[1:]}": {
+            "metadata": {
+                "name": f"web-pod-{slot[1:]}",
+                "annotations": {"version": version},
+                "labels": {"app": "web", "batch.tutorial.kubebuilder.io/slot": slot[1:]},
+            },
+            "spec": {"hostname": f"web-pod-{slot[1:]}"},
+        }
+        for slot, version in versions.items()
+    }
+
+
+def test_pods_of_two_templates_may_have_each_other_s_slots() -> None:
+    """A foreign pod had the name of a slot for a while; a partition names a number of pods."""
+    wanted = fold_names(build_pods(s0="3", s1="2"))
+
+    assert fold_names(build_pods(s0="2", s2="3")) == wanted
+    assert fold_names(build_pods(s0="3", s1="3")) != wanted
+    assert fold_names(build_pods(s0="3")) != wanted

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from libs.common.crd import build_crd
@@ -87,19 +89,26 @@ def fold_uids(text: str) -> str:
 
 
 def fold_names(state: State) -> State:
-    """Number pods in the order of their names: which slots are taken is no matter."""
-    pods = [name for name in sorted(state) if name.startswith("pods ")]
-    folded: State = {name: value for name, value in state.items() if name not in pods}
-    for number, name in enumerate(pods):
-        pod = state[name]
-        metadata = {**pod["metadata"], "name": f"pod {number}"}
-        labels = metadata.get("labels") or {}
-        metadata["labels"] = {k: v for k, v in labels.items() if not k.endswith("/slot")}
-        folded[f"pods {number}"] = {**pod, "metadata": metadata}
-        folded[f"pods {number}"]["spec"] = {k: v for k, v in pod["spec"].items() if k != "hostname"}
+    """Number pods by what they are: which slots are taken, and by which pods, is no matter.
+
+    A partition is a number of pods that keep their template, and not a choice of slots.
+    """
+    folded: State = {name: value for name, value in state.items() if not name.startswith("pods ")}
+    pods = [_drop_name(value) for name, value in state.items() if name.startswith("pods ")]
+    for number, pod in enumerate(sorted(pods, key=partial(json.dumps, sort_keys=True))):
+        folded[f"pods {number}"] = pod
     for value in folded.values():
         (value.get("status") or {}).pop("podNames", None)
     return folded
+
+
+def _drop_name(pod: Manifest) -> Manifest:
+    """Leave out what a pod has from its slot."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {k: v for k, v in labels.items() if not k.endswith("/slot")}
+    spec = {key: value for key, value in pod["spec"].items() if key != "hostname"}
+    return {**pod, "metadata": metadata, "spec": spec}
 
 
 async def _create(user: User, **spec: Any) -> None:
