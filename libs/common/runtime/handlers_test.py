@@ -16,6 +16,7 @@ from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.store import Change
 from libs.common.runtime.triggers import Triggers
 from libs.common.runtime.wiring import build_cache
+from libs.common.testing.clock import FakeClock
 
 
 async def reconcile(_: object) -> None:
@@ -38,11 +39,15 @@ def target_of(manifest: Manifest, _: Cache) -> Iterable[Key]:
     return [Key("default", manifest["data"]["target"])]
 
 
-def build(controller: Controller) -> tuple[Cache, WorkQueue, Metrics]:
+def build(
+    controller: Controller, clock: FakeClock | None = None
+) -> tuple[Cache, WorkQueue, Metrics]:
     metrics = Metrics()
     cache = build_cache([controller], (), SystemClock(), metrics)
     queue = WorkQueue(backoff=BackoffPolicy())
-    triggers = Triggers(controller, queue, cache, forget=lambda key: None)
+    triggers = Triggers(
+        controller, queue, cache, forget=lambda key: None, clock=clock or FakeClock()
+    )
     triggers.begin()
     return cache, queue, metrics
 
@@ -70,6 +75,29 @@ def test_all_primaries_are_looked_at_after_an_error_of_a_mapper() -> None:
 
     assert len(queue) == 2
     assert metrics.value("operator_mapper_errors_total", resource="configmaps") == 1
+
+
+async def test_object_that_a_mapper_never_reads_causes_one_resync_a_minute() -> None:
+    clock = FakeClock()
+    cache, queue, _ = build(controller().watches(CONFIG_MAP, target_of), clock)
+    cache.store(POD).put(build_pod("a"))
+
+    async def count_reconciles() -> int:
+        taken = 0
+        while len(queue):
+            queue.done(await queue.get())
+            taken += 1
+        return taken
+
+    reconciles = []
+    for version in range(1, 4):
+        cache.informer(CONFIG_MAP).put(build_map(version, text=str(version)))
+        reconciles.append(await count_reconciles())
+    for _ in range(3):
+        clock.advance(60)
+        reconciles.append(await count_reconciles())
+
+    assert reconciles == [1, 0, 0, 1, 0, 0], "the last change is looked at, and nothing more"
 
 
 class Total:

@@ -88,7 +88,9 @@ class Runner:
         ObjectCounter(
             controller.name, services.cache.informer(controller.primary), services.metrics
         )
-        self._triggers = Triggers(controller, queue, services.cache, forget=self._forget)
+        self._triggers = Triggers(
+            controller, queue, services.cache, forget=self._forget, clock=services.clock
+        )
 
     def _forget(self, key: Key) -> None:
         self._unknown.pop(key, None)

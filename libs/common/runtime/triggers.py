@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
+from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
@@ -17,6 +19,8 @@ from libs.common.runtime.queue import (
 )
 from libs.common.runtime.store import Change
 
+_REPAIR_SECONDS: Final = 60.0
+
 
 class Triggers:
     """Fills the queue of a controller from the changes of its watched kinds.
@@ -26,6 +30,7 @@ class Triggers:
         queue: Queue of the controller.
         cache: Informers of the watched kinds.
         forget: Called with the key of a primary that no longer exists.
+        clock: Time source of the pause between resyncs after errors of a mapper.
     """
 
     def __init__(
@@ -35,20 +40,24 @@ class Triggers:
         cache: Cache,
         *,
         forget: Callable[[Key], None],
+        clock: Clock | None = None,
     ) -> None:
         """Register with the informers; nothing is enqueued before `begin`."""
         self._controller = controller
         self._queue = queue
         self._cache = cache
         self._forget = forget
+        self._clock = clock or SystemClock()
+        self._pausing = False
+        self._failed_again = False
         self._begun = False
         self._store = cache.store(controller.primary)
         self._kinds = tuple(
             dict.fromkeys((controller.primary, *(watch.kind for watch in controller.watched)))
         )
-        cache.informer(controller.primary).add_handler(self._primary_changed, self.resync)
+        cache.informer(controller.primary).add_handler(self._primary_changed, self._repair)
         for watch in controller.watched:
-            cache.informer(watch.kind).add_handler(self._build_handler(watch), self.resync)
+            cache.informer(watch.kind).add_handler(self._build_handler(watch), self._repair)
         for kind in {watch.kind for watch in controller.watched if watch.optional}:
             cache.informer(kind).add_served_handler(self.resync)
         for kind in self._kinds:
@@ -66,6 +75,22 @@ class Triggers:
     def resync(self) -> None:
         """Request a reconcile of every primary."""
         self._resync_keys(self._store)
+
+    def _repair(self) -> None:
+        """Request a reconcile of every primary after an error of a handler, at most once a minute.
+
+        One object of one tenant may cause such an error with each of its changes.
+        """
+        self._failed_again = self._pausing
+        if self._begun and not self._pausing:
+            self.resync()
+            self._pausing = True
+            self._clock.call_later(_REPAIR_SECONDS, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pausing = False
+        if self._failed_again:
+            self._repair()
 
     def find_blocked(self, key: Key, primary: Manifest) -> str:
         """Return why a primary cannot be reconciled, or an empty text.
