@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -27,7 +29,7 @@ from operators.pulsarconsumer.app.core.retry import DeadLetter, Retry, Strategy,
 from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.received import Received, next_attempt
+from operators.pulsarconsumer.app.received import Received, next_attempt, read_properties
 from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 from slipway_handler import Pause
@@ -35,6 +37,8 @@ from slipway_handler import Pause
 _COPY_SECONDS: Final = 1.0
 """Time before a copy is sent again that could not be stored."""
 _LONGEST_PAUSE: Final = 3600.0
+_MOST_UNSENT: Final = 20_000
+"""Messages whose copies are remembered that could not be stored."""
 
 log = structlog.get_logger("settle")
 
@@ -74,7 +78,7 @@ class MessageAcknowledger:
         self._pending = pending
         self._monotonic = monotonic
         self._roll = roll
-        self._unsent: dict[str, Callable[[], Received | None]] = {}
+        self._unsent: OrderedDict[str, Callable[[Received], Received | None]] = OrderedDict()
         self.paused_until = 0.0
         """Time of the monotonic clock before which no message is handled."""
         meters.waiting.set_function(lambda: len(held))
@@ -88,8 +92,9 @@ class MessageAcknowledger:
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:
         """Acknowledge a message, whose handling ended with a result of the metric."""
+        raw = message.raw
         try:
-            message.source.acknowledge(message.raw)
+            message.source.acknowledge(raw)
         except pulsar.PulsarException as err:
             self._meters.fail("acknowledge")
             # It comes again, and is acknowledged then: its id is remembered.
@@ -99,6 +104,13 @@ class MessageAcknowledger:
         held = self._held
         if held.is_watching or held.attempts_made:
             held.acknowledged(message)
+            if message.raw is not raw:
+                self._acknowledge_again(message)
+
+    def _acknowledge_again(self, message: Received) -> None:
+        """Acknowledge what came again at this moment."""
+        with suppress(pulsar.PulsarException):
+            message.source.acknowledge(message.raw)
 
     def fail(
         self, message: Received, error: BaseException, headers: Mapping[str, str]
@@ -159,7 +171,8 @@ class MessageAcknowledger:
 
     def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
         """Return what sends the copy of a message that could not be stored before."""
-        return self._unsent.pop(message.identity, None) if self._unsent else None
+        send = self._unsent.pop(message.identity, None) if self._unsent else None
+        return None if send is None else partial(send, message)
 
     def _keep(self, message: Received, delay: float) -> Received:
         self._held.keep(message, self._monotonic() + delay)
@@ -171,33 +184,34 @@ class MessageAcknowledger:
         self, message: Received, delay: float, headers: Mapping[str, str]
     ) -> Received | None:
         properties = build_retry_properties(
-            message.raw.properties(), message.origin, self._settings.subscription_name, delay
+            read_properties(message.raw), message.origin, self._settings.subscription_name, delay
         )
         properties[COPY_OF] = message.identity
         topic = self._settings.retry_topic_name
-        return self._replace("retry", message, topic, {**properties, **headers}, "retried", delay)
+        properties = {**properties, **headers}
+        return self._replace("retry", topic, properties, "retried", delay, message)
 
     def _send_to_dead_letters(
         self, message: Received, reason: str, error: str, headers: Mapping[str, str]
     ) -> Received | None:
         properties = build_dead_letter_properties(
-            message.raw.properties(),
+            read_properties(message.raw),
             message.origin,
             self._settings.subscription_name,
             reason,
             error,
         )
         topic, properties = self._settings.dead_letter_topic_name, {**properties, **headers}
-        return self._replace("dead_letter", message, topic, properties, "dead_lettered")
+        return self._replace("dead_letter", topic, properties, "dead_lettered", 0, message)
 
     def _replace(
         self,
         operation: str,
-        message: Received,
         topic: str,
         properties: Mapping[str, str],
         result: str,
-        delay: float = 0,
+        delay: float,
+        message: Received,
     ) -> Received | None:
         """Store a copy, then acknowledge; if it is not certain that it is stored, do neither."""
         try:
@@ -209,8 +223,11 @@ class MessageAcknowledger:
             )
             # The handler is not called again for it.
             self._unsent[message.identity] = partial(
-                self._replace, operation, message, topic, properties, result, delay
+                self._replace, operation, topic, properties, result, delay
             )
+            # Messages of a lost connection may never come again: others may get them.
+            while len(self._unsent) > _MOST_UNSENT:
+                self._unsent.popitem(last=False)
             return self._keep(message, _COPY_SECONDS)
         # Before the acknowledgment: the broker does not have it if the process is killed now.
         self._journal.remember_copied(message.identity)

@@ -12,7 +12,7 @@ import structlog
 
 from operators.pulsarconsumer.app.client import CredentialsMissing, build_client
 from operators.pulsarconsumer.app.core.topics import full_name
-from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.received import RawMessage, read_text
 from operators.pulsarconsumer.app.settings import Settings
 from slipway_handler import Output, Pause
 
@@ -26,6 +26,13 @@ _REFUSALS: Final = (
     pulsar.MessageTooBig,
 )
 """Errors that are due to the message: another one may be published."""
+_GONE: Final = (
+    pulsar.AlreadyClosed,
+    pulsar.ProducerFenced,
+    pulsar.ProducerNotInitialized,
+    pulsar.TopicNotFound,
+)
+"""Errors of a producer that never sends again: its topic was deleted, or is elsewhere now."""
 
 log = structlog.get_logger("connection")
 
@@ -36,20 +43,35 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         """Prepare; the first use connects."""
         self._settings = settings
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._client: pulsar.Client | None = None
         self._producers: dict[str, pulsar.Producer] = {}
+        # One for each topic, since one that cannot be reached must not hold up the others.
+        self._creations: dict[str, threading.Lock] = {}
+        self._is_stopped = False
 
     def client(self) -> pulsar.Client:
         """Return the client.
 
         Raises:
             CredentialsMissing: A file of the credentials cannot be read.
+            pulsar.AlreadyClosed: The app is stopping.
         """
         with self._lock:
+            if self._is_stopped:
+                raise pulsar.AlreadyClosed("the app is stopping")
             if self._client is None:
                 self._client = build_client(self._settings)
             return self._client
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Close permanently."""
+        self.stop()
+        self.renew()
 
     def renew(self) -> None:
         """Close the client; the next one reads the credentials again."""
@@ -89,11 +111,12 @@ class Connection:
             pulsar.PulsarException: It is not certain that it was stored.
             CredentialsMissing: A file of the credentials cannot be read.
         """
-        self._find_producer(topic).send(
+        self._send(
+            topic,
             message.data(),
             properties=dict(properties),
-            partition_key=message.partition_key() or None,
-            ordering_key=message.ordering_key() or None,
+            partition_key=read_text(message.partition_key) or None,
+            ordering_key=read_text(message.ordering_key) or None,
             event_timestamp=message.event_timestamp() or None,
             deliver_after=timedelta(seconds=delay) if delay > 0 else None,
         )
@@ -108,7 +131,8 @@ class Connection:
         data = output.data.encode() if isinstance(output.data, str) else output.data
         topic = full_name(output.topic or self._settings.output_topic)
         try:
-            self._find_producer(topic).send(
+            self._send(
+                topic,
                 data,
                 properties=dict(output.properties),
                 partition_key=output.key or None,
@@ -120,29 +144,56 @@ class Connection:
             reason = f"cannot publish to {topic}: {type(err).__name__}: {err}"
             raise Pause(_PAUSE_SECONDS, reason) from err
 
-    def _find_producer(self, topic: str) -> pulsar.Producer:
-        with self._lock:
-            if topic not in self._producers:
-                settings = self._settings
-                if topic in (settings.retry_topic_name, settings.dead_letter_topic_name):
-                    self._create_subscription(topic)
-                reader = self.build_key_reader() if settings.encryption_public_key_file else None
-                self._producers[topic] = self.client().create_producer(
-                    topic,
-                    # What came in chunks may only leave in chunks.
-                    chunking_enabled=True,
-                    block_if_queue_full=True,
-                    crypto_key_reader=reader,
-                    encryption_key=_ENCRYPTION_KEY if reader else None,
-                )
-            return self._producers[topic]
+    def _send(self, topic: str, data: bytes, **options: object) -> None:
+        producer = self._find_producer(topic)
+        if self._is_stopped:
+            raise pulsar.AlreadyClosed("the app is stopping")
+        try:
+            producer.send(data, **options)
+        except _GONE:
+            with self._lock:
+                if self._producers.get(topic) is producer:
+                    del self._producers[topic]
+            attempt(producer.close)
+            raise
 
-    def _create_subscription(self, topic: str) -> None:
+    def _find_producer(self, topic: str) -> pulsar.Producer:
+        producer = self._producers.get(topic)
+        if producer is not None:
+            return producer
+        with self._lock:
+            creation = self._creations.setdefault(topic, threading.Lock())
+        with creation:
+            producer = self._producers.get(topic)
+            if producer is not None:
+                return producer
+            client = self.client()
+            producer = self._create_producer(client, topic)
+            with self._lock:
+                if self._client is client:
+                    self._producers[topic] = producer
+            return producer
+
+    def _create_producer(self, client: pulsar.Client, topic: str) -> pulsar.Producer:
+        settings = self._settings
+        if topic in (settings.retry_topic_name, settings.dead_letter_topic_name):
+            self._create_subscription(client, topic)
+        reader = self.build_key_reader() if settings.encryption_public_key_file else None
+        return client.create_producer(
+            topic,
+            # What came in chunks may only leave in chunks.
+            chunking_enabled=True,
+            block_if_queue_full=True,
+            crypto_key_reader=reader,
+            encryption_key=_ENCRYPTION_KEY if reader else None,
+        )
+
+    def _create_subscription(self, client: pulsar.Client, topic: str) -> None:
         """Create the subscription without which the broker drops what is sent to a topic."""
         settings, name = self._settings, self._settings.subscription_name
         if topic == settings.dead_letter_topic_name:
             name = settings.dead_letter_subscription or name
-        self.client().subscribe(
+        client.subscribe(
             topic,
             name,
             consumer_type=pulsar.ConsumerType.Shared,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pulsar
 import pytest
 
 from operators.pulsarconsumer.app.harness import (
@@ -371,3 +372,23 @@ def test_partition_that_cannot_be_subscribed_to_does_not_stop_the_others(
         worker.sources[0].expire()
         wait_until(lambda: "g1" in handler.done, "it is consumed as soon as it can be", 40)
         assert worker.sources[0].problem == ""
+
+
+def test_message_whose_key_and_properties_are_not_text_is_handled_and_copied(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """Clients in Go and C++ send such keys; the client does not return them."""
+    producer = peer.client.create_producer(topic)
+    for payload in (b"g0", b"p1"):
+        built = pulsar._pulsar.MessageBuilder().content(payload)
+        producer._producer.send(built.partition_key(b"\xff").property("a", b"\xfe").build())
+    producer.close()
+    handler = Poisoned()
+    environ = build_environment(
+        pulsar_broker.service_url, topic, subscription_type="KeyShared", max_in_flight=2, **FAST
+    )
+    with running(environ, handler, tmp_path / "log") as worker:
+        wait_until(lambda: worker.handled("dead_lettered") == 1, "the poison is put aside")
+        wait_until(lambda: worker.handled("acknowledged") == 1, "the other one is handled")
+
+    assert handler.done == ["g0"]

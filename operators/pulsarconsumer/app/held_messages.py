@@ -13,10 +13,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from operators.pulsarconsumer.app.core.headers import COPY_OF
-from operators.pulsarconsumer.app.received import RawMessage, Received, render_identity
+from operators.pulsarconsumer.app.received import (
+    RawMessage,
+    Received,
+    read_properties,
+    render_identity,
+    replace_raw,
+)
 
 _REMEMBERED = 20_000
 """Ids of messages that were acknowledged lately, and attempts that are remembered."""
@@ -44,6 +50,16 @@ class _Watch:
     left: int = _REMEMBERED
 
 
+class Source(Protocol):
+    """Where messages come from.
+
+    Attributes:
+        is_retry: Whether they are copies that came back.
+    """
+
+    is_retry: bool
+
+
 class HeldMessages:
     """Messages in memory that are neither handled now nor acknowledged; threads may share it."""
 
@@ -61,7 +77,9 @@ class HeldMessages:
         # Entries of the heap that still count, by message: one that is parked has none.
         self._scheduled: dict[str, int] = {}
         self._kept: dict[str, Received] = {}
-        self._bytes = 0
+        # Number and size of those from topics, and of copies from the retry topic.
+        self._sizes = {False: [0, 0], True: [0, 0]}
+        self._outlived: OrderedDict[str, None] = OrderedDict()
         self._done: OrderedDict[str, None] = OrderedDict()
         self._copied: OrderedDict[str, None] = OrderedDict()
         self._copies: OrderedDict[str, str] = OrderedDict()
@@ -75,10 +93,14 @@ class HeldMessages:
         """Return how many messages are kept."""
         return len(self._kept)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more messages should be received now."""
-        return len(self._kept) >= self._most or self._bytes >= self._most_bytes
+    def is_full(self, source: Source) -> bool:
+        """Return whether no more messages of a source should be received now.
+
+        Copies count by themselves: the retry topic must have room for those that are kept because
+        they cannot be stored there.
+        """
+        count, size = self._sizes[source.is_retry]
+        return count >= self._most or size >= self._most_bytes
 
     def keep(self, message: Received, due: float | None = None) -> None:
         """Keep a message until a time, or until it is taken out.
@@ -92,7 +114,7 @@ class HeldMessages:
             self._kept[message.identity] = message
             self._done.pop(message.identity, None)
             if held is None:
-                self._bytes += len(message.data)
+                self._resize(message, 1)
             self.is_watching = True
             self._scheduled.pop(message.identity, None)
             if due is not None:
@@ -117,14 +139,27 @@ class HeldMessages:
                     found.append(message)
         return found
 
-    def forget(self, source: object) -> list[Received]:
-        """Drop the messages of a source whose consumer was closed: the broker has them back."""
+    def forget(self, source: object, pending: Iterable[Received] = ()) -> None:
+        """Drop the messages of a source whose consumer was closed: the broker has them back.
+
+        Args:
+            source: What was closed.
+            pending: Messages that are still handled.
+        """
+        outlived = [each for each in pending if each.source is source]
         with self._lock:
             dropped = [each for each in self._kept.values() if each.source is source]
+            # One of these may be about to be handled.
+            for message in (*outlived, *dropped):
+                _add(self._outlived, message.identity, None)
             for message in dropped:
                 self._drop(message)
                 self._remember(message.identity, message.attempt - 1)
-        return dropped
+            # Otherwise their payloads would stay until their next attempt would have been due.
+            self._due = [
+                entry for entry in self._due if self._scheduled.get(entry[2].identity) == entry[1]
+            ]
+            heapq.heapify(self._due)
 
     # Attempts and acknowledgments by identity.
 
@@ -212,9 +247,7 @@ class HeldMessages:
         made, and tried, a second time.
         """
         with self._lock:
-            self._copied[identity] = None
-            while len(self._copied) > _REMEMBERED:
-                self._copied.popitem(last=False)
+            _add(self._copied, identity, None)
 
     def note_siblings(self, message: Received, pending: Iterable[Received]) -> None:
         """Take note of the messages before one that failed in its batch: they were handled.
@@ -224,7 +257,8 @@ class HeldMessages:
             pending: Messages that are still handled, or wait for it.
         """
         prefix, _, index = message.identity.rpartition(":")
-        if not index.isdigit():
+        # Those before one that outlived its connection may have been dropped with it, unhandled.
+        if not index.isdigit() or message.identity in self._outlived:
             return
         left = {each.identity for each in pending if each.identity.startswith(prefix)}
         with self._lock:
@@ -243,48 +277,61 @@ class HeldMessages:
             pending: Messages that are handled, or wait for it.
             copies: Whether they come from the retry topic.
         """
-        in_hand = {each.identity for each in pending}
-        new: list[RawMessage] = []
+        in_hand = {each.identity: each for each in pending}
+        new: dict[str, RawMessage] = {}
         done: list[RawMessage] = []
         for raw in batch:
             identity = render_identity(raw)
+            held = self._kept.get(identity) or in_hand.get(identity)
+            if held is not None and identity not in self._copied:
+                replace_raw(held, raw)
+            # In this order: `acknowledged` and its caller look in the opposite one.
             if identity in self._done or identity in self._copied:
                 done.append(raw)
-            elif identity in self._kept or identity in in_hand:
+            elif held is not None:
                 continue
             elif copies and self._is_second_copy(raw, identity):
                 done.append(raw)
             else:
-                new.append(raw)
-        return new, done
+                # If the queue of the client holds a message twice, the later one counts.
+                new[identity] = raw
+        return list(new.values()), done
 
     def _is_second_copy(self, raw: RawMessage, identity: str) -> bool:
         """Return whether a copy was stored twice.
 
         Producers resend messages that may not be stored.
         """
-        copy_of = raw.properties().get(COPY_OF)
+        copy_of = read_properties(raw).get(COPY_OF)
         if not copy_of:
             return False
         with self._lock:
-            first = self._copies.setdefault(copy_of, identity)
-            while len(self._copies) > _REMEMBERED:
-                self._copies.popitem(last=False)
+            first = self._copies.get(copy_of, identity)
+            _add(self._copies, copy_of, first)
         return first != identity
 
     def _drop(self, message: Received) -> None:
         self._scheduled.pop(message.identity, None)
         if self._kept.pop(message.identity, None) is not None:
-            self._bytes -= len(message.data)
+            self._resize(message, -1)
             self.is_watching = bool(self._kept) or bool(self._watches)
 
     def _note_done(self, identity: str) -> None:
-        self._done[identity] = None
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
+        _add(self._done, identity, None)
 
     def _remember(self, identity: str, attempts: int) -> None:
         if attempts > 0:
-            self.attempts_made[identity] = attempts
-            while len(self.attempts_made) > _REMEMBERED:
-                self.attempts_made.popitem(last=False)
+            _add(self.attempts_made, identity, attempts)
+
+    def _resize(self, message: Received, sign: int) -> None:
+        sizes = self._sizes[message.source.is_retry]
+        sizes[0] += sign
+        sizes[1] += sign * len(message.data)
+
+
+def _add[V](known: OrderedDict[str, V], identity: str, value: V) -> None:
+    """Remember something as the newest, and forget the oldest if there are too many."""
+    known[identity] = value
+    known.move_to_end(identity)
+    while len(known) > _REMEMBERED:
+        known.popitem(last=False)

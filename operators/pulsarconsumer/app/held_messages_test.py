@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +24,9 @@ def raw(number: int, published: int = 1000) -> Any:
     )
 
 
-def received(number: int) -> Any:
-    return SimpleNamespace(identity=f"1000:{number}:0:-1:-1", data=b"x")
+def received(number: int, *, is_retry: bool = False) -> Any:
+    source = SimpleNamespace(is_retry=is_retry)
+    return SimpleNamespace(identity=f"1000:{number}:0:-1:-1", data=b"x", source=source)
 
 
 def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again() -> None:
@@ -180,3 +183,47 @@ def test_copy_that_was_stored_twice_is_recognized() -> None:
     assert held.sort_out([first], [], copies=True) == ([first], [])
     # The same one comes again after a lost connection.
     assert held.sort_out([again, second, *others], [], copies=True) == ([again, *others], [second])
+
+
+def test_message_that_the_queue_of_the_client_holds_twice_is_new_once() -> None:
+    """The client keeps what it received of several partitions when it reconnects."""
+    held = HeldMessages(10, 1000)
+    first, again, other = raw(1), raw(1), raw(2)
+
+    new, done = held.sort_out([first, other, again], [])
+    assert ([id(each) for each in new], done) == ([id(again), id(other)], [])
+
+
+class Payload:
+    """A payload which, unlike bytes, can be seen to be gone."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_messages_that_went_back_to_the_broker_leave_no_payloads() -> None:
+    held, message = HeldMessages(10, 1000), received(1)
+    message.data, message.attempt = Payload(), 1
+    payload = weakref.ref(message.data)
+    held.keep(message, 3600.0)
+    held.forget(message.source)
+    del message
+    gc.collect()
+
+    assert payload() is None
+    assert len(held) == 0
+
+
+def test_copies_from_the_retry_topic_have_room_of_their_own_and_a_bound() -> None:
+    """They are received to make room in the retry topic, into which others have to be copied."""
+    held = HeldMessages(2, 1000)
+    topic, retry = SimpleNamespace(is_retry=False), SimpleNamespace(is_retry=True)
+    for number in range(2):
+        held.keep(received(number), 5.0)
+    assert (held.is_full(topic), held.is_full(retry)) == (True, False)
+    copies = [received(number, is_retry=True) for number in (5, 6)]
+    for each in copies:
+        held.keep(each, 5.0)
+    assert held.is_full(retry)
+    held.take(copies[0])
+    assert not held.is_full(retry)

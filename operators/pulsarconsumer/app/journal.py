@@ -12,7 +12,8 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,7 @@ class Journal:
         self._free = list(range(_SLOTS - 1, 0, -1))
         self._map: mmap.mmap | None = None
         self._failures = -1
+        self._is_failing = False
         self._lines = 0
         self._known: dict[str, int] = {}
         if folder:
@@ -109,20 +111,34 @@ class Journal:
         with self._lock:
             if self._failures < 0:
                 return
-            if self.crashes.pop(identity, None):
-                self._save()  # They are part of the number now.
-            self._append(identity, attempts)
+            with self._tolerant():
+                if self.crashes.pop(identity, None):
+                    self._save()  # They are part of the number now.
+                self._append(identity, attempts)
 
     def remember_copied(self, identity: str) -> None:
         """Write that a copy took the place of a message, which is acknowledged next."""
         with self._lock:
             if self._failures >= 0:
-                self._append(identity, _COPIED)
+                with self._tolerant():
+                    self._append(identity, _COPIED)
 
     def close(self) -> None:
         """Note that the process ends in order; ids that are still there stay."""
         if self._map is not None:
             self._map[: len(_ENDED)] = _ENDED
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        """Handle messages without a record if none can be written, such as on a full volume."""
+        try:
+            yield
+        except OSError as err:
+            if not self._is_failing:
+                log.warning("Attempts cannot be written", error=str(err))
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
     def _open(self, folder: Path) -> None:
         path, self._counts = folder / "in-flight", folder / "crashes.json"
@@ -153,7 +169,8 @@ class Journal:
         self.unsettled = set(self.crashes)
 
     def _append(self, identity: str, count: int) -> None:
-        self._known[identity] = count
+        self._known.pop(identity, None)
+        self._known[identity] = count  # As the newest.
         os.write(self._failures, f"{identity} {count}\n".encode())
         self._lines += 1
         if self._lines > 2 * _REMEMBERED:
@@ -167,9 +184,10 @@ class Journal:
             "".join(f"{identity} {count}\n" for identity, count in self._known.items())
         )
         partial.rename(self._attempts)
-        if self._failures >= 0:
-            os.close(self._failures)
+        before = self._failures
         self._failures = os.open(self._attempts, os.O_WRONLY | os.O_APPEND)
+        if before >= 0:
+            os.close(before)
         self._lines = len(self._known)
 
     def _save(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,30 @@ def test_messages_that_were_copied_are_known_after_a_crash(tmp_path: Path) -> No
     second = Journal(str(tmp_path))
     assert (second.attempts, second.copied) == ({"1:3:-1:0": 1}, ["1:2:-1:0"])
     assert Journal(str(tmp_path)).copied == ["1:2:-1:0"]
+
+
+def test_full_volume_does_not_stop_the_consumer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal = Journal(str(tmp_path))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        journal.remember("1:2:-1:0", 1)
+        journal.remember_copied("1:3:-1:0")
+    journal.remember("1:4:-1:0", 1)
+
+    assert Journal(str(tmp_path)).attempts == {"1:4:-1:0": 1}
+
+
+def test_message_that_failed_last_is_forgotten_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.pulsarconsumer.app.journal._REMEMBERED", 2)
+    journal = Journal(str(tmp_path))
+    for identity, attempts in (("a", 1), ("b", 1), ("a", 2), ("c", 1), ("c", 2)):
+        journal.remember(identity, attempts)
+
+    assert Journal(str(tmp_path)).attempts == {"a": 2, "c": 2}

@@ -23,7 +23,9 @@ _QUICK_SECONDS: Final = 0.0002
 _SPARE_SECONDS: Final = 0.005
 """A call that takes less does not end lending by itself: it may have waited for a core."""
 _QUEUED: Final = 100
-"""Items that wait for a thread, before those that bring them have to wait."""
+"""Most items that wait for a thread, before those that bring them have to wait."""
+_AHEAD_SECONDS: Final = 0.1
+"""As many items wait for a thread as are worked on in this time, if those are fewer."""
 
 
 @dataclass(slots=True)
@@ -68,9 +70,10 @@ class Lanes[T]:
         head: Callable[[T], object] = lambda item: item,
         park: Callable[[T], None] = lambda _: None,
         fail: Callable[[BaseException], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; threads start when they are needed, and live as long as the process."""
-        self._work, self._count = work, count
+        self._work, self._count, self._monotonic = work, count, monotonic
         self._group_of, self._head, self._park, self._fail = group_of, head, park, fail
         self._queue: deque[T] = deque()
         self._changed = threading.Condition()
@@ -96,7 +99,7 @@ class Lanes[T]:
 
         Args:
             items: What must be worked on.
-            give_up: Says whether to return though too many wait.
+            give_up: Says whether to return though too many wait; called several times a second.
             lender: Whom the calling thread serves, if it may work on items itself as long as calls
                 are quick; otherwise None.
 
@@ -112,7 +115,9 @@ class Lanes[T]:
                 lends = attached
             if self._queue:
                 self._wake(len(items))
-            if not attached or len(self._queue) <= _QUEUED or self.stopped or give_up():
+            if not attached or not self._queue or self.stopped:
+                return attached
+            if len(self._queue) <= self._most_queued() or give_up():
                 return attached
             with self._room:
                 self._blocked_submitters += 1
@@ -150,13 +155,13 @@ class Lanes[T]:
 
     def purge(self, unwanted: Callable[[T], bool]) -> None:
         """Drop items that nobody works on yet."""
-        # Threads take items meanwhile, so the queue stays as it is and these are skipped in it.
-        self._dropped = {
-            id(item): item
-            for item in self._queue.copy()
-            if unwanted(item) or id(item) in self._dropped
-        }
         with self._lines_lock:
+            # Threads take items meanwhile, so the queue stays as it is; these are skipped in it.
+            self._dropped = {
+                id(item): item
+                for item in self._queue.copy()
+                if unwanted(item) or id(item) in self._dropped
+            }
             for group, line in list(self._lines.items()):
                 line.waiting = deque(item for item in line.waiting if not unwanted(item))
                 working = any(line.owner is item for item in self._working())
@@ -185,6 +190,19 @@ class Lanes[T]:
             with self._room:
                 self._room.wait(0.02)
         return True
+
+    def _most_queued(self) -> int:
+        """Return how many items may wait.
+
+        What waits here cannot be worked on by another process, and its time runs. So no more wait
+        than are soon worked on: none if calls take long, as those do that are under way.
+        """
+        now = self._monotonic()
+        running = [now - began for slot in self.slots() if (began := slot.began)]
+        mean = max(self._mean or max(running, default=0.0), _QUICK_SECONDS)
+        per_second = max(0, self._count - len(running)) / mean
+        per_second += sum(1 / max(mean, seconds) for seconds in running)
+        return min(_QUEUED, int(per_second * _AHEAD_SECONDS))
 
     def _working(self) -> list[T]:
         return [slot.item for slot in self.slots() if slot.item is not None]
@@ -275,12 +293,14 @@ class Lanes[T]:
                 if self._dropped and self._dropped.pop(id(item), None) is not None:
                     continue
                 slot.item, slot.seconds = item, 0.0
-                work(item, slot)
-                done += 1
-                total += slot.seconds
                 if self._blocked_submitters and len(self._queue) <= _QUEUED // 2:
                     with self._room:
                         self._room.notify_all()
+                work(item, slot)
+                done += 1
+                total += slot.seconds
+                if slot.seconds > _SPARE_SECONDS:
+                    self._mean = total / done  # Not only at the end, which may be far.
                 if lent and total > _SPARE_SECONDS and total > _QUICK_SECONDS * done:
                     break
         except BaseException as err:  # noqa: BLE001  # It is told, and ends the app.
@@ -346,6 +366,8 @@ class Lanes[T]:
                     self._lines.pop(group, None)
                     return
                 item = line.owner = line.waiting.popleft()
+            if slot.seconds > _SPARE_SECONDS:
+                self._mean = slot.seconds
             slot.item, slot.seconds = item, 0.0
 
     def _work_alone(self, item: T, slot: Slot[T]) -> None:

@@ -237,6 +237,46 @@ def test_thread_whose_call_waits_is_detached_and_works_no_further() -> None:
     assert [ident == done[0][1] for _, ident in done] == [True, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("took", "under_way", "most"),
+    [(0.0, 0.0, 100), (0.01, 0.0, 20), (0.01, 0.09, 2), (30.0, 0.0, 0), (0.0, 30.0, 0)],
+)
+def test_fewer_items_wait_while_calls_take_long(took: float, under_way: float, most: int) -> None:
+    """As long as they wait here, no other process can work on them."""
+    go, clock = threading.Event(), [1000.0]
+
+    def work(item: Item, slot: Slot[Item]) -> None:
+        slot.began = clock[0]
+        if item[0]:
+            go.wait(60)
+        slot.began, slot.seconds = 0.0, took
+
+    asked: list[int] = []
+
+    def give_up() -> bool:
+        asked.append(len(lanes.pending()) - 2)
+        return True
+
+    with stopping(Lanes(work, 2, monotonic=lambda: clock[0])) as lanes:
+        lanes.submit([("", 0)])
+        assert lanes.wait_idle(60)
+        lanes.submit([("waits", 1), ("waits", 2)], lambda: True)
+
+        def are_begun() -> bool:
+            lanes.nudge()
+            return sum(slot.began > 0 for slot in lanes.slots()) == 2
+
+        wait_until(are_begun, "both lanes are busy")
+        clock[0] += under_way
+        asked.clear()
+        for number in range(200):
+            lanes.submit([("waits", number)], give_up)
+        go.set()
+
+    assert asked[0] == most + 1
+    assert len(asked) == 200 - most
+
+
 def test_purged_item_is_not_worked_on() -> None:
     done: list[Item] = []
     go = threading.Event()

@@ -219,3 +219,29 @@ def test_dead_letters_are_sent_back_even_if_that_is_interrupted(
     assert backlog(pulsar_broker, topic, others) >= expected
     if strategy == "RetryTopic":
         assert backlog(pulsar_broker, topic, others) == expected, "others do not see them again"
+
+
+def test_all_dead_letters_of_a_batch_are_sent_back_once(
+    pulsar_broker: Broker, peer: Peer, topic: str
+) -> None:
+    """Consumers of other clients put dead letters aside in batches."""
+    dead = f"{topic}-{SUBSCRIPTION}-DLQ"
+    environ = build_environment(
+        pulsar_broker.service_url, topic, retry_strategy="RetryTopic", dead_letter="Enabled"
+    )
+    peer.client.subscribe(dead, SUBSCRIPTION).close()
+    producer = peer.client.create_producer(
+        dead, batching_enabled=True, batching_max_publish_delay_ms=500
+    )
+    for number in range(3):
+        producer.send_async(b"m%d" % number, lambda *_: None)
+    producer.flush()
+    producer.close()
+    assert backlog(pulsar_broker, dead) == 1, "they are one entry"
+
+    out, _ = start_redrive(environ).communicate(timeout=60)
+
+    assert out == f"Sent 3 messages of {dead} back\n"
+    copies = peer.read(f"{topic}-{SUBSCRIPTION}-RETRY", 3)
+    assert [copy.data() for copy in copies] == [b"m0", b"m1", b"m2"]
+    wait_until(lambda: backlog(pulsar_broker, dead) == 0, "the batch is acknowledged")

@@ -146,7 +146,9 @@ class Processor:
             waits = self._handle(fit, fit[0], slot)
             blocked = blocked or waits
             return None if blocked is None else Blocked([blocked])
-        found = self._handle_several(fit, slot)
+        # After a crash it has to be known which of them the process crashes at.
+        handle = self._handle_each if self._journal.careful else self._handle_several
+        found = handle(fit, slot)
         if blocked is None:
             return found
         return Blocked([blocked], [found.owner, *found.rest] if found else ())
@@ -277,9 +279,8 @@ class Processor:
             for message in unit:
                 self._acknowledger.succeed(message)
             return None
-        if isinstance(error, PartialFailure | Pause):
-            named = unit if isinstance(error, Pause) else error.failed
-            failed = {id(message) for message in named}
+        failed = _find_failed(unit, error)
+        if failed is not None:
             waiting = []
             for message in unit:
                 if id(message) not in failed:
@@ -287,10 +288,20 @@ class Processor:
                 elif (waits := self._fail(message, error, headers, slot)) is not None:
                     waiting.append(waits)
             return Blocked([waiting[0]], [[each] for each in waiting[1:]]) if waiting else None
-        # One of them may be the only one that fails, so each is handled by itself.
+        # One of them may be the only one that fails.
+        return self._handle_each(unit, slot)
+
+    def _handle_each(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
+        """Handle each message of a list by itself."""
         blocked: Blocked[Unit] | None = None
         for number, message in enumerate(unit):
-            waits = self._handle([message], message, slot)
+            waits: Received | None
+            if self._acknowledger.is_paused(monotonic()):
+                waits = self._acknowledger.postpone(message)
+            else:
+                if self._journal.careful:
+                    self._journal.begin(slot.thread, message.identity)
+                waits = self._handle([message], message, slot)
             if waits is not None and self._is_ordered(message):
                 rest = unit[number + 1 :]
                 return Blocked([waits], [rest] if rest else ())
@@ -299,6 +310,7 @@ class Processor:
         return blocked
 
     def _is_ordered(self, message: Received) -> bool:
+        """Return whether no later message of the list may be handled before a message."""
         return self._settings.keeps_order and not message.source.is_retry
 
     def _call(
@@ -325,7 +337,7 @@ class Processor:
             if result is not None and self._publish is not None:
                 for output in read_outputs(result):
                     self._publish(output)
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
+        except BaseException as err:  # noqa: BLE001  # Whatever it raises, it failed.
             error = err
         slot.began = 0.0
         seconds = monotonic() - began
@@ -334,3 +346,17 @@ class Processor:
         if self._journal.has_entries:
             self._journal.end(slot.thread)
         return error
+
+
+def _find_failed(unit: Unit, error: BaseException) -> set[int] | None:
+    """Return the identities of the messages that an error names; None if it names none.
+
+    A message that is not of the list may be a copy of one that failed, such as one that another
+    process returned. Nobody knows which, so that counts as an error that names none.
+    """
+    if isinstance(error, Pause):
+        return {id(message) for message in unit}
+    if not isinstance(error, PartialFailure):
+        return None
+    failed = {id(message) for message in error.failed}
+    return failed if failed <= {id(message) for message in unit} else None

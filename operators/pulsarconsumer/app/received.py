@@ -70,6 +70,15 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
     return message
 
 
+def replace_raw(message: Received, raw: RawMessage) -> None:
+    """Let a message that came again be acknowledged as what came last.
+
+    The client acknowledges a batch when all messages of one delivery of it are acknowledged. So the
+    messages of a batch must not be acknowledged as parts of different deliveries.
+    """
+    _SET_RAW(message, raw)
+
+
 def next_attempt(message: Received, failed: int = 1) -> Received:
     """Return the same message for its next attempt; handlers may have kept the previous one.
 
@@ -115,11 +124,31 @@ def read_for_log(source: Any, messages: Iterable[Received]) -> None:
         else:
             topic, shown = without_partition(raw.topic_name()), render_id(raw)
             attempt = message.source.count_attempts(message)
-            _SET_PROPERTIES(message, raw.properties())
+            _SET_PROPERTIES(message, read_properties(raw))
         _SET_TOPIC(message, topic)
         _SET_ID(message, shown)
         _SET_ATTEMPT(message, attempt)
-        _SET_KEY(message, raw.partition_key())
+        _SET_KEY(message, read_text(raw.partition_key))
+
+
+def read_text(read: Callable[[], str]) -> str:
+    """Return a key of a message; empty if it is not text, as producers in Go may send it.
+
+    The client does not return such keys. Without one, the message is handled like any other.
+    """
+    try:
+        return read()
+    except UnicodeDecodeError:
+        return ""
+
+
+def read_properties(raw: RawMessage) -> dict[str, str]:
+    """Return the properties of a message; none if one of them is not text, see `read_text`."""
+    try:
+        properties: dict[str, str] = raw.properties()
+    except UnicodeDecodeError:
+        return {}
+    return properties
 
 
 def render_id(raw: RawMessage) -> str:
@@ -137,13 +166,13 @@ def _read_origin(message: Received) -> Origin:
     raw, shown = message.raw, render_id(message.raw)
     topic = without_partition(raw.topic_name())
     if message.source.is_retry:
-        return parse_origin(raw.properties(), Origin(topic, shown))
+        return parse_origin(read_properties(raw), Origin(topic, shown))
     attempt = message.source.count_attempts(message)
     return Origin(topic, shown, raw.int_schema_version(), attempt)
 
 
 def _read_properties(message: Received) -> dict[str, str]:
-    properties: dict[str, str] = message.raw.properties()
+    properties = read_properties(message.raw)
     return strip_own(properties) if message.source.is_retry else properties
 
 
@@ -155,8 +184,8 @@ _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
     "value": lambda message: message.data,
     "topic": lambda message: message.origin.topic,
     "message_id": lambda message: message.origin.message_id,
-    "key": lambda message: message.raw.partition_key(),
-    "ordering_key": lambda message: message.raw.ordering_key(),
+    "key": lambda message: read_text(message.raw.partition_key),
+    "ordering_key": lambda message: read_text(message.raw.ordering_key),
     "properties": _read_properties,
     "publish_time": lambda message: message.raw.publish_timestamp(),
     "event_time": lambda message: message.raw.event_timestamp(),

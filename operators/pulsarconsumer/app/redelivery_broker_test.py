@@ -38,6 +38,10 @@ queue of the consumer is empty.
 """
 
 
+_BUSY = ("slow", "poison", "slow-0")
+"""What two handlers at a time begin with."""
+
+
 class Silent(MessageReceiver):
     """A receiver over a connection that brings nothing until it is released."""
 
@@ -91,7 +95,6 @@ def crash(
     sent: list[str],
     handler: Blocking,
     folder: Path,
-    received: int,
     restart: Callable[[RunningWorker], None],
 ) -> None:
     """Kill a broker that has forgotten the acknowledgment of poison when it is back.
@@ -105,7 +108,6 @@ def crash(
         sent: Their payloads: one slow, the poison, and others.
         handler: Handles two messages at a time.
         folder: Where the log is.
-        received: How many messages are received before the broker is killed.
         restart: Called while the broker is dead; starts it again.
     """
     environ = build_environment(
@@ -122,8 +124,8 @@ def crash(
     with running(environ, handler, folder / "log") as consumer:
         wait_until(lambda: consumer.handled("dead_lettered") == 1, "the poison is put aside")
         wait_until(
-            lambda: consumer.value("messages_received_total", source="topic") >= received,
-            "the others wait for a handler",
+            lambda: consumer.value("messages_received_total", source="topic") > len(_BUSY),
+            "another one waits for a handler",
         )
         broker.kill()
         wait_until(lambda: not consumer.sources[0].is_connected, "the loss is seen")
@@ -161,7 +163,7 @@ def test_poison_that_waits_in_the_queue_while_handlers_are_busy_is_not_tried_aga
     sent = send(pulsar_broker, topic, 130)
 
     restart = partial(restart_and_outwait, pulsar_broker)
-    crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
+    crash(pulsar_broker, topic, sent, handler, tmp_path, restart)
 
 
 def test_broker_that_stalls_between_redeliveries_brings_each_message_once(
@@ -175,13 +177,15 @@ def test_broker_that_stalls_between_redeliveries_brings_each_message_once(
         os.kill(pulsar_broker.pid, signal.SIGSTOP)
         try:
             handler.go.set()
-            wait_until(lambda: consumer.handled("acknowledged") >= 100, "most are handled")
+            wait_until(
+                lambda: consumer.handled("acknowledged") >= 5, "those that it has are handled"
+            )
             stalled = time.monotonic()
             wait_until(lambda: time.monotonic() > stalled + 1, "a second is over")
         finally:
             os.kill(pulsar_broker.pid, signal.SIGCONT)
 
-    crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
+    crash(pulsar_broker, topic, sent, handler, tmp_path, restart)
 
 
 def test_broker_that_is_away_for_long_brings_each_message_once(
@@ -203,7 +207,7 @@ def test_broker_that_is_away_for_long_brings_each_message_once(
         Silent.go.set()
 
     Silent.go.clear()
-    crash(pulsar_broker, topic, sent, handler, tmp_path, 8, restart)
+    crash(pulsar_broker, topic, sent, handler, tmp_path, restart)
 
 
 def test_handler_that_hangs_does_not_keep_a_lost_connection_from_being_replaced(

@@ -104,8 +104,10 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
     health.add_ready_check("broker", worker.check_ready)
 
     def run() -> None:
-        worker.run()
-        loop.call_soon_threadsafe(ended.set)
+        try:
+            worker.run()
+        finally:
+            loop.call_soon_threadsafe(ended.set)
 
     async with health:
         threading.Thread(target=run, name="worker", daemon=True).start()

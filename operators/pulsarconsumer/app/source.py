@@ -79,11 +79,15 @@ class Source:
             and self.name == settings.retry_topic_name
         )
         self.label = "retry" if self.is_retry else "topic"
+        self.may_repeat = self.is_retry or bool(settings.ack_timeout_seconds)
+        """Whether messages come again although the connection is not lost."""
         self._closed_because = "not subscribed yet"
         self._consumer: pulsar.Consumer | None = None
         self._receiver: MessageReceiver | None = None
         self._connected_at = self._checked_at = 0.0
+        self._is_due = False
         self._missing: list[str] = []
+        self._partitions = 0
         self._probed_at = 0.0
         self._expired = False
         self._lock = threading.Lock()
@@ -135,16 +139,25 @@ class Source:
         self._consumer, self.acknowledge = consumer, native.acknowledge
         self._receiver = MessageReceiver(native, self._settings)
         self._connected_at = self._probed_at = time.monotonic()
-        self._expired = False
+        self._expired = self._is_due = False
 
     def check(self, now: float) -> bool:
-        """Return whether it has to be subscribed again; called for each receipt."""
-        if self._consumer is None or 0 <= now - self._checked_at < CHECK_SECONDS:
+        """Return whether it has to be subscribed again; called for each receipt.
+
+        Once that is so, it stays so until `open`: the caller asks while it waits for a handler, and
+        again to find out why it no longer waits.
+        """
+        if self._consumer is None:
             return False
-        self._checked_at = now
-        if self._missing:
-            due = self._expired or now - self._probed_at > PROBE_SECONDS
-            return due and self._probe(now)
+        if not 0 <= now - self._checked_at < CHECK_SECONDS and not self._is_due:
+            self._checked_at = now
+            self._is_due = self._find_due(now)
+        return self._is_due
+
+    def _find_due(self, now: float) -> bool:
+        is_due = self._expired or now - self._probed_at > PROBE_SECONDS
+        if self._missing and is_due and self._probe(now):
+            return True
         if self.is_connected:
             self._connected_at = now
             return False
@@ -184,6 +197,7 @@ class Source:
         if not good:
             return None
         self._missing = [each for each in partitions if each not in good]
+        self._partitions = len(partitions)
         log.error("Some partitions are not connected", topic=self.name, missing=self._missing)
         return self._subscribe(good)
 
@@ -197,7 +211,15 @@ class Source:
 
     def _probe(self, now: float) -> bool:
         self._probed_at, self._expired = now, False
-        return any(self._can_subscribe(each) for each in self._missing)
+        if any(self._can_subscribe(each) for each in self._missing):
+            return True
+        try:
+            # The client looks for new partitions of a topic, and not of a list of partitions.
+            found = self._connection.client().get_topic_partitions(str(self._topics))
+        except SUBSCRIBE_ERRORS as err:
+            log.warning("Cannot find partitions", topic=self.name, error=describe(err))
+            return False
+        return len(found) > self._partitions
 
     def _subscribe(self, topics: Topics) -> pulsar.Consumer:
         settings = self._settings

@@ -47,6 +47,8 @@ _LONG_CALL_SECONDS: Final = 0.2
 """A call that takes longer is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
 """How long each call is recorded after a crash."""
+_COPY_SECONDS: Final = 2.0
+"""Least time to store the copies of messages whose handler timed out."""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
@@ -128,6 +130,7 @@ class Worker:
         self._renewal_due = False
         self._opening = 0
         self._pumps: dict[Source, threading.Thread] = {}
+        self._giving_up: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._deadline = 0.0
         self.failure = ""
@@ -265,8 +268,7 @@ class Worker:
             if source.check(now):
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
                 return True
-            full = not source.is_retry and self._held.is_full
-            if full or self._acknowledger.is_paused(now):
+            if self._held.is_full(source) or self._acknowledger.is_paused(now):
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             try:
@@ -280,7 +282,7 @@ class Worker:
                     self._meters.fail("receive")
                     log.warning("Cannot receive", topic=source.name, error=describe(err))
                 return True
-            if self._held.is_watching or source.is_retry:
+            if self._held.is_watching or source.may_repeat:
                 batch = self._sort_out(source, batch)
             if batch and not self._submit(source, self._processor.accept(source, batch)):
                 return False
@@ -303,32 +305,47 @@ class Worker:
     def _submit(self, source: Source, taken: list[Received]) -> bool:
         """Hand messages over, and handle them while that is quick.
 
+        It returns although others have to be handled first if the app stops or the connection has
+        to be replaced: handlers that are busy must not delay that.
+
         Returns:
             Whether it is still this thread that receives.
         """
-        give_up = self._stopping.is_set
+
+        def give_up() -> bool:
+            return self._stopping.is_set() or source.check(time.monotonic())
+
         if self._rate is not None:
             for unit in [taken] if self._whole else taken:
-                self._wait_turn(len(taken) if self._whole else 1)
+                if not self._wait_turn(source, len(taken) if self._whole else 1):
+                    return True  # The broker sends the others again.
                 self._lanes.submit([unit], give_up)
             return True
         return self._lanes.submit([taken] if self._whole else taken, give_up, lender=source)
 
-    def _wait_turn(self, count: int) -> None:
-        """Wait as the rate limit asks, or until the app stops."""
-        if self._rate is None:
-            return
+    def _wait_turn(self, source: Source, count: int) -> bool:
+        """Wait as the rate limit asks, or until the app stops.
+
+        Returns:
+            False if the connection has to be replaced first.
+        """
+        assert self._rate is not None
+        now = time.monotonic()
         with self._rate_lock:
-            seconds = max(self._rate.reserve(time.monotonic()) for _ in range(count))
-        if seconds:
-            self._stopping.wait(seconds)
+            until = now + max(self._rate.reserve(now) for _ in range(count))
+        # What is shown in the log is handled even if the app stops.
+        while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
+            if source.check(time.monotonic()):
+                return False
+            self._stopping.wait(min(left, _PAUSE_SECONDS))
+        return True
 
     def _close(self, source: Source) -> None:
         """Close a consumer; the broker has back what was not acknowledged."""
         self._held.watch_redeliveries(source, time.monotonic())
         source.close("the connection was lost")
         self._lanes.purge(lambda unit: _head_of(unit).source is source)
-        self._held.forget(source)
+        self._held.forget(source, self._pending())
 
     # The thread that watches.
 
@@ -339,7 +356,8 @@ class Worker:
             # In lists, messages that need no order are tried again together.
             together = self._whole and not self._settings.keeps_order
             units: list[Any] = [due] if together else [[each] for each in due]
-            self._lanes.submit(units if self._whole else due, self._stopping.is_set)
+            # This thread never waits for a handler.
+            self._lanes.submit(units if self._whole else due, lambda: True)
         self._lanes.nudge()
         self._meters.count()
         for source in self.sources:
@@ -372,10 +390,18 @@ class Worker:
                     self._journal.end(slot.thread)
                     continue
             if limit and now - began > limit:
-                self._give_up(unit, slot.thread, now - began)
+                giving_up = threading.Thread(
+                    target=self._give_up, args=(unit, slot.thread, now - began), daemon=True
+                )
+                self._giving_up.append(giving_up)
+                giving_up.start()
+                self._end(f"the handler has not ended for {now - began:.0f} s")
 
     def _give_up(self, unit: Any, thread: int, seconds: float) -> None:
-        """Finish the messages of a call that does not return; only a restart ends the call."""
+        """Finish the messages of a call that does not return; only a restart ends the call.
+
+        A broker that does not respond may delay the copies, and must not delay the restart.
+        """
         for message in unit if self._whole else (unit,):
             waits = self._processor.time_out(message, seconds)
             if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:
@@ -383,7 +409,6 @@ class Worker:
                 self._journal.begin(thread, message.identity)
             else:
                 self._journal.end(thread)
-        self._end(f"the handler has not ended for {seconds:.0f} s")
 
     def _finish(self) -> None:
         """Wait for what is under way, no longer than the drain may take, and close."""
@@ -402,10 +427,14 @@ class Worker:
             log.error("Handlers did not end in time; their messages go back to the broker")
         self._lanes.stop()
         join()
+        for thread in self._giving_up:
+            thread.join(max(_COPY_SECONDS, left()))
         self._journal.close()
+        # First: a copy of a message that goes back to the broker would be a duplicate.
+        self._connection.stop()
         for source in self.sources:
             source.close("the app is stopping")
-        self._connection.renew()
+        self._connection.close()
 
     # Threads of lanes.
 

@@ -1,0 +1,288 @@
+"""Messages at a lost connection, while handlers are busy, and at the end, with a broker model."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.pulsarconsumer.app import connection as connection_module
+from operators.pulsarconsumer.app import source as source_module
+from operators.pulsarconsumer.app.broker_model import TOPIC, BrokerModel
+from operators.pulsarconsumer.app.harness import (
+    RunningWorker,
+    build_environment,
+    running,
+    wait_until,
+)
+from operators.pulsarconsumer.app.journal import Journal
+from slipway_handler import Message, PartialFailure
+
+_SERVER = "pulsar://nowhere:6650"
+_HOUR = 3600
+
+
+class Blocking:
+    """A handler that waits for its release, for the payloads that a test names."""
+
+    def __init__(self, *waits: bytes) -> None:
+        self.waits, self.go = waits, threading.Event()
+        self.calls: list[bytes] = []
+
+    def __call__(self, message: Message) -> None:
+        self.calls.append(message.data)
+        if message.data in self.waits:
+            self.go.wait(60)
+        if message.data.startswith(b"p"):
+            raise ValueError("poison")
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerModel]:
+    model = BrokerModel()
+    monkeypatch.setattr(connection_module, "build_client", lambda _: model)
+    monkeypatch.setattr(source_module, "BROKEN_SECONDS", 0.0)
+    yield model
+    model.is_back.set()
+
+
+@contextmanager
+def consuming(
+    handler: Callable[[Any], object], folder: Path, /, **values: object
+) -> Iterator[RunningWorker]:
+    environ = build_environment(
+        _SERVER,
+        TOPIC,
+        **{"retry_initial_delay_seconds": _HOUR, "retry_max_delay_seconds": _HOUR, **values},
+    )
+    with running(environ, handler, folder / "log") as worker:
+        wait_until(lambda: worker.sources[-1].is_open, "it is subscribed")
+        yield worker
+
+
+def lose(broker: BrokerModel, worker: RunningWorker) -> None:
+    broker.lose()
+    wait_until(lambda: not worker.sources[-1].is_open, "the consumer is closed")
+
+
+def test_message_that_waited_for_its_attempt_is_not_lost_if_another_of_its_batch_fails_later(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"p1")
+    with consuming(handler, tmp_path, max_in_flight=2) as worker:
+        broker.add(b"p0", b"p1")
+        wait_until(lambda: worker.handled("retried") == 1, "the first waits for its attempt")
+        wait_until(lambda: b"p1" in handler.calls, "the second is handled")
+        lose(broker, worker)
+        handler.go.set()
+        wait_until(lambda: worker.handled("retried") == 2, "the second fails meanwhile")
+        broker.is_back.set()
+        wait_until(lambda: handler.calls.count(b"p0") == 2, "the first is handled again")
+
+
+def test_batch_is_acknowledged_though_a_message_was_handled_while_it_came_again(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"slow")
+    with consuming(handler, tmp_path) as worker:
+        broker.add(b"slow", b"g1", b"g2")
+        wait_until(lambda: handler.calls == [b"slow"], "it is handled")
+        lose(broker, worker)
+        broker.is_back.set()
+        wait_until(lambda: len(broker.consumers) == 2, "it is connected again")
+        # The last one may have to wait, since the handler is busy.
+        wait_until(lambda: broker.consumers[1].taken >= 2, "they come again")
+        handler.go.set()
+        wait_until(lambda: broker.backlog == 0, "the batch is acknowledged")
+
+    assert handler.calls == [b"slow", b"g1", b"g2"]
+
+
+@pytest.mark.parametrize("values", [{}, {"rate_limit_per_second": 1000}])
+def test_lost_connection_is_replaced_while_messages_wait_for_a_handler_that_is_busy(
+    values: dict[str, object], broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"slow")
+    with consuming(handler, tmp_path, **values) as worker:
+        broker.add(b"slow")
+        for number in range(250):
+            broker.add(b"%d" % number)
+        wait_until(lambda: handler.calls == [b"slow"], "it is handled")
+        lose(broker, worker)
+        broker.is_back.set()
+        wait_until(lambda: len(broker.consumers) == 2, "it is connected again")
+        handler.go.set()
+        wait_until(lambda: broker.backlog == 0, "all are acknowledged")
+
+    assert len(handler.calls) == len(set(handler.calls)) == 251
+
+
+def test_lost_connection_is_replaced_while_the_rate_limit_asks_to_wait(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    with consuming(Blocking(), tmp_path, rate_limit_per_second=0.001) as worker:
+        for number in range(3):
+            broker.add(b"%d" % number)
+        wait_until(lambda: worker.handled("acknowledged") == 1, "the first is handled")
+        wait_until(lambda: broker.consumers[0].taken == 2, "the second waits")
+        lose(broker, worker)
+        broker.is_back.set()
+
+
+def test_messages_stay_with_the_broker_while_calls_take_long(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    waiting: list[int] = []
+
+    def handle(_message: Message) -> None:
+        threading.Event().wait(0.15)
+        waiting.append(broker.consumers[0].taken - len(waiting) - 1)
+
+    with consuming(handle, tmp_path):
+        for number in range(60):
+            broker.add(b"%d" % number)
+        wait_until(lambda: len(waiting) >= 6, "some are handled")
+
+    assert max(waiting) <= 4
+
+
+def test_call_that_hangs_is_noticed_while_others_are_due(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"slow")
+    delay = {"retry_initial_delay_seconds": 0.2, "handler_timeout_seconds": 1}
+    with consuming(handler, tmp_path, receiver_queue_size=1000, **delay) as worker:
+        broker.add(b"p0", *(b"p%d" % number for number in range(1, 150)), b"slow")
+        wait_until(lambda: b"slow" in handler.calls, "it hangs")
+        wait_until(lambda: worker.worker.failure, "it is noticed", 20)
+        handler.go.set()
+
+
+def test_message_that_fails_after_it_went_back_to_the_broker_is_not_copied(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"p0")
+    failed = threading.Event()
+
+    def handle(message: Message) -> None:
+        try:
+            handler(message)
+        finally:
+            failed.set()
+
+    values = {"retry_strategy": "RetryTopic", "dead_letter": "Enabled", "retry_max_attempts": 1}
+    environ = build_environment(_SERVER, TOPIC, **values)
+    worker = RunningWorker(environ, handle, tmp_path / "log")
+    wait_until(lambda: worker.sources[-1].is_open, "it is subscribed")
+    broker.add(b"p0")
+    wait_until(lambda: handler.calls == [b"p0"], "it is handled")
+    worker.stop(0.1)
+    handler.go.set()
+    failed.wait(60)
+    wait_until(lambda: worker.value("broker_errors_total", operation="dead_letter"), "it failed")
+
+    assert broker.copies == []
+    assert broker.backlog == 1
+
+
+def test_message_whose_acknowledgment_times_out_is_not_handled_twice_at_a_time(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    handler = Blocking(b"slow")
+    with consuming(handler, tmp_path, max_in_flight=2, ack_timeout_seconds=10):
+        broker.add(b"slow")
+        wait_until(lambda: handler.calls == [b"slow"], "it is handled")
+        broker.consumers[0].deliver(0)
+        broker.add(b"later")
+        wait_until(lambda: b"later" in handler.calls, "it came again")
+        handler.go.set()
+        wait_until(lambda: broker.backlog == 0, "all are acknowledged")
+
+    assert handler.calls == [b"slow", b"later"]
+
+
+@pytest.mark.parametrize("kind", ["Shared", "KeyShared"])
+def test_key_that_is_not_text_stops_nothing(kind: str, broker: BrokerModel, tmp_path: Path) -> None:
+    def raise_error() -> str:
+        return b"\xff".decode()
+
+    broker.keys = raise_error
+    keys: list[str] = []
+    with consuming(lambda message: keys.append(message.key), tmp_path, subscription_type=kind):
+        broker.add(b"a")
+        wait_until(lambda: broker.backlog == 0, "it is handled")
+
+    assert keys == [""]
+
+
+def test_messages_of_a_list_are_handled_and_recorded_one_by_one_after_a_crash(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    Journal(str(tmp_path / "journal"))  # Of a process that did not end in order.
+    lists: list[list[str]] = []
+    recorded: list[bool] = []
+
+    def handle(messages: Sequence[Message]) -> None:
+        lists.append([message.data.decode() for message in messages])
+        in_flight = (tmp_path / "journal" / "in-flight").read_bytes()
+        recorded.append(f"0:1:0:-1:{len(lists) - 1}".encode() in in_flight)
+
+    with consuming(
+        handle,
+        tmp_path,
+        handler="operators.pulsarconsumer.app.handlers:accept",
+        handler_batch=True,
+        batch_max_messages=3,
+        journal_folder=tmp_path / "journal",
+    ):
+        broker.add(b"a", b"b", b"c")
+        wait_until(lambda: broker.backlog == 0, "all are handled")
+
+    assert lists == [["a"], ["b"], ["c"]]
+    assert all(recorded)
+
+
+def test_message_that_fails_as_a_copy_of_itself_is_not_acknowledged(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    """Another process returns the messages of a list as copies."""
+    calls: list[list[bytes]] = []
+
+    def handle(messages: Sequence[Message]) -> None:
+        calls.append([message.data for message in messages])
+        if failed := [copy.copy(message) for message in messages if message.data == b"bad"]:
+            raise PartialFailure(failed)
+
+    values = {"handler": "operators.pulsarconsumer.app.handlers:accept", "batch_max_messages": 2}
+    with consuming(handle, tmp_path, handler_batch=True, **values) as worker:
+        broker.add(b"good", b"bad")
+        wait_until(lambda: worker.handled("retried") == 1, "it fails")
+        wait_until(lambda: worker.handled("acknowledged") == 1, "the other one does not")
+
+    assert calls == [[b"good", b"bad"], [b"good"], [b"bad"]]
+    assert broker.backlog == 1
+
+
+class Cancelled(BaseException):
+    """An error like those that cancel tasks, which are no exceptions."""
+
+
+def test_handler_that_raises_what_is_no_exception_has_failed(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    calls = itertools.count()
+
+    def handle(_message: Message) -> None:
+        if next(calls) == 0:
+            raise Cancelled
+
+    with consuming(handle, tmp_path, retry_initial_delay_seconds=0.1) as worker:
+        broker.add(b"a")
+        wait_until(lambda: broker.backlog == 0, "it is handled again")
+        assert worker.worker.failure == ""
