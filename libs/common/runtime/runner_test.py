@@ -32,6 +32,7 @@ from libs.common.testing.waiting import turns, until
 from libs.common.testing.widget import FINALIZER, WIDGET, Settings, build_widget
 
 KEY = Key("default", "w")
+SLOW: dict[str, Any] = {"backoff_base_seconds": 1.0, "backoff_max_seconds": 8.0}
 
 
 def queue_of(harness: OperatorHarness) -> Any:
@@ -108,7 +109,7 @@ async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -
             raise TimeoutError
 
     script = Script(give_up)
-    async with running(fake_api, script) as harness:
+    async with running(fake_api, script, may_panic=True) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
         await harness.converged()
@@ -129,7 +130,7 @@ async def test_worker_outlives_a_pass_that_is_canceled_by_what_it_awaits(
             await task
 
     script = Script(await_what_others_cancel)
-    async with running(fake_api, script, max_concurrent_reconciles=1) as harness:
+    async with running(fake_api, script, may_panic=True, max_concurrent_reconciles=1) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
         await harness.converged()
@@ -237,10 +238,9 @@ async def test_error_decides_when_the_next_pass_comes(
     async def fail(context: Context) -> None:
         raise error
 
-    script = Script(fail)
-    clock = FakeClock()
+    script, clock = Script(fail), FakeClock()
     async with running(
-        fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
+        fake_api, script, clock=clock, may_panic=isinstance(error, ValueError), **SLOW
     ) as harness:
         fake_api.create(build_widget())
 
@@ -276,7 +276,7 @@ async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
             raise ValueError
 
     script = Script(fail_once)
-    async with running(fake_api, script) as harness:
+    async with running(fake_api, script, may_panic=True) as harness:
         fake_api.create(build_widget())
         await until(lambda: script.count["w"] == 2)
         await harness.converged()
@@ -291,9 +291,7 @@ async def test_failures_of_an_object_are_not_those_of_its_successor(fake_api: Fa
         raise ValueError("a defect")
 
     script, clock = Script(fail), FakeClock()
-    async with running(
-        fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
-    ) as harness:
+    async with running(fake_api, script, clock=clock, may_panic=True, **SLOW) as harness:
         fake_api.create(build_widget())
         assert await list_delays(harness, script, clock, 4) == [1.0, 2.0, 4.0, 8.0]
         await until(lambda: script.count["w"] == 5)

@@ -34,6 +34,7 @@ type Look = Callable[[Kind, str], Sequence[Manifest]]
 _POLL: Final = 0.01
 _TURN: Final = 0.001
 _TIMEOUT: Final = 60.0
+_PANICS: Final = "controller_runtime_reconcile_panics_total"
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "leader_elect": False,
@@ -59,6 +60,7 @@ class OperatorHarness:
         clock: Time source of the runtime; None for real time.
         look: Shows what the API server has, as `FakeApi.objects` does; None to ask it over HTTP,
             which is most of the work of a test that waits often.
+        may_panic: Whether reconciles of the test raise unhandled errors on purpose.
         settings: Settings of the operator, over `DEFAULTS`.
     """
 
@@ -70,6 +72,7 @@ class OperatorHarness:
         admin: ConnectionConfig | None = None,
         clock: Clock | None = None,
         look: Look | None = None,
+        may_panic: bool = False,
         **settings: Any,
     ) -> None:
         """Prepare; the operator starts with the context."""
@@ -78,6 +81,8 @@ class OperatorHarness:
         self.client = Client(admin or config, user_agent="harness")
         self.exits: list[int] = []
         self.restarting = False
+        self._may_panic = may_panic
+        self._panics = 0.0
         self._clock = clock
         self._look = look
         self._settings = operator.settings(**{**DEFAULTS, **settings})
@@ -90,10 +95,22 @@ class OperatorHarness:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Stop the operator and close the connections."""
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the operator and close the connections.
+
+        Raises:
+            AssertionError: A reconcile ended with an unhandled error; a retry would hide it.
+        """
         await self.stop()
         await self.client.close()
+        if exc_type is None and not self._may_panic:
+            count = self._panics + self._count_panics()
+            assert not count, f"unhandled errors of reconciles: {count:g}; the log shows them"
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the operator.
@@ -128,6 +145,7 @@ class OperatorHarness:
         """End the operator and start a new process of it, with nothing in memory."""
         self.restarting = True
         await (self.kill() if crash else self.stop())
+        self._panics += self._count_panics()
         self.manager = self._build()
         await self.start()
         self.restarting = False
@@ -233,6 +251,10 @@ class OperatorHarness:
         return self.operator.build_manager(
             self._settings, self.config, clock=self._clock, hard_exit=self.exits.append
         )
+
+    def _count_panics(self) -> float:
+        names = {runner.controller.name for runner in self.manager.runners}
+        return sum(self.metric(_PANICS, controller=name) for name in names)
 
     def _lease_key(self) -> Key:
         settings = self._settings
