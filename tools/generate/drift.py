@@ -14,6 +14,8 @@ FIX_COMMAND: Final = "./dev generate"
 OWNED: Final = (
     "operators/*/__init__.py",
     "operators/*/__main__.py",
+    "helm/*/templates/cluster-rbac.yaml",
+    "helm/*/templates/operator.yaml",
     "helm/*/files/crds/*",
     "helm/*/files/rbac.yaml",
     "helm/*/files/settings.yaml",

@@ -12,6 +12,7 @@ from libs.common.project.settings import render_settings_map
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import replace_blocks
 from libs.common.project.values import render_values, render_values_schema, render_values_table
+from tools.generate.chart_frame import render_chart_frame
 from tools.generate.chart_metadata import render_chart_metadata
 from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
@@ -67,6 +68,7 @@ def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
         **render_values_schema(operator, root / LIBRARY_CHART),
         **render_reference(operator, root),
         **_render_values(operator, root),
+        **render_chart_frame(operator, root),
         **render_chart_metadata(operator, root),
         **render_gitops(operator, root),
         **_render_readmes(operator, root),

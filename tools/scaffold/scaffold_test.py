@@ -23,7 +23,15 @@ WORDS: Final = (
     *("ada", "grace", "barbara", "team"),
 )
 """What is about the operator of the tutorial."""
-OWNED: Final = {"operators": (8, 208), "tools": (2, 20), "tests": (1, 32)}
+BLOCK: Final = re.compile(r"BEGIN (generated|metadata).*?END \1", re.DOTALL)
+"""A part of a file that the generator writes."""
+OWNED: Final = {
+    "operators": (8, 208),
+    "tools": (2, 20),
+    "tests": (1, 32),
+    "helm": (0, 0),
+    "deploy": (0, 0),
+}
 """How many files and lines of a new operator people own, by folder; lower them when they shrink."""
 
 
@@ -87,7 +95,8 @@ def test_people_own_few_files_and_lines(checkout: Path) -> None:
     made = list_files(checkout) - before
     for folder, (files, lines) in OWNED.items():
         owned = [path for path in made if path.is_relative_to(checkout / folder)]
-        written = sum(len(path.read_text().splitlines()) for path in owned)
+        texts = [BLOCK.sub("", path.read_text()) for path in owned]
+        written = sum(len(text.splitlines()) for text in texts)
         assert (len(owned), written) <= (files, lines), folder
 
 
