@@ -248,20 +248,15 @@ def test_operators_with_cluster_wide_permissions_are_named() -> None:
     taking = {name for name, text in rules.items() if yaml.safe_load(text)["clusterRules"]}
     page = (DOCS / "howto/install.md").read_text()
     section = page.partition("### Permissions")[2].partition("###")[0]
-    rows = re.findall(r"^\| ([a-z, ]+) \| (.+) \|$", section, re.MULTILINE)[1:]
-    with_none = {
-        name for names, what in rows if what.startswith("none") for name in names.split(", ")
-    }
-    with_some = {
-        name for names, what in rows if not what.startswith("none") for name in names.split(", ")
-    }
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", section, re.MULTILINE)[1:])
     readme = " ".join((ROOT / "README.md").read_text().split())
-    confined, _, others = readme.partition(" need no cluster-wide permission")
+    named = re.search(r"Only ([a-z, ]+) also get a \[ClusterRole\]", readme)
 
-    assert with_some == taking
-    assert with_none == set(list_operators()) - taking
-    assert all(name in confined.rpartition(". ")[2] for name in with_none)
-    assert all(name in others.partition("]")[0] for name in taking)
+    assert rows.pop("all others") == "none"
+    assert {name for name, what in rows.items() if not what.startswith("none")} == taking
+    assert rows.keys() <= set(list_operators())
+    assert named is not None
+    assert set(re.split(", | and ", named[1])) == taking
 
 
 def test_each_operator_has_a_row_in_the_readme() -> None:

@@ -26,11 +26,11 @@ WORDS: Final = (
 BLOCK: Final = re.compile(r"BEGIN (generated|metadata).*?END \1", re.DOTALL)
 """A part of a file that the generator writes."""
 OWNED: Final = {
-    "operators": (8, 208),
+    "operators": (8, 207),
     "tools": (2, 20),
     "tests": (1, 32),
-    "helm": (0, 0),
-    "deploy": (0, 0),
+    "helm": (4, 62),
+    "deploy": (2, 33),
 }
 """How many files and lines of a new operator people own, by folder; lower them when they shrink."""
 
