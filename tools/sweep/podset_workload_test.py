@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, build_object
 from operators.podset.controller import PODSET
+from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord
+from tools.sweep.triggers import Trigger
 from tools.sweep.workload import State, load_workloads
 from tools.sweep.workloads.podset import fold_adopted, fold_names, has_owned, has_pods
 
@@ -64,6 +67,15 @@ def test_adopted_pods_and_new_ones_give_equal_states() -> None:
     new = fold_adopted(build_state(updatedReplicas=2, currentRevision="web-1"))
 
     assert adopted == new
+
+
+def test_deletion_of_the_revision_that_is_rolled_back_to_is_not_tried() -> None:
+    spares = WORKLOADS["history"].spares
+    lost = Trigger("event", "back", "MODIFIED", "controllerrevisions.apps", "*")
+
+    assert spares(Mode.GONE, lost)
+    assert not spares(Mode.CUT, lost)
+    assert not spares(Mode.GONE, replace(lost, phase="hold"))
 
 
 def build_pods(**versions: str) -> State:

@@ -221,6 +221,15 @@ def exempt_adoption(mode: Mode, trigger: Trigger) -> bool:
     )
 
 
+def exempt_rollback(mode: Mode, trigger: Trigger) -> bool:
+    """Spare the deletion of the revision that the user goes back to.
+
+    The spec then names a revision that does not exist, which the set reports in Ready.
+    """
+    moment = (trigger.phase, trigger.action, trigger.target)
+    return mode is Mode.GONE and moment == ("back", "MODIFIED", "controllerrevisions.apps")
+
+
 def has_owned(count: int, *, free: int = 0) -> Any:
     """Return a condition: the set has so many ready pods, and so many belong to nobody."""
 
@@ -329,7 +338,7 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
 
 WORKLOADS: Final = (
     _build("strict", _STRICT),
-    _build("history", _HISTORY, fold=fold_names, renames=True),
+    _build("history", _HISTORY, fold=fold_names, renames=True, spares=exempt_rollback),
     _build("rolling", _ROLLING, fold=fold_names, renames=True),
     _build("adopting", _ADOPTING, fold=fold_adopted, renames=True, spares=exempt_adoption),
     _build("recreated", _RECREATED, fold=fold_names, renames=True),
