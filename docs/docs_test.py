@@ -28,6 +28,7 @@ PAGES: Final = sorted(
         *DOCS.rglob("*.md"),
         *(ROOT / "operators").glob("*/*.md"),
         *(ROOT / "helm").glob("*/README.md"),
+        *(ROOT / "libs/examples").glob("*/README.md"),
         *(ROOT / "tools").glob("*/README.md"),
     ]
 )

@@ -41,6 +41,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "local-development",
         "test-an-operator",
         "standalone-project",
+        "port-a-kopf-operator",
         "release",
     ),
 }
@@ -122,5 +123,6 @@ def _others(root: Path) -> list[Path]:
         root / "libs/common/README.md",
         root / "slipway_handler/README.md",
         root / "libs/common/CHANGELOG.md",
+        *sorted((root / "libs/examples").glob("*/README.md")),
         *sorted((root / "tools").glob("*/README.md")),
     ]

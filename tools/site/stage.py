@@ -24,6 +24,7 @@ _PAGES: Final = (
     "operators/*/*.md",
     "helm/*/README.md",
     "libs/common/*.md",
+    "libs/examples/*/README.md",
     "slipway_handler/README.md",
     "tools/*/README.md",
 )

@@ -9,11 +9,18 @@ from typing import Any
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import NAMESPACE, SECRET, Key, Manifest, build_object
+from libs.common.labels import MANAGED_BY
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.examples.clustersecrets.api import CLUSTER_SECRET, RESOURCES, ClusterSecret
-from libs.examples.clustersecrets.controller import OPERATOR, POLL_SECONDS, select_namespaces
+from libs.examples.clustersecrets.controller import (
+    ID,
+    OPERATOR,
+    POLL_SECONDS,
+    build_secret,
+    select_namespaces,
+)
 
 REGISTRY = Key("", "registry")
 DATA = {"password": "c2VjcmV0"}
@@ -190,6 +197,17 @@ async def test_invalid_pattern_is_named_and_the_secrets_stay() -> None:
         assert reason == "InvalidSpec"
         assert "spec.matchNamespaces" in message
         assert read_data(api, "team-a") == DATA
+
+
+def test_secret_has_the_type_labels_and_annotations_of_the_spec() -> None:
+    spec = {"labels": {"team": "a"}, "annotations": {"note": "text"}, "type": "example.com/type"}
+    parent = ClusterSecret.parse(build_cluster_secret(**spec))
+
+    secret = build_secret(parent, "team-a", DATA, {"uid": "u1"})
+
+    assert secret["type"] == spec["type"]
+    assert secret["metadata"]["labels"] == {"team": "a", MANAGED_BY: ID}
+    assert secret["metadata"]["annotations"] == spec["annotations"]
 
 
 def test_patterns_match_the_beginning_and_namespaces_being_deleted_are_left_out() -> None:
