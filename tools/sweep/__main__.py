@@ -90,7 +90,8 @@ def _parse(argv: Sequence[str]) -> Options:
         default=[],
         choices=[*map(str, Mode)],
         metavar="MODE",
-        help=f"run only this fault; repeatable: {', '.join(map(str, Mode))}",
+        help="run only this fault, or only the runs without faults (none); repeatable: "
+        + ", ".join(map(str, Mode)),
     )
     parser.add_argument(
         "--mutant", action="append", default=[], help="run only this mutant; repeatable"

@@ -104,6 +104,8 @@ def applies(mode: Mode, trigger: Trigger, *, first: bool) -> bool:
         first: Whether it is the first write of the workload: killed before any later write is the
             same as killed after the previous one it.
     """
+    if mode is Mode.NONE:
+        return False  # The runs without faults are part of each sweep already.
     if mode is Mode.K0:
         return first
     if mode in FULL_EVENTS:

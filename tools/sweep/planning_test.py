@@ -32,6 +32,10 @@ def test_every_write_meets_every_crash_mode() -> None:
     assert [plan.trigger for plan in plans if plan.mode is Mode.GONE] == [EVENT]
 
 
+def test_runs_without_faults_can_be_chosen_alone() -> None:
+    assert plan_trials(REFERENCE, MOMENTS, "full", modes=(Mode.NONE,)) == []
+
+
 def test_kill_before_a_write_is_tried_at_the_first_alone() -> None:
     plans = plan_trials(REFERENCE, MOMENTS, "gate")
 
