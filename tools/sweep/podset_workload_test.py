@@ -30,6 +30,7 @@ def build_record(*versions: str, revisions: int = 1, **status: Any) -> Namespace
     podset["status"] = {
         "observedGeneration": 2,
         "readyReplicas": len(versions),
+        "updateRevision": "web-0",
         "conditions": [{"type": "Ready", "status": "True"}],
         **status,
     }
@@ -46,7 +47,12 @@ def note(
 
 @pytest.mark.parametrize(
     ("status", "over"),
-    [({}, True), ({"terminatingReplicas": 1}, False), ({"readyReplicas": 1}, False)],
+    [
+        ({}, True),
+        ({"terminatingReplicas": 1}, False),
+        ({"readyReplicas": 1}, False),
+        ({"updateRevision": ""}, False),
+    ],
 )
 def test_phase_is_over_only_when_the_status_has_counted_the_pods(
     status: dict[str, Any], over: bool

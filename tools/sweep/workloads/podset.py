@@ -51,12 +51,19 @@ def has_pods(count: int, version: str) -> Any:
 
 
 def is_counted(record: NamespaceRecord, count: int) -> bool:
-    """Return whether the status reports so many ready pods, and none that is being deleted."""
+    """Return whether the status reports the revision, so many ready pods, and no terminating one.
+
+    The revision comes late if a foreign object had its name.
+    """
     podset = record.get(PODSET, "web")
     if podset is None or not is_observed(podset):
         return False
     status = podset["status"]
-    return status.get("readyReplicas", 0) == count and not status.get("terminatingReplicas")
+    return (
+        status.get("readyReplicas", 0) == count
+        and not status.get("terminatingReplicas")
+        and bool(status.get("updateRevision"))
+    )
 
 
 def check_bound(history: Sequence[Version]) -> list[str]:
