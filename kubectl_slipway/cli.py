@@ -161,7 +161,7 @@ def _add_machines(commands: Subparsers) -> None:
         ("reboot", "end the run of a machine and start it again"),
         ("soft-reboot", "ask the guest to reboot"),
         ("rebuild", "replace the root disk with a new disk from the image"),
-        ("resize", "change the InstanceSize of a machine"),
+        ("resize", "change the InstanceSize or the instancetype of a machine"),
         ("migrate", "move a running machine to another node"),
         ("snapshot", "take a snapshot of a machine"),
         ("restore", "replace the root disk with a disk from a snapshot"),
@@ -182,7 +182,7 @@ def _add_machines(commands: Subparsers) -> None:
                 "--duration", type=int, metavar="SECONDS", help="end the rescue after this time"
             )
         if name == "resize":
-            each.add_argument("--size", required=True, help="name of an InstanceSize")
+            _add_sizes(each)
         if name == "migrate":
             each.add_argument(
                 "--node-selector",
@@ -210,6 +210,17 @@ def _add_machines(commands: Subparsers) -> None:
             metavar="SECONDS",
             help="give up waiting after this time; the Operation continues (default: 3600)",
         )
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--size", help="name of an InstanceSize")
+    group.add_argument(
+        "--instancetype",
+        metavar="NAME",
+        help="name of a VirtualMachineClusterInstancetype of KubeVirt; "
+        "virtualmachineinstancetype/NAME for one in the namespace",
+    )
 
 
 def _add_tools(commands: Subparsers) -> None:

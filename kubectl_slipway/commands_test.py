@@ -108,6 +108,23 @@ async def test_vm_follows_an_operation_to_its_end(lab: Lab) -> None:
             "Rescue",
             {"rescue": {"image": {"registry": "docker://example.com/rescue"}}},
         ),
+        (
+            ["resize", "--instancetype", "virtualmachineinstancetype/mine"],
+            "Resize",
+            {"resize": {"instancetype": {"kind": "VirtualMachineInstancetype", "name": "mine"}}},
+        ),
+        (
+            ["resize", "--instancetype", "u1.large"],
+            "Resize",
+            {
+                "resize": {
+                    "instancetype": {
+                        "kind": "VirtualMachineClusterInstancetype",
+                        "name": "u1.large",
+                    }
+                }
+            },
+        ),
         (["migrate", "--node-selector", "zone=b"], "Migrate", {"migrate": None}),
         (["snapshot", "--snapshot-name", "before"], "Snapshot", {"snapshot": {"name": "before"}}),
         (["restore", "--snapshot", "before"], "Restore", {"restore": None}),

@@ -66,6 +66,8 @@ def _build_details(options: argparse.Namespace) -> dict[str, Any]:
         found["durationSeconds"] = options.duration
     if getattr(options, "size", None):
         found["size"] = options.size
+    if getattr(options, "instancetype", None):
+        found["instancetype"] = _parse_instancetype(options.instancetype)
     if getattr(options, "snapshot", None):
         found["snapshot"] = options.snapshot
     if getattr(options, "snapshot_name", None):
@@ -77,6 +79,20 @@ def _build_details(options: argparse.Namespace) -> dict[str, Any]:
             raise PluginError("--node-selector requires KEY=VALUE.", "", Exit.USAGE)
         found["nodeSelector"] = {key: value for key, _, value in pairs}
     return found
+
+
+def _parse_instancetype(text: str) -> dict[str, str]:
+    """Read an instancetype as virtctl takes it: its name, or `<kind>/<name>`."""
+    kind, slash, name = text.rpartition("/")
+    kinds = ("VirtualMachineClusterInstancetype", "VirtualMachineInstancetype")
+    found = kinds[0] if not slash else {each.lower(): each for each in kinds}.get(kind.lower())
+    if found is None or not name:
+        raise PluginError(
+            f"--instancetype requires NAME or virtualmachineinstancetype/NAME, not {text}.",
+            "",
+            Exit.USAGE,
+        )
+    return {"kind": found, "name": name}
 
 
 def follow(cluster: Cluster, operations: Resource, name: str, timeout: float) -> Exit:

@@ -3,6 +3,12 @@
 from libs.common.kinds import LEASE, NODE, POD, PVC, SECRET
 from libs.common.rbac import PolicyRule, children, grant, own, reads
 from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.instancetypes import (
+    CLUSTER_INSTANCETYPE,
+    CLUSTER_PREFERENCE,
+    INSTANCETYPE,
+    PREFERENCE,
+)
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import (
     RUNNING_MACHINE_ACTIONS,
@@ -46,6 +52,10 @@ RULES: tuple[PolicyRule, ...] = (
     ),
     # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
     grant(SECRET, "get", "create", "patch", why="manage the Secrets with the user data"),
+    *reads(CLUSTER_INSTANCETYPE, why="find the instancetypes that Instances name"),
+    *reads(INSTANCETYPE, why="find the instancetypes that Instances name"),
+    *reads(CLUSTER_PREFERENCE, why="find the preferences that Instances name"),
+    *reads(PREFERENCE, why="find the preferences that Instances name"),
     *reads(NETWORK, why="start machines only when their network is ready"),
     *reads(FIREWALL, why="start machines only when their firewall is ready"),
     *reads(DEMO_VOLUME, why="find the claims of further volumes"),

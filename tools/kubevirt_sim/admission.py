@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.kinds import PVC, Key, Kind, Manifest, key_of, uid_of
+from libs.common.kinds import PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.instancetypes import Matcher
 from libs.contracts.kubevirt import (
     FINAL_PHASES,
     VIRTUAL_MACHINE,
@@ -18,6 +19,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
 from libs.contracts.launchers import LauncherView
+from tools.kubevirt_sim.instancetypes import evaluate_names
 from tools.kubevirt_sim.machine import strategy_of
 from tools.kubevirt_sim.migration import FINAL
 from tools.kubevirt_sim.statuses import find_condition, holds
@@ -46,15 +48,24 @@ type Find = Callable[[Kind, Key], Manifest | None]
 """Return an object, or None."""
 
 
-def evaluate_machine(vm: Manifest, old: Manifest | None) -> Refusal | None:
-    """Refuse a machine that says twice, or not at all, whether it runs; lock it for a snapshot."""
+def evaluate_machine(vm: Manifest, old: Manifest | None, find: Find) -> Refusal | None:
+    """Refuse a machine that says twice, or not at all, whether it runs; lock it for a snapshot.
+
+    A machine is refused as well if it has processors or memory besides an instancetype, and if it
+    does not meet the requirements of its preference.
+    """
+
+    def find_named(matcher: Matcher) -> Manifest | None:
+        return find(*matcher.locate(key_of(vm).namespace))
+
     spec = map_at(vm, "spec")
     if "running" in spec and "runStrategy" in spec:
         text = "Running and RunStrategy are mutually exclusive"
     elif "running" not in spec and "runStrategy" not in spec:
         text = "One of Running or RunStrategy must be specified"
     else:
-        text = _evaluate_lock(vm, old) if old is not None else ""
+        text = evaluate_names(vm, find_named) if not is_deleting(vm) else ""
+        text = text or (_evaluate_lock(vm, old) if old is not None else "")
     return Refusal(422, _denied("virtualmachine-validator.kubevirt.io", text)) if text else None
 
 
@@ -233,7 +244,7 @@ def evaluate(
     if subresource:
         return None
     if kind == VIRTUAL_MACHINE:
-        return evaluate_machine(new, old)
+        return evaluate_machine(new, old, find)
     if kind == DATA_VOLUME:
         return evaluate_disk(new, old, find(PVC, key))
     if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION and old is None:

@@ -11,6 +11,13 @@ from typing import Any, Final
 
 from libs.common.kinds import CRD, Kind, Manifest, build_object
 from libs.contracts.cdi import DATA_SOURCE, DATA_VOLUME
+from libs.contracts.instancetypes import (
+    CLUSTER_INSTANCETYPE,
+    CLUSTER_PREFERENCE,
+    INSTANCETYPE,
+    MATCHED_KINDS,
+    PREFERENCE,
+)
 from libs.contracts.kubevirt import (
     KUBEVIRT,
     VIRTUAL_MACHINE,
@@ -120,6 +127,15 @@ _DISK_SPEC: Final = _rule(
 )
 
 
+_SHORT: Final = {
+    CLUSTER_INSTANCETYPE: ("vmclusterinstancetype", "vmcf"),
+    INSTANCETYPE: ("vminstancetype", "vmf"),
+    CLUSTER_PREFERENCE: ("vmcp",),
+    PREFERENCE: ("vmpref", "vmp"),
+}
+"""Short names of instancetypes and preferences."""
+
+
 def build_crds() -> list[Manifest]:
     """Build all CRDs of the simulator."""
     return [
@@ -171,6 +187,7 @@ def build_crds() -> list[Manifest]:
             [("Phase", ".status.phase"), ("Progress", ".status.progress")],
         ),
         _build(DATA_SOURCE, _ANY, ("das",), []),
+        *(_build(kind, _ANY, _SHORT[kind], [], subresources=()) for kind in MATCHED_KINDS.values()),
         _build(STORAGE_PROFILE, _ANY, (), []),
     ]
 

@@ -89,6 +89,11 @@ def _build_role() -> Manifest:
                 "verbs": writes,
             },
             {
+                "apiGroups": ["instancetype.kubevirt.io"],
+                "resources": ["*"],
+                "verbs": ["get", "list", "watch"],
+            },
+            {
                 "apiGroups": ["snapshot.storage.k8s.io"],
                 "resources": ["volumesnapshots", "volumesnapshots/status"],
                 "verbs": writes,

@@ -22,6 +22,7 @@ from libs.contracts.kubevirt import (
     VmiPhase,
 )
 from tools.kubevirt_sim.defaults import build_domain, build_first_status
+from tools.kubevirt_sim.instancetypes import build_notes, expand
 from tools.kubevirt_sim.machine_status import build_status
 from tools.kubevirt_sim.printable import StatusInputs
 from tools.kubevirt_sim.revisions import (
@@ -33,6 +34,7 @@ from tools.kubevirt_sim.revisions import (
     revision_name,
 )
 from tools.kubevirt_sim.rollout import Rollout, Strategy, plan_rollout
+from tools.kubevirt_sim.statuses import find_condition
 
 INSTANCE_FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.ONCE)
@@ -96,12 +98,16 @@ def plan_machine(
     decision = _decide(vm, vmi, requests, disks_ready=disks_ready)
     wait = _backoff_left(failure, now) if decision.start else 0.0
     starting = decision.start and not wait
-    change = plan_rollout(vm, vmi, revision, rollout) if vmi is not None and revision else None
+    full = {**vm, "spec": expand(vm, map_at(vm, "spec"), revisions)}
+    change = None
+    if vmi is not None and revision is not None:
+        before = {"data": {"spec": expand(vm, map_at(revision, "data", "spec"), revisions)}}
+        change = plan_rollout(full, vmi, before, rollout)
     steps: tuple[Step, ...] = ()
     if decision.stop and vmi is not None and not is_deleting(vmi):
         steps = (Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi),)
     elif starting:
-        vmi_to_be = Create(VIRTUAL_MACHINE_INSTANCE, build_instance(vm))
+        vmi_to_be = Create(VIRTUAL_MACHINE_INSTANCE, build_instance(full))
         steps = (*plan_revision(vm, revisions), vmi_to_be)
     elif vmi is not None and change is not None:
         steps = _plan_change(vmi, change)
@@ -116,6 +122,20 @@ def plan_machine(
         stopping=decision.stop,
     )
     return MachinePlan(steps, build_status(inputs, change, now), wait or None)
+
+
+def plan_failure(
+    vm: Manifest,
+    vmi: Manifest | None,
+    disks: Sequence[Mapping[str, Any]],
+    failure: tuple[str, str],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a machine that KubeVirt does nothing for, because of a failure."""
+    inputs = StatusInputs(vm, vmi, strategy_of(vm), disks, starting=vmi is None)
+    held = find_condition(vm, "RestartRequired")
+    change = Rollout(restart=text_at(held or {}, "message"), failure=failure)
+    return build_status(inputs, change, now)
 
 
 def _plan_change(vmi: Manifest, change: Rollout) -> tuple[Step, ...]:
@@ -256,6 +276,7 @@ def build_instance(vm: Manifest) -> Manifest:
             "labels": dict(map_at(metadata, "labels")),
             "annotations": {
                 **text_map_at(metadata, "annotations"),
+                **build_notes(vm),
                 GENERATION: str(generation_of(vm)),
             },
             "finalizers": [INSTANCE_FINALIZER],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from libs.common.kinds import (
@@ -20,6 +20,7 @@ from libs.common.plan import Create, Delete, Step
 from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.instancetypes import MATCHED_KINDS, Matcher
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -33,8 +34,9 @@ from tools.kubevirt_sim.edge import (
     sibling_key,
     take_turns,
 )
+from tools.kubevirt_sim.instancetypes import sync
 from tools.kubevirt_sim.launcher import claim_of
-from tools.kubevirt_sim.machine import plan_machine, strategy_of
+from tools.kubevirt_sim.machine import plan_failure, plan_machine, strategy_of
 from tools.kubevirt_sim.revisions import BY_MACHINE, index_revision
 from tools.kubevirt_sim.snapshot_volumes import (
     VOLUME_SNAPSHOT_CLASS,
@@ -45,6 +47,8 @@ from tools.kubevirt_sim.snapshot_volumes import (
 BY_CLAIM: Final = "claim"
 """Index of machines and instances by the claims that they name."""
 _LAZY: Final = "kubevirt.io/immediate-data-volume-creation"
+_RETRY_SECONDS: Final = 1.0
+"""Seconds after which KubeVirt looks again for what a machine names; the real one backs off."""
 
 
 def index_machine(vm: Manifest) -> Iterable[str]:
@@ -85,7 +89,7 @@ def build_machine_controller(simulator: SimulatorContext) -> Controller:
         result, done = await take_turns(ctx, VIRTUAL_MACHINE, turn)
         return None if done and result.error is None else result
 
-    return (
+    controller = (
         Controller(
             "sim-virt-controller-vm",
             primary=VIRTUAL_MACHINE,
@@ -102,6 +106,9 @@ def build_machine_controller(simulator: SimulatorContext) -> Controller:
         .reads(VOLUME_SNAPSHOT_CLASS, optional=True, source="reflector")
         .reads(CONTROLLER_REVISION, source="reflector", indexes={BY_MACHINE: index_revision})
     )
+    for kind in MATCHED_KINDS.values():
+        controller.reads(kind, source="reflector")
+    return controller
 
 
 def _turn(ctx: Context, vm: Manifest, simulator: SimulatorContext) -> TurnResult:
@@ -112,11 +119,15 @@ def _turn(ctx: Context, vm: Manifest, simulator: SimulatorContext) -> TurnResult
     names = list(dict.fromkeys(index_machine(vm)))
     held = [ctx.get(DATA_VOLUME, Key(*name.split("/", 1))) for name in names]
     disks = [disk for disk in held if disk is not None]
+    revisions = ctx.indexed(CONTROLLER_REVISION, BY_MACHINE, uid_of(vm))
+    named = _sync_names(ctx, vm, vmi, disks, revisions)
+    if named is not None:
+        return named
     plan = plan_machine(
         vm,
         vmi,
         disks,
-        ctx.indexed(CONTROLLER_REVISION, BY_MACHINE, uid_of(vm)),
+        revisions,
         disks_ready=_are_own_disks_ready(ctx, vm),
         now=ctx.now(),
         rollout=simulator.rollout,
@@ -135,6 +146,34 @@ def _turn(ctx: Context, vm: Manifest, simulator: SimulatorContext) -> TurnResult
         steps.append(patch_status(VIRTUAL_MACHINE, vm, status))
     # The status goes first: it counts the failure of the instance that is deleted next.
     return TurnResult([*steps, *plan.steps], plan.wait)
+
+
+def _sync_names(
+    ctx: Context,
+    vm: Manifest,
+    vmi: Manifest | None,
+    disks: Sequence[Manifest],
+    revisions: Sequence[Manifest],
+) -> TurnResult | None:
+    """Keep the instancetype and the preference of a machine; None if nothing is left to do.
+
+    KubeVirt does this before anything else, so a machine that names what does not exist is not even
+    stopped.
+    """
+
+    def find(matcher: Matcher) -> Manifest | None:
+        kind, key = matcher.locate(ctx.key.namespace)
+        return ctx.get(kind, key)
+
+    synced = sync(vm, find, revisions)
+    if synced.status is not None:
+        status = {**(vm.get("status") or {}), **synced.status}
+        return TurnResult([*synced.revisions, patch_status(VIRTUAL_MACHINE, vm, status)])
+    if synced.failure is None:
+        return None
+    status = plan_failure(vm, vmi, disks, synced.failure, ctx.now())
+    steps = [patch_status(VIRTUAL_MACHINE, vm, status)] if status != vm.get("status") else []
+    return TurnResult(steps, _RETRY_SECONDS)
 
 
 def _find_missing_disk(ctx: Context, vm: Manifest) -> Step | None:

@@ -17,6 +17,7 @@ from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from tools.kubevirt_sim.instancetypes import is_start_revision, name_revisions
 
 GENERATION: Final = "kubevirt.io/vm-generation"
 """Annotation of an instance: the generation of its machine that it stands for."""
@@ -47,7 +48,7 @@ def build_revision(vm: Manifest) -> Manifest:
         revision_name(vm),
         key_of(vm).namespace,
         metadata={"ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, vm)]},
-        data={"spec": dict(map_at(vm, "spec"))},
+        data={"spec": name_revisions(vm)},
         revision=generation_of(vm),
     )
 
@@ -55,9 +56,10 @@ def build_revision(vm: Manifest) -> Manifest:
 def plan_revision(vm: Manifest, revisions: Sequence[Manifest]) -> list[Step]:
     """Plan the revision of a machine that is about to start; older ones are deleted."""
     name = revision_name(vm)
-    old = [each for each in revisions if key_of(each).name != name]
+    started = [each for each in revisions if is_start_revision(each)]
+    old = [each for each in started if key_of(each).name != name]
     steps: list[Step] = [Delete.of(CONTROLLER_REVISION, each) for each in old]
-    if len(old) == len(revisions):
+    if len(old) == len(started):
         steps.append(Create(CONTROLLER_REVISION, build_revision(vm)))
     return steps
 

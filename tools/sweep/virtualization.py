@@ -14,9 +14,10 @@ from libs.common.client import Client
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
-from libs.common.reading import text_at
+from libs.common.reading import condition_at, map_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE
+from libs.contracts.instancetypes import INSTANCETYPE
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
@@ -34,6 +35,7 @@ from libs.contracts.network import FIREWALL
 from tools.sweep.components import BINDER, Component
 from tools.sweep.external_system import ExternalSystem, Reply, Request
 from tools.sweep.recorder import NamespaceRecord
+from tools.sweep.workload import User
 
 STUCK: Final = "stuck"
 """What the names of migrations and snapshots that never end begin with."""
@@ -100,14 +102,47 @@ def _is_wanted(machine: Manifest) -> bool:
 
 def _expect_machine(machine: Manifest, record: NamespaceRecord) -> Manifest:
     run = record.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
-    memory = machine["spec"]["template"]["spec"]["domain"]["memory"]
-    stale = run is not None and run["spec"]["domain"]["memory"] != memory
+    memory = _read_memory(machine["spec"]["template"])
+    stale = run is not None and _read_memory(run) != memory
     return {
+        **_expect_revision(machine, record),
         "runStrategy": machine["spec"]["runStrategy"],
         "printableStatus": "Stopped" if run is None else "Running",
         "created": run is not None,
         "conditions": [{"type": "RestartRequired", "status": "True"}] if stale else [],
     }
+
+
+def _read_memory(manifest: Manifest) -> str:
+    return text_at(manifest, "spec", "domain", "memory", "guest")
+
+
+def _expect_revision(machine: Manifest, record: NamespaceRecord) -> Manifest:
+    """Return what shows that KubeVirt keeps the instancetype of a machine; nothing for none."""
+    name = text_at(machine, "spec", "instancetype", "name")
+    held = record.get(INSTANCETYPE, name) if name else None
+    if held is None:
+        return {}
+    revision = f"{key_of(machine).name}-{name}-v1beta1-{uid_of(held)}-1"
+    reference = {"name": name, "kind": INSTANCETYPE.kind}
+    return {"instancetypeRef": {**reference, "controllerRevisionRef": {"name": revision}}}
+
+
+async def name_instancetype(user: User) -> None:
+    """Replace the InstanceSize of Instance web by an instancetype of the namespace."""
+    await user.create(INSTANCETYPE, "typed", {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}})
+    wanted = {"name": "typed", "kind": INSTANCETYPE.kind}
+    spec = {"size": None, "instancetype": wanted, "rootDisk": {"size": "10Gi"}}
+    await user.patch(INSTANCE, "web", {"spec": spec})
+
+
+def names_instancetype(record: NamespaceRecord) -> bool:
+    """Return whether only the instancetype defines the size of machine web, after a restart."""
+    machine = record.get(VIRTUAL_MACHINE, "web") or {}
+    named = text_at(machine, "spec", "instancetype", "name") == "typed"
+    domain = map_at(machine, "spec", "template", "spec", "domain")
+    stale = condition_at(record.get(INSTANCE, "web") or {}, "RestartRequired")
+    return named and not domain.get("cpu") and text_at(stale, "status") == "True"
 
 
 def _needs_kubevirt(machine: Manifest, record: NamespaceRecord) -> bool:

@@ -46,6 +46,7 @@ from operators.compute.api.directives import (
     DirectiveStatus,
 )
 from operators.compute.api.disks import KeptDisk, RootDisk, RootDiskStatus
+from operators.compute.api.instancetypes import Instancetype, Preference, SizeRef
 from operators.compute.api.probes import BootCheck, ReadinessProbe, VerifiedBoot
 from operators.compute.api.reasons import ConditionType, Reason
 
@@ -166,26 +167,17 @@ class DeletionPolicy(KubernetesModel):
     """publicIP is Delete, or Retain to keep the IPClaim of mode Auto, and so the address."""
 
 
-class PreferenceKind(StrEnum):
-    """PreferenceKind is the scope of a preference."""
-
-    CLUSTER = "VirtualMachineClusterPreference"
-    NAMESPACE = "VirtualMachinePreference"
-
-
-class Preference(KubernetesModel):
-    """Preference names a preference of KubeVirt, which chooses devices for a guest."""
-
-    name: DnsSubdomain
-    """name is the name of the preference."""
-    kind: PreferenceKind = PreferenceKind.CLUSTER
-    """kind is VirtualMachineClusterPreference, or VirtualMachinePreference for one in the namespace
-    of the Instance. Defaults to VirtualMachineClusterPreference."""
-
-
 class InstanceSpec(
     KubernetesModel,
     rules=(
+        Rule(
+            "has(self.size) != has(self.instancetype)",
+            "exactly one of size and instancetype is needed",
+        ),
+        Rule(
+            "!has(self.instancetype) || (has(self.rootDisk) && has(self.rootDisk.size))",
+            "rootDisk.size is needed with instancetype, which has no size of a disk",
+        ),
         Rule(
             "!has(self.ssh) || !has(self.userDataSecretName)",
             "ssh is added to the user data that the operator generates; "
@@ -195,16 +187,20 @@ class InstanceSpec(
 ):
     """InstanceSpec is the desired state of an Instance."""
 
-    size: DnsSubdomain
-    """size is the name of an InstanceSize."""
+    size: DnsSubdomain | None = None
+    """size is the name of an InstanceSize. Either size or instancetype is needed."""
+    instancetype: Instancetype | None = None
+    """instancetype names an instancetype of KubeVirt, such as u1.medium of the
+    common-instancetypes, instead of an InstanceSize. A change of the named object does not reach
+    machines that use it already."""
     image: Image
     """image is the image of the root disk. A change takes effect at the next Rebuild."""
     root_disk: RootDisk = RootDisk()
     """rootDisk describes the root disk. A change takes effect at a Rebuild."""
     preference: Preference | None = None
     """preference names a preference of KubeVirt, such as windows.11 of the common-instancetypes. It
-    chooses buses, firmware and features of the machine. Without it disks use virtio. A change takes
-    effect at the next start."""
+    chooses buses, firmware and features of the machine, and with an instancetype the CPU topology.
+    Without it disks use virtio. A change takes effect at the next start."""
     readiness_probe: ReadinessProbe | None = None
     """readinessProbe checks that the guest responds. Ready and all Operations wait for it. A change
     takes effect at the next start."""
@@ -251,6 +247,11 @@ class InstanceSpec(
     directives: Directives = []
     """directives are requests to change the machine. Operations write them."""
 
+    @property
+    def size_ref(self) -> SizeRef:
+        """What defines the processors and the memory."""
+        return self.size or "" if self.instancetype is None else self.instancetype
+
     def directive(self, kind: DirectiveKind) -> Directive | None:
         """Return the directive of a kind, or None."""
         return next((held for held in self.directives if held.kind is kind), None)
@@ -268,6 +269,8 @@ class InstanceStatus(ObjectStatus):
     """phase is a summary of the conditions for people. Programs should read the conditions."""
     size: DnsSubdomain | None = None
     """size is the current InstanceSize of the machine."""
+    instancetype: Instancetype | None = None
+    """instancetype is the current instancetype of the machine."""
     vm_uid: Annotated[Uid | None, Field(alias="vmUID")] = None
     """vmUID is the UID of the VirtualMachine."""
     vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
@@ -299,6 +302,11 @@ class InstanceStatus(ObjectStatus):
     message: ShortText = ""
     """message is the message of the condition Ready."""
 
+    @property
+    def size_ref(self) -> SizeRef | None:
+        """What defines the processors and the memory that the machine has; None if unknown."""
+        return self.size if self.instancetype is None else self.instancetype
+
 
 class Instance(
     CustomResource,
@@ -316,6 +324,7 @@ class Instance(
         READY_COLUMN,
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         PrinterColumn("Operation", "string", ".status.operation.name", priority=1),
+        PrinterColumn("Instancetype", "string", ".spec.instancetype.name", priority=1),
         PrinterColumn("Disk", "string", ".status.rootDisk.name", priority=1),
         PrinterColumn("Message", "string", ".status.message", priority=1),
         AGE,

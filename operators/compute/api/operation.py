@@ -32,6 +32,7 @@ from libs.common.crd import (
 )
 from libs.common.kinds import Kind
 from libs.contracts.compute import COMPUTE_GROUP
+from operators.compute.api.instancetypes import Instancetype, SizeRef
 from operators.compute.api.tasks import (
     Migrate,
     Rebuild,
@@ -143,7 +144,11 @@ class OperationReason(StrEnum):
     DISK_FAILED = "DiskFailed"
     """DiskFailed means that the new disk could not be filled; the machine was not changed."""
     SIZE_NOT_FOUND = "SizeNotFound"
-    """SizeNotFound means that the InstanceSize that spec.resize names does not exist."""
+    """SizeNotFound means that the InstanceSize or the instancetype that spec.resize names does not
+    exist."""
+    DISK_SIZE_NOT_SET = "DiskSizeNotSet"
+    """DiskSizeNotSet means that the Instance has no spec.rootDisk.size, which it needs with an
+    instancetype. Set it to the size of the current root disk."""
     UNVERIFIED = "Unverified"
     """Unverified means that the Operation was carried out, and that nothing can show whether the
     guest has booted: it has no agent and no readiness probe."""
@@ -274,6 +279,8 @@ class Facts(KubernetesModel):
     """newDisk is the root disk that the Operation creates."""
     old_size: DnsSubdomain | None = None
     """oldSize is the InstanceSize when the Operation started."""
+    old_instancetype: Instancetype | None = None
+    """oldInstancetype is the instancetype when the Operation started."""
     restart_uid: Annotated[Uid | None, Field(alias="restartUID")] = None
     """restartUID is the run that a Resize has to end."""
     agent_since: Timestamp | None = None
@@ -288,6 +295,11 @@ class Facts(KubernetesModel):
     """snapshot is the VirtualMachineSnapshot that is taken."""
     volume_snapshot: DnsSubdomain | None = None
     """volumeSnapshot is the VolumeSnapshot from which the new disk is created."""
+
+    @property
+    def old_size_ref(self) -> SizeRef | None:
+        """What defined the processors and the memory; None if it was not recorded."""
+        return self.old_size if self.old_instancetype is None else self.old_instancetype
 
 
 class OperationStatus(ObjectStatus):

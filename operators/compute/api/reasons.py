@@ -150,6 +150,12 @@ class Reason(StrEnum):
     """ClaimElsewhere means that spec.target of the IPClaim names another object."""
     SIZE_MISSING = "SizeMissing"
     """SizeMissing means that the InstanceSize that spec.size names does not exist."""
+    INSTANCETYPE_MISSING = "InstancetypeMissing"
+    """InstancetypeMissing means that the instancetype that spec.instancetype names does not exist.
+    A machine that exists keeps its size until then."""
+    PREFERENCE_MISSING = "PreferenceMissing"
+    """PreferenceMissing means that the preference that spec.preference names does not exist. A
+    machine that exists keeps its preference until then."""
     VOLUME_NOT_READY = "VolumeNotReady"
     """VolumeNotReady means that a volume of spec.volumes does not exist or cannot be used yet."""
     API_MISSING = "APIMissing"

@@ -48,6 +48,8 @@ def test_kinds_follow_the_conventions() -> None:
         {"volumes": [{"name": "a", "demoVolume": "data"}, {"name": "b", "claim": "logs"}]},
         {"ssh": {"user": "ada", "authorizedKeys": ["ssh-ed25519 AAAA ada"]}},
         {"directives": [{"kind": "Restart", "token": "t", "vmiUID": "u"}]},
+        {"size": None, "instancetype": {"name": "u1.small"}, "rootDisk": {"size": "10Gi"}},
+        {"preference": {"name": "mine", "kind": "VirtualMachinePreference"}},
         {"directives": [{"kind": "RootDisk", "token": "t", "disk": "d", "use": "Prepare"}]},
     ],
 )
@@ -64,6 +66,20 @@ async def test_server_takes_what_makes_sense(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ({"size": None}, "exactly one of size and instancetype"),
+        ({"instancetype": {"name": "a"}}, "exactly one of size and instancetype"),
+        (
+            {"size": None, "instancetype": {"name": "a"}},
+            "rootDisk.size is needed with instancetype",
+        ),
+        (
+            {
+                "size": None,
+                "instancetype": {"name": "a", "kind": "VirtualMachinePreference"},
+                "rootDisk": {"size": "10Gi"},
+            },
+            "spec.instancetype.kind",
+        ),
         ({"image": {}}, "exactly one of url, registry, dataSource and snapshot"),
         ({"image": {**IMAGE, "registry": "docker://a/b"}}, "exactly one of url, registry"),
         ({"image": {"url": "file:///etc/passwd"}}, "spec.image.url"),

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from libs.common.crd import DnsSubdomain, KubernetesModel, LabelMap
+from libs.common.crd import DnsSubdomain, KubernetesModel, LabelMap, Rule
 from libs.contracts.images import Image
+from operators.compute.api.instancetypes import Instancetype, SizeRef
 
 
 class TimeoutAction(StrEnum):
@@ -32,14 +33,29 @@ class Rebuild(KubernetesModel):
     that, the old disk is used again."""
 
 
-class Resize(KubernetesModel):
+class Resize(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.size) != has(self.instancetype)",
+            "exactly one of size and instancetype is needed",
+        ),
+    ),
+):
     """Resize defines the new size of the machine."""
 
-    size: DnsSubdomain
-    """size is the name of an InstanceSize."""
+    size: DnsSubdomain | None = None
+    """size is the name of an InstanceSize. Either size or instancetype is needed."""
+    instancetype: Instancetype | None = None
+    """instancetype names an instancetype of KubeVirt. The Instance must have spec.rootDisk.size."""
     live_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
     """liveSeconds is how long KubeVirt can take to change the running guest before the machine is
     restarted. It is restarted immediately if KubeVirt says that it cannot. Defaults to 120."""
+
+    @property
+    def size_ref(self) -> SizeRef:
+        """What defines the new processors and memory."""
+        return self.size or "" if self.instancetype is None else self.instancetype
 
 
 class Migrate(KubernetesModel):

@@ -9,6 +9,7 @@ from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
 from libs.common.plan import Apply, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.instancetypes import MATCHED_KINDS, shrink_instancetype
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
@@ -73,6 +74,10 @@ def build_instances(settings: Settings) -> Controller:
         indexes=POD_INDEXES,
     )
     controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE))
+    for kind in MATCHED_KINDS.values():
+        controller.watches(
+            kind, map_used(kind), optional=True, transform=shrink_instancetype, source="reflector"
+        )
     controller.watches(NODE, map_used(NODE), transform=shrink_node, source="reflector")
     return controller.watches(OPERATION, map_operation, indexes=OPERATION_INDEXES)
 

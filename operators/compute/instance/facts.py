@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.conditions import Condition
+from libs.contracts.instancetypes import FAILED_FIND
 from libs.contracts.kubevirt import PrintableStatus, VmCondition
 from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
@@ -34,6 +35,8 @@ _PROBLEM: Final = frozenset(
 """Words of KubeVirt that a person has to do something about."""
 _HOTPLUG_ERRORS: Final = frozenset({"HotPlugCPUError", "HotPlugMemoryError"})
 """Reasons of the condition Failure of a machine that KubeVirt cannot resize while it runs."""
+_NOT_STARTED: Final = FAILED_FIND | {"FailedCreate"}
+"""Reasons of the condition Failure of a machine for which KubeVirt creates no run."""
 _NOT_SHARED: Final = "DisksNotLiveMigratable"
 """Reason of KubeVirt for a guest with a disk that only one node can mount at a time."""
 _MANY_FAILURES: Final = 3
@@ -260,8 +263,12 @@ def _evaluate_migratable(observed: Observed) -> Condition:
 def _find_problem(observed: Observed) -> str:
     """Return what KubeVirt reports as wrong with a machine that should run."""
     machine = observed.machine
-    if machine is None or machine.view.printable_status not in _PROBLEM:
+    if machine is None:
         return ""
     failure = machine.view.conditions.find(VmCondition.FAILURE)
+    if failure is not None and failure.holds and failure.reason in _NOT_STARTED:
+        return f"KubeVirt cannot start the machine ({failure.reason}): {failure.message}"
+    if machine.view.printable_status not in _PROBLEM:
+        return ""
     detail = f": {failure.message}" if failure is not None and failure.message else ""
     return f"KubeVirt says {machine.view.printable_status}{detail}"

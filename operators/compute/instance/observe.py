@@ -25,6 +25,7 @@ from libs.common.runtime import Cache, Context, IndexFunction
 from libs.common.runtime.controller import Mapper
 from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
 from libs.contracts.compute import INSTANCE_UID_LABEL, OperationView
+from libs.contracts.instancetypes import InstancetypeView, Matcher
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -63,8 +64,7 @@ def observe(ctx: Context, instance: Instance) -> Observed:
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     if missing:
         return Observed(missing_apis=missing)
-    size = ctx.get(INSTANCE_SIZE, Key("", instance.spec.size))
-    spec = _parse_size(size)
+    spec = _parse_size(_get_size(ctx, instance))
     held = ctx.get(VIRTUAL_MACHINE, ctx.key)
     ours = held is not None and is_ours(held, ctx.uid)
     claim = _find_claim(ctx, instance)
@@ -72,6 +72,8 @@ def observe(ctx: Context, instance: Instance) -> Observed:
     return Observed(
         size=None if spec is None else Capacity(spec.spec.cpus, parse_quantity(spec.spec.memory)),
         disk_size="" if spec is None else spec.spec.disk,
+        instancetype=_find_instancetype(ctx, instance),
+        preference_exists=_has_preference(ctx, instance),
         network=_find_network(ctx, instance),
         firewall=_find_firewall(ctx, instance),
         claim=None if claim is None else IpClaimView.parse(claim),
@@ -87,6 +89,28 @@ def observe(ctx: Context, instance: Instance) -> Observed:
         silent_node=_find_silent_node(ctx, run),
         operation=_find_operation(ctx),
     )
+
+
+def _get_size(ctx: Context, instance: Instance) -> Manifest | None:
+    name = instance.spec.size
+    return ctx.get(INSTANCE_SIZE, Key("", name)) if name else None
+
+
+def _find_instancetype(ctx: Context, instance: Instance) -> InstancetypeView | None:
+    wanted = instance.spec.instancetype
+    held = None if wanted is None else _get_matched(ctx, wanted.matcher)
+    return None if held is None else InstancetypeView.parse(held)
+
+
+def _has_preference(ctx: Context, instance: Instance) -> bool:
+    wanted = instance.spec.preference
+    return wanted is not None and _get_matched(ctx, wanted.matcher) is not None
+
+
+def _get_matched(ctx: Context, matcher: Matcher) -> Manifest | None:
+    """Return an instancetype or a preference; None if it, or its kind, does not exist."""
+    kind, key = matcher.locate(ctx.key.namespace)
+    return ctx.get(kind, key) if ctx.is_served(kind) else None
 
 
 def _parse_size(manifest: Manifest | None) -> InstanceSize | None:
@@ -318,6 +342,8 @@ def index_by_use(instance: Manifest) -> Iterable[str]:
     """Index an Instance by what its spec names."""
     spec, name = instance.get("spec") or {}, key_of(instance).name
     yield f"{INSTANCE_SIZE.kind}/{text_at(spec, 'size')}"
+    for field in ("instancetype", "preference"):
+        yield f"{text_at(spec, field, 'kind')}/{text_at(spec, field, 'name')}"
     yield f"{NETWORK.kind}/{text_at(spec, 'networkRef', 'name')}"
     yield f"{FIREWALL.kind}/{text_at(spec, 'firewallRef', 'name')}"
     yield f"{IP_CLAIM.kind}/{text_at(spec, 'publicIP', 'claimName')}"

@@ -10,6 +10,7 @@ from typing import Any
 from libs.common.kinds import Kind, Manifest
 from libs.common.reading import map_at, maps_at, quantity_at, text_at
 from libs.contracts.compute import OperationView
+from libs.contracts.instancetypes import InstancetypeView, MatcherState
 from libs.contracts.ip_claims import IpClaimView
 from libs.contracts.kubevirt import RunStrategy, VmCondition, VmiView, VmView
 from libs.contracts.network import FirewallView, NetworkView
@@ -156,6 +157,8 @@ class Machine:
         capacity: How much its template asks for.
         claims: Claims of the further volumes of its template, by volume name.
         has_network_data: Whether its template configures the network of the guest.
+        instancetype: Instancetype that defines the capacity instead; None for none.
+        preference: Preference that it names; None for none.
     """
 
     view: VmView
@@ -163,6 +166,8 @@ class Machine:
     capacity: Capacity
     claims: Mapping[str, str]
     has_network_data: bool = False
+    instancetype: MatcherState | None = None
+    preference: MatcherState | None = None
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Machine:
@@ -182,6 +187,8 @@ class Machine:
                 map_at(item, "cloudInitNoCloud", "networkDataSecretRef")
                 for item in maps_at(manifest, "spec", "template", "spec", "volumes")
             ),
+            instancetype=MatcherState.parse(manifest, "instancetype"),
+            preference=MatcherState.parse(manifest, "preference"),
         )
 
     @property
@@ -215,6 +222,8 @@ class Observed:
     Attributes:
         size: How much the InstanceSize gives; None when there is none of that name.
         disk_size: Size of a root disk of that InstanceSize.
+        instancetype: Instancetype of the spec; None when it is not there.
+        preference_exists: Whether the preference of the spec is there.
         missing_apis: Kinds that are needed and not served.
         network: Network of the spec; None when it is not there.
         firewall: Firewall of the spec; None when it is not there.
@@ -234,6 +243,8 @@ class Observed:
 
     size: Capacity | None = None
     disk_size: str = ""
+    instancetype: InstancetypeView | None = None
+    preference_exists: bool = False
     missing_apis: tuple[str, ...] = ()
     network: NetworkView | None = None
     firewall: FirewallView | None = None

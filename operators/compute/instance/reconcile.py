@@ -29,7 +29,6 @@ from operators.compute.api.reasons import Reason
 from operators.compute.instance.boot import find_retired_disks
 from operators.compute.instance.netdata import find_network_data
 from operators.compute.instance.observed import (
-    Capacity,
     DiskView,
     Observed,
     find_boot,
@@ -46,6 +45,11 @@ from operators.compute.instance.resources import (
     build_private_claim,
     build_public_claim,
     hash_cloud_init,
+)
+from operators.compute.instance.sizing import (
+    find_preference,
+    find_sizing,
+    is_preference_missing,
 )
 from operators.compute.marks import build_mark_patch, build_release_patch, is_ours
 from operators.compute.naming import public_claim_name
@@ -116,13 +120,6 @@ def may_start(instance: Instance, observed: Observed) -> bool:
     )
 
 
-def find_capacity(observed: Observed) -> Capacity | None:
-    """Find how much the machine has: by its size, else as before."""
-    if observed.size is not None:
-        return observed.size
-    return None if observed.machine is None else observed.machine.capacity
-
-
 def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
     """Delete a disk that CDI does not create, if the spec describes another by now."""
     same = disk.manifest.get("spec", {}).get("storage") == wanted["spec"]["storage"]
@@ -184,21 +181,23 @@ def _plan_settings(instance: Instance, observed: Observed) -> list[Action]:
 
 
 def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
-    capacity = find_capacity(observed)
+    sizing = find_sizing(instance, observed)
     machine = observed.machine
-    if capacity is None or (machine is not None and machine.view.deleting):
+    if sizing is None or (machine is not None and machine.view.deleting):
         return []
-    if machine is None and (not may_start(instance, observed) or observed.foreign):
+    missing = observed.foreign or is_preference_missing(instance, observed)
+    if machine is None and (missing or not may_start(instance, observed)):
         # A machine that cannot start yet is not made: what it is made of may still change.
         return []
     decision = decide_machine(instance, observed)
     manifest = build_machine(
         instance,
-        capacity,
+        sizing,
         decision.disk,
         _choose_claims(instance, observed, decision.disk),
         observed.network,
         run=decision.run,
+        preference=find_preference(instance, observed),
         network_data=_has_network_data(instance, observed),
     )
     return [Action(Apply(VIRTUAL_MACHINE, manifest), Reason.START_FAILED)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,7 +72,9 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
 def test_preference_chooses_what_the_template_leaves_open() -> None:
     observed = build_observation(disks=[show_disk()])
     plain = machine_of(parse_instance(), observed)
-    made = machine_of(parse_instance(preference={"name": "windows.11"}), observed)
+    windows = parse_instance(preference={"name": "windows.11"})
+    assert machine_of(windows, observed) is None, "KubeVirt would neither start nor stop it"
+    made = machine_of(windows, replace(observed, preference_exists=True))
 
     assert plain is not None
     assert made is not None

@@ -16,6 +16,7 @@ from libs.common.quantity import render_quantity
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
 from libs.contracts.compute import NETWORK_LABEL
 from libs.contracts.images import Image
+from libs.contracts.instancetypes import Matcher
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import ALLOW_BRIDGE_MIGRATION, VIRTUAL_MACHINE, RunStrategy
 from libs.contracts.network import NetworkView
@@ -30,6 +31,7 @@ from operators.compute.api.instance import (
     OnGuestShutdown,
 )
 from operators.compute.instance.observed import Capacity
+from operators.compute.instance.sizing import Sizing
 from operators.compute.marks import build_mark, build_reference
 from operators.compute.naming import (
     OPERATOR,
@@ -162,23 +164,25 @@ def build_private_claim(instance: Instance, network: NetworkView) -> Manifest:
 
 def build_machine(
     instance: Instance,
-    capacity: Capacity,
+    sizing: Sizing,
     disk: str,
     claims: Mapping[str, str],
     network: NetworkView | None,
     *,
     run: bool,
+    preference: Matcher | None = None,
     network_data: bool = False,
 ) -> Manifest:
     """Build the VirtualMachine.
 
     Args:
         instance: What is asked for.
-        capacity: How much the machine has.
+        sizing: What defines its processors and memory.
         disk: Root disk to boot from.
         claims: Claims of further volumes, by volume name.
         network: Network of the machine; None for the pod network.
         run: Whether KubeVirt should keep it running.
+        preference: Preference that it names; None for none.
         network_data: Whether the cloud-init Secret configures the network of the guest.
     """
     spec: Manifest = {
@@ -186,13 +190,13 @@ def build_machine(
         "template": {
             "metadata": _build_pod_metadata(instance, network),
             "spec": _build_template(
-                instance, capacity, disk, claims, network, network_data=network_data
+                instance, sizing, disk, claims, network, preference, network_data=network_data
             ),
         },
     }
-    preference = instance.spec.preference
-    if preference is not None:
-        spec["preference"] = {"kind": str(preference.kind), "name": preference.name}
+    for field, matcher in (("instancetype", sizing.instancetype), ("preference", preference)):
+        if matcher is not None:
+            spec[field] = {"kind": matcher.kind, "name": matcher.name}
     mark = {"ownerReferences": [build_reference(instance)]}
     return _build(instance, VIRTUAL_MACHINE, instance.metadata.name, mark, spec=spec)
 
@@ -209,17 +213,18 @@ def choose_strategy(instance: Instance) -> RunStrategy:
 
 def _build_template(
     instance: Instance,
-    capacity: Capacity,
+    sizing: Sizing,
     disk: str,
     claims: Mapping[str, str],
     network: NetworkView | None,
+    preference: Matcher | None,
     *,
     network_data: bool,
 ) -> Manifest:
     spec, uid = instance.spec, instance.metadata.uid
     names = [ROOT, CLOUD_INIT, *claims]
     # A preference fills in only what a template leaves open.
-    bus = {"bus": "virtio"} if spec.preference is None else {}
+    bus = {"bus": "virtio"} if preference is None else {}
     interface: Manifest = {"name": "default", "macAddress": mac_address(uid)}
     interface |= {_BINDINGS["Masquerade" if network is None else network.binding]: {}}
     attachment = "" if network is None else network.attachment
@@ -229,9 +234,7 @@ def _build_template(
         "evictionStrategy": str(spec.eviction_strategy),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "domain": {
-            # Sockets, unlike cores, can be added to a guest that runs.
-            "cpu": {"sockets": capacity.cpus, "cores": 1, "threads": 1},
-            "memory": {"guest": render_quantity(capacity.memory or 0)},
+            **_build_resources(sizing.capacity),
             "firmware": {"uuid": firmware_uuid(uid)},
             "features": {"acpi": {"enabled": True}},
             "devices": {
@@ -258,6 +261,15 @@ def _build_template(
     if spec.placement.spread_group is not None:
         template["affinity"] = _build_spread(spec.placement.spread_group)
     return template
+
+
+def _build_resources(capacity: Capacity | None) -> Manifest:
+    """Build processors and memory; KubeVirt refuses both in a machine with an instancetype."""
+    if capacity is None:
+        return {}
+    # Sockets, unlike cores, can be added to a guest that runs.
+    cpu = {"sockets": capacity.cpus, "cores": 1, "threads": 1}
+    return {"cpu": cpu, "memory": {"guest": render_quantity(capacity.memory or 0)}}
 
 
 def _refer_to_settings(instance: Instance, network_data: bool) -> Manifest:

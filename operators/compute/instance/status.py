@@ -20,6 +20,7 @@ from operators.compute.api.directives import (
 )
 from operators.compute.api.disks import KeptDisk, RootDiskStatus
 from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power
+from operators.compute.api.instancetypes import Instancetype, describe_size
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.instance.boot import (
     evaluate_kept_disks,
@@ -35,6 +36,11 @@ from operators.compute.instance.facts import (
     evaluate_running,
 )
 from operators.compute.instance.observed import Observed, find_current_disk
+from operators.compute.instance.sizing import (
+    find_current_size,
+    is_instancetype_missing,
+    is_preference_missing,
+)
 from operators.compute.naming import firmware_uuid, mac_address
 
 type Refusals = Mapping[StrEnum, str]
@@ -172,7 +178,15 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
             f"{observed.foreign[0]} belongs to another owner and is not changed; rename one of them"
         )
         return Condition.false(ConditionType.READY, Reason.CONFLICT, message)
-    if observed.size is None:
+    if is_instancetype_missing(instance, observed):
+        wanted = describe_size(instance.spec.size_ref)
+        message = f"there is no {wanted}, which spec.instancetype names; create it"
+        return Condition.false(ConditionType.READY, Reason.INSTANCETYPE_MISSING, message)
+    if is_preference_missing(instance, observed) and instance.spec.preference is not None:
+        wanted = str(instance.spec.preference.matcher)
+        message = f"there is no {wanted}, which spec.preference names; create it"
+        return Condition.false(ConditionType.READY, Reason.PREFERENCE_MISSING, message)
+    if instance.spec.instancetype is None and observed.size is None:
         message = f"there is no InstanceSize {instance.spec.size}, which spec.size names"
         return Condition.false(ConditionType.READY, Reason.SIZE_MISSING, message)
     if refusals:
@@ -226,11 +240,13 @@ def _build(
 ) -> Manifest:
     uid, run, machine = instance.metadata.uid, observed.run, observed.machine
     claim = observed.claim
+    size = find_current_size(instance, observed)
     current = [condition.to_manifest() for condition in instance.observed.conditions]
     status = InstanceStatus(
         observed_generation=instance.metadata.generation,
         phase=phase,
-        size=_find_size(instance, observed),
+        size=None if isinstance(size, Instancetype) else size,
+        instancetype=size if isinstance(size, Instancetype) else None,
         vm_uid=None if machine is None else machine.view.uid,
         vmi_uid=None if run is None else run.view.uid,
         node_name=(run.view.node_name or None) if run is not None else None,
@@ -250,17 +266,6 @@ def _build(
         current, conditions, generation=instance.metadata.generation, now=now
     )
     return status
-
-
-def _find_size(instance: Instance, observed: Observed) -> str | None:
-    """Find the size that the machine has now; a change may wait for its next start."""
-    run, machine = observed.run, observed.machine
-    held = run.capacity if run is not None and not run.view.final else None
-    if held is None and machine is not None:
-        held = machine.capacity
-    if held is not None and held == observed.size:
-        return instance.spec.size
-    return instance.observed.size
 
 
 def _show_disk(instance: Instance, observed: Observed) -> RootDiskStatus | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from libs.common.crd import ParseError
-from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import LEASE, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.reading import condition_at, map_at, text_at, text_map_at, time_at
 from libs.common.runtime import Cache, Context
@@ -26,6 +26,7 @@ from libs.contracts.machine_snapshots import (
 )
 from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import INSTANCE, ROOT, Instance
+from operators.compute.api.instancetypes import Instancetype
 from operators.compute.api.operation import OPERATION, Operation, OperationType
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.observe import BY_TARGET
@@ -37,8 +38,8 @@ from operators.compute.operation.resources import holder_of
 def observe_operation(ctx: Context, operation: Operation) -> Observed:
     """Look at everything that the next turn of an Operation depends on."""
     target = _find_target(ctx, operation)
-    wanted = operation.spec.resize
-    size = None if wanted is None else ctx.get(INSTANCE_SIZE, Key("", wanted.size))
+    place = _locate_size(ctx, operation)
+    size = None if place is None or not ctx.is_served(place[0]) else ctx.get(*place)
     return Observed(
         target=target,
         before=tuple(_find_before(ctx, operation)),
@@ -66,10 +67,10 @@ async def is_behind(ctx: Context, operation: Operation, observed: Observed) -> b
         cached = ctx.get(INSTANCE, key)
         if live is not None and (cached is None or uid_of(cached) != uid_of(live)):
             return True
-    wanted = operation.spec.resize
-    if wanted is None or observed.size_known:
+    place = _locate_size(ctx, operation)
+    if place is None or observed.size_known or not ctx.is_served(place[0]):
         return False
-    return await ctx.live_get(INSTANCE_SIZE, Key("", wanted.size)) is not None
+    return await ctx.live_get(*place) is not None
 
 
 async def observe_restorable(ctx: Context, operation: Operation) -> Restorable | None:
@@ -105,6 +106,17 @@ def count_newer(ctx: Context, operation: Manifest) -> int:
         _is_finished(other) and (_ended(other), uid_of(other)) > mine
         for other in _siblings(ctx, operation)
     )
+
+
+def _locate_size(ctx: Context, operation: Operation) -> tuple[Kind, Key] | None:
+    """Return the kind and the key of what a Resize names; None for other types."""
+    wanted = operation.spec.resize
+    if wanted is None:
+        return None
+    size = wanted.size_ref
+    if isinstance(size, Instancetype):
+        return size.matcher.locate(ctx.key.namespace)
+    return INSTANCE_SIZE, Key("", size)
 
 
 def _find_target(ctx: Context, operation: Operation) -> Target | None:

@@ -27,7 +27,7 @@ from libs.common.actions import Action
 from libs.common.plan import Delete
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MachineSnapshotView
-from operators.compute.api.instance import Power
+from operators.compute.api.instancetypes import describe_size
 from operators.compute.api.operation import (
     FINAL_PHASES,
     Operation,
@@ -56,13 +56,12 @@ from operators.compute.operation.requests import (
     SWAP,
     WAIT_RUNNING,
     build_boot,
-    build_restart,
     explain_wait,
 )
+from operators.compute.operation.resizes import undo_resize
 from operators.compute.operation.resources import (
     drop_lock,
     set_directive,
-    set_field,
     take_lock,
     withdraw_directives,
 )
@@ -240,11 +239,11 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
         )
         return fail(OperationReason.ROLLBACK_FAILED, message)
     rebuild = operation.spec.type in _DISKS
-    undo = _undo_rebuild if rebuild else _undo_resize
+    undo = _undo_rebuild if rebuild else undo_resize
     turn = undo(operation, target)
     if turn is not None:
         return _with_timer(turn, deadline, now)
-    what = f"disk {status.facts.old_disk}" if rebuild else f"size {status.facts.old_size}"
+    what = f"disk {status.facts.old_disk}" if rebuild else describe_size(status.facts.old_size_ref)
     if cancelled:
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, f"back on {what}")
     return fail(OperationReason.ROLLED_BACK, f"back on {what}: {status.message}"[:1024])
@@ -258,26 +257,6 @@ def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
         return None
     what = operation.observed.message
     return wait(_explain(what, target), *set_directive(target, directive))
-
-
-def _undo_resize(operation: Operation, target: Target) -> NextAction | None:
-    """Have the old size again; None once the machine does."""
-    size = operation.observed.facts.old_size or target.instance.spec.size
-    what = _explain(operation.observed.message, target)
-    actions = set_field(target, "size", size)
-    if actions:
-        return wait(what, *actions)
-    if not target.current:
-        return wait(what)
-    off = target.instance.spec.power is Power.STOPPED and not target.run_uid
-    held = target.instance.observed.size == size and not target.resize_blocked
-    if held and (off or target.runs):
-        return None
-    stuck = not target.runs or target.resize_refused
-    if target.run_uid and stuck and not target.run_ending and not held:
-        # A run that was begun with the other size, and may wait for room that there is not.
-        return wait(what, *set_directive(target, build_restart(operation, target.run_uid)))
-    return wait(what)
 
 
 def _finish(

@@ -16,6 +16,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MI
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.directives import Directive
 from operators.compute.api.instance import INSTANCE
+from operators.compute.api.instancetypes import Instancetype, SizeRef
 from operators.compute.api.operation import OPERATION, Operation, OperationReason
 from operators.compute.naming import MADE_BY, MADE_IN, OPERATOR, lease_name, migration_name
 from operators.compute.operation.observed import Lock, Target
@@ -130,9 +131,25 @@ def set_field(target: Target, field: str, value: str) -> tuple[Action, ...]:
     return () if held == value else (_set(target, field, value),)
 
 
+def set_size(target: Target, size: SizeRef) -> tuple[Action, ...]:
+    """Set what defines the size, in one write; nothing when it is that."""
+    if target.instance.spec.size_ref == size:
+        return ()
+    typed = isinstance(size, Instancetype)
+    field, other = ("instancetype", "size") if typed else ("size", "instancetype")
+    value = size.to_manifest() if isinstance(size, Instancetype) else size
+    operations: list[Manifest] = [{"op": "add", "path": f"/spec/{field}", "value": value}]
+    if other in target.manifest.get("spec", {}):
+        operations.append({"op": "remove", "path": f"/spec/{other}"})
+    return (_patch(target, operations),)
+
+
 def _set(target: Target, field: str, value: Any) -> Action:
+    return _patch(target, [{"op": "add", "path": f"/spec/{field}", "value": value}])
+
+
+def _patch(target: Target, operations: list[Manifest]) -> Action:
     version = target.manifest["metadata"].get("resourceVersion", "")
-    operations = [{"op": "add", "path": f"/spec/{field}", "value": value}]
     key = key_of(target.manifest)
     step = Patch(INSTANCE, key, target.uid, operations, resource_version=version)
     return Action(step, OperationReason.IN_PROGRESS)

@@ -27,7 +27,6 @@ from operators.compute.operation.observed import (
     Observed,
     Target,
     fail,
-    is_done,
     proceed,
     succeed,
     wait,
@@ -38,15 +37,13 @@ from operators.compute.operation.requests import (
     MOVE,
     RESTART,
     SET_POWER,
-    SET_SIZE,
     WAIT_RUNNING,
-    WAIT_SIZE,
     WAIT_STOPPED,
-    build_restart,
     explain_wait,
     refuse_stopped,
 )
-from operators.compute.operation.resources import build_migration, set_directive, set_field
+from operators.compute.operation.resizes import resize
+from operators.compute.operation.resources import build_migration, set_field
 from operators.compute.operation.snapshots import snapshot
 
 type _Step = Callable[[Operation, Target, Observed, datetime], NextAction]
@@ -103,54 +100,6 @@ def _stop(operation: Operation, target: Target, observed: Observed, now: datetim
     return wait(explain_wait(target, "waiting for the guest to shut down"))
 
 
-def _resize(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    facts, wanted = operation.observed.facts, operation.spec.resize
-    size = "" if wanted is None else wanted.size
-    match operation.observed.step:
-        case "Baseline":
-            if not observed.size_known:
-                return fail(OperationReason.SIZE_NOT_FOUND, f"there is no InstanceSize {size}")
-            before = Facts(vmi_uid=target.run_uid or None, old_size=target.instance.spec.size)
-            return proceed(SET_SIZE, facts=before)
-        case "SetSize":
-            actions = set_field(target, "size", size)
-            return wait(f"setting spec.size to {size}", *actions) if actions else proceed(WAIT_SIZE)
-        case "WaitSize":
-            if _has_size(target, size):
-                return succeed(f"the machine has size {size}")
-            return _wait_for_size(operation, target, size, now)
-        case _:
-            directive = build_restart(operation, facts.restart_uid or "")
-            ended = is_done(target.answer(directive)) and target.run_uid != facts.restart_uid
-            if ended and _has_size(target, size):
-                return succeed(f"the machine has size {size} since its restart")
-            what = f"restarting the machine to have size {size}"
-            if target.run_uid == facts.restart_uid and target.resize_blocked:
-                what = f"{what}: {target.resize_blocked}"
-            what = explain_wait(target, what)
-            return wait(what, *set_directive(target, directive))
-
-
-def _has_size(target: Target, size: str) -> bool:
-    same = target.current and target.instance.observed.size == size
-    return same and not target.resize_blocked and (target.running or target.stopped)
-
-
-def _wait_for_size(operation: Operation, target: Target, size: str, now: datetime) -> NextAction:
-    """Wait while KubeVirt changes the running guest; restart it if KubeVirt cannot, or is slow."""
-    wanted, since = operation.spec.resize, operation.observed.step_started_at or now
-    patience = timedelta(seconds=0 if wanted is None else wanted.live_seconds)
-    left = (since + patience - now).total_seconds()
-    blocked = target.resize_blocked
-    if target.current and target.run_uid and (target.resize_refused or left <= 0):
-        uid = target.run_uid
-        facts = operation.observed.facts.model_copy(update={"restart_uid": uid})
-        return proceed(RESTART, f"restarting the machine to resize it: {blocked}", facts=facts)
-    what = f"waiting for the machine to have size {size}"
-    what = f"{what}: {blocked}" if blocked else what
-    return NextAction(message=explain_wait(target, what), look_again=max(left, 0.1))
-
-
 def _migrate(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     facts = operation.observed.facts
     node = target.instance.observed.node_name
@@ -192,7 +141,7 @@ _TYPES: Final[Mapping[OperationType, _Step]] = {
     OperationType.STOP: _stop,
     OperationType.REBOOT: reboot,
     OperationType.REBUILD: rebuild,
-    OperationType.RESIZE: _resize,
+    OperationType.RESIZE: resize,
     OperationType.MIGRATE: _migrate,
     OperationType.SOFT_REBOOT: soft_reboot,
     OperationType.SNAPSHOT: snapshot,

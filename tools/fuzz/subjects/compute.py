@@ -7,6 +7,7 @@ from typing import Final
 
 from libs.common.kinds import SECRET, Manifest, key_of
 from libs.common.plan import Apply, Create
+from libs.contracts.instancetypes import InstancetypeView
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation
 from operators.compute.api.size import InstanceSize
@@ -17,13 +18,19 @@ from operators.compute.operation.resources import build_migration
 from operators.compute.samples import IMAGE, build_observation, show_disk
 from tools.fuzz.subject import FuzzSubject
 
+_TYPE: Final = {"metadata": {"uid": "u"}, "spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}}
+"""An instancetype, whatever the Instance names."""
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def render_instance(manifest: Manifest) -> list[Manifest]:
     """Make all that an Instance has before its disk is filled, and then its machine."""
     instance = Instance.parse(manifest)
-    filled = build_observation(disks=(show_disk(root_disk_name(instance.metadata.name)),))
+    filled = build_observation(
+        disks=(show_disk(root_disk_name(instance.metadata.name)),),
+        instancetype=InstancetypeView.parse(_TYPE),
+        preference_exists=True,
+    )
     made: dict[tuple[str, str], Manifest] = {}
     for observed in (build_observation(), filled):
         for action in plan_instance(instance, observed, NOW):
@@ -72,6 +79,14 @@ SUBJECTS: Final = (
             "onGuestShutdown": "Restart",
         },
         render_instance,
+        pinned=(
+            {
+                "instancetype": {"name": "u1.small"},
+                "preference": {"name": "linux"},
+                "image": dict(IMAGE),
+                "rootDisk": {"size": "20Gi"},
+            },
+        ),
         live=TestInstanceConformance.subject,
     ),
     FuzzSubject("compute", InstanceSize, {"cpus": 2, "memory": "4Gi", "disk": "10Gi"}, render_size),

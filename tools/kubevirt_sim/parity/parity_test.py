@@ -18,7 +18,13 @@ from libs.common.config import load_config
 from libs.common.kinds import STORAGE_CLASS
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.fakeapi import FakeApi
-from tools.kubevirt_sim.parity import cases_actions, cases_cluster, cases_disks, cases_machines
+from tools.kubevirt_sim.parity import (
+    cases_actions,
+    cases_cluster,
+    cases_disks,
+    cases_instancetypes,
+    cases_machines,
+)
 from tools.kubevirt_sim.parity.case import CASES
 from tools.kubevirt_sim.parity.site import (
     Images,
@@ -33,7 +39,7 @@ KUBECONFIG: Final = os.environ.get("SLIPWAY_KUBEVIRT_KUBECONFIG", "")
 SERVER: Final = os.environ.get(
     "SLIPWAY_KUBEVIRT_IMAGES", "http://guest-image.slipway-guest.svc"
 ).rstrip("/")
-MODULES: Final = (cases_actions, cases_cluster, cases_disks, cases_machines)
+MODULES: Final = (cases_actions, cases_cluster, cases_disks, cases_instancetypes, cases_machines)
 _RUN: Final = uuid.uuid4().hex[:5]
 _numbers = itertools.count()
 

@@ -16,6 +16,7 @@ from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of,
 from libs.common.reading import map_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_UID_LABEL
+from libs.contracts.instancetypes import INSTANCETYPE, MATCHED_KINDS
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -34,7 +35,13 @@ from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord, Version
-from tools.sweep.virtualization import GUESTS, STUCK, VIRTUALIZATION
+from tools.sweep.virtualization import (
+    GUESTS,
+    STUCK,
+    VIRTUALIZATION,
+    name_instancetype,
+    names_instancetype,
+)
 from tools.sweep.workload import (
     Phase,
     User,
@@ -158,6 +165,8 @@ async def _start(user: User) -> None:
 
 async def _delete(user: User) -> None:
     await user.delete(INSTANCE, "web")
+    for named in await user.list(INSTANCETYPE):
+        await user.delete(INSTANCETYPE, named["metadata"]["name"])
     await user.delete(FIREWALL, "web")
     for operation in await user.list(OPERATION):
         await user.delete(OPERATION, operation["metadata"]["name"])
@@ -304,6 +313,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         DEMO_VOLUME,
         MACHINE_SNAPSHOT,
         MACHINE_SNAPSHOT_CONTENT,
+        *MATCHED_KINDS.values(),
     )
     return Workload(
         id=name,
@@ -316,7 +326,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         ),
         primary=INSTANCE,
         children=(
-            *(INSTANCE_SIZE, OPERATION, FIREWALL, IP_CLAIM, SECRET, PVC, DATA_VOLUME),
+            *(INSTANCE_SIZE, INSTANCETYPE, OPERATION, FIREWALL, IP_CLAIM, SECRET, PVC, DATA_VOLUME),
             *(VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
             *(MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT),
         ),
@@ -337,6 +347,7 @@ WORKLOADS: Final = (
         (
             Phase("create", _create, has_phase("Running")),
             Phase("change", _change, has_phase("Running", _is_marked)),
+            Phase("type", name_instancetype, has_phase("Running", names_instancetype)),
             Phase("fill", _fill, has_phase("Running", _is_filled)),
             Phase("collect", _collect, has_phase("Running", _is_collected)),
             Phase("probe", _stop, has_phase("Stopped"), quiet=True),

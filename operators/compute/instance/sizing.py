@@ -1,0 +1,121 @@
+"""What gives a machine its processors, memory and devices; pure.
+
+KubeVirt neither starts nor stops a machine that names an instancetype or a preference which does
+not exist and of which it has stored no revision. So a machine gets such a name only once the object
+exists, and keeps what it had until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from libs.contracts.instancetypes import STARTED_WITH, Matcher, MatcherState
+from libs.contracts.kubevirt import VmCondition
+from operators.compute.api.instance import Instance
+from operators.compute.api.instancetypes import Instancetype, SizeRef
+from operators.compute.instance.observed import Capacity, Machine, Observed, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What a VirtualMachine says of its size.
+
+    Attributes:
+        capacity: Processors and memory in its template; None with an instancetype.
+        instancetype: Instancetype that it names; None for none.
+    """
+
+    capacity: Capacity | None = None
+    instancetype: Matcher | None = None
+
+
+def find_sizing(instance: Instance, observed: Observed) -> Sizing | None:
+    """Find the size that the machine should have: as the spec says, else as before."""
+    wanted, machine = instance.spec.instancetype, observed.machine
+    if wanted is not None and not is_instancetype_missing(instance, observed):
+        return Sizing(instancetype=wanted.matcher)
+    if wanted is None and observed.size is not None:
+        return Sizing(observed.size)
+    if machine is None:
+        return None
+    if machine.instancetype is not None:
+        return Sizing(instancetype=machine.instancetype.matcher)
+    return Sizing(machine.capacity)
+
+
+def find_preference(instance: Instance, observed: Observed) -> Matcher | None:
+    """Find the preference that the machine should name: as the spec says, else as before."""
+    wanted, machine = instance.spec.preference, observed.machine
+    if wanted is None:
+        return None
+    if not is_preference_missing(instance, observed):
+        return wanted.matcher
+    held = None if machine is None else machine.preference
+    return None if held is None else held.matcher
+
+
+def is_instancetype_missing(instance: Instance, observed: Observed) -> bool:
+    """Return whether the instancetype does not exist and KubeVirt has kept no revision of it."""
+    wanted, machine = instance.spec.instancetype, observed.machine
+    if wanted is None or observed.instancetype is not None:
+        return False
+    return not _is_adopted(wanted.matcher, None if machine is None else machine.instancetype)
+
+
+def is_preference_missing(instance: Instance, observed: Observed) -> bool:
+    """Return whether the preference does not exist and KubeVirt has kept no revision of it."""
+    wanted, machine = instance.spec.preference, observed.machine
+    if wanted is None or observed.preference_exists:
+        return False
+    return not _is_adopted(wanted.matcher, None if machine is None else machine.preference)
+
+
+def find_current_size(instance: Instance, observed: Observed) -> SizeRef | None:
+    """Find the size that the machine has now; a change may wait for its next start."""
+    wanted = instance.spec.instancetype
+    if wanted is None:
+        size = instance.spec.size if _has_capacity(observed) else None
+        return size or instance.observed.size_ref
+    return wanted if _has_instancetype(wanted, observed) else instance.observed.size_ref
+
+
+def _is_adopted(wanted: Matcher, held: MatcherState | None) -> bool:
+    """Return whether KubeVirt has stored a revision of what a machine should name."""
+    return held is not None and held.matcher == wanted and bool(held.revision)
+
+
+def _has_capacity(observed: Observed) -> bool:
+    """Return whether the guest, or the machine while it is off, has what the InstanceSize gives."""
+    run, machine = observed.run, observed.machine
+    held = run.capacity if run is not None and not run.view.final else None
+    if held is None and machine is not None and machine.instancetype is None:
+        held = machine.capacity
+    return held is not None and held == observed.size
+
+
+def _has_instancetype(wanted: Instancetype, observed: Observed) -> bool:
+    """Return whether the guest, or the machine while it is off, has what the instancetype gives."""
+    run, machine = observed.run, observed.machine
+    if machine is None or not _is_adopted(wanted.matcher, machine.instancetype):
+        return False
+    if run is None or run.view.final:
+        return True
+    return _runs_with(wanted.matcher, observed, machine, run)
+
+
+def _runs_with(wanted: Matcher, observed: Observed, machine: Machine, run: Run) -> bool:
+    """Return whether a running guest has what its machine gets from an instancetype.
+
+    KubeVirt changes a running guest as far as it can. The annotation names only the instancetype
+    that the run was started with.
+    """
+    assert machine.instancetype is not None
+    kept, view = machine.instancetype.revision, observed.instancetype
+    if view is not None and view.is_kept_in(kept):
+        return run.capacity == Capacity(view.cpus, view.memory)
+    # The object has changed or is gone since: what the revision says is known to KubeVirt alone.
+    if run.view.annotations.get(STARTED_WITH[wanted.kind]) == wanted.name:
+        return True
+    waits = (VmCondition.HOT_VCPU_CHANGE, VmCondition.HOT_MEMORY_CHANGE)
+    pending = any(run.view.conditions.holds(each) for each in waits)
+    return not pending and not machine.view.conditions.holds(VmCondition.RESTART_REQUIRED)
