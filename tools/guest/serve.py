@@ -24,7 +24,10 @@ MISSING_URL: Final = f"http://guest-image.{NAMESPACE}.svc/missing.img"
 """A URL that answers 404."""
 NODE_URL: Final = f"http://node-image.{NAMESPACE}.svc/{NODE_DISK}"
 """Where CDI finds the disk of a Kubernetes node."""
+SLOW_URL: Final = f"http://slow-image.{NAMESPACE}.svc/cgi-bin/{DISK}"
+"""Where CDI finds the disk of the guest, sent within about a minute."""
 _MANIFEST: Final = Path(__file__).with_name("serve.yaml")
+_SLOW_MANIFEST: Final = Path(__file__).with_name("slow.yaml")
 _ENTRYPOINT: Final = ("/busybox", "httpd", "-f", "-p", "8080", "-h", "/www")
 _READY_SECONDS: Final = 120
 
@@ -58,6 +61,16 @@ def deploy(cluster: KindCluster, progress: Progress) -> str:
     reference = ensure_container_image(progress, cluster.cache)
     _serve(cluster, "guest", reference, progress)
     return reference
+
+
+def deploy_slow(cluster: KindCluster, progress: Progress) -> None:
+    """Serve the guest in a kind cluster a second time, slowly, at `SLOW_URL`.
+
+    Raises:
+        ToolError: It cannot be built, or the server does not become ready.
+    """
+    reference = deploy(cluster, progress)
+    _apply(cluster, "slow", _SLOW_MANIFEST.read_text().replace("IMAGE", reference), progress)
 
 
 def deploy_node(cluster: KindCluster, progress: Progress) -> None:
@@ -94,9 +107,13 @@ def _serve(cluster: KindCluster, name: str, reference: str, progress: Progress) 
     if not marker.exists() or marker.read_text() != reference:
         cluster.load([reference], progress)
         cluster.cache.write(marker, reference)
+    manifest = _MANIFEST.read_text().replace("IMAGE", reference).replace("NAME", name)
+    _apply(cluster, name, manifest, progress)
+
+
+def _apply(cluster: KindCluster, name: str, manifest: str, progress: Progress) -> None:
     kubectl = cluster.kubectl()
     with progress.step(f"Image of the {name} served in the cluster", "5 seconds"):
-        manifest = _MANIFEST.read_text().replace("IMAGE", reference).replace("NAME", name)
         kubectl.read("apply", "--filename", "-", stdin=manifest)
         waiting = ("rollout", "status", f"deployment/{name}-image", "--namespace", NAMESPACE)
         limit = f"--timeout={_READY_SECONDS}s"

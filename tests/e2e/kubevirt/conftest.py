@@ -10,15 +10,25 @@ from typing import Final
 import pytest
 
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import NAMESPACE, NODE, Key, build_object
+from libs.common.kinds import NAMESPACE, NODE, Key, Manifest, build_object, key_of
 from libs.common.reading import text_map_at
 from libs.contracts.compute import INSTANCE, INSTANCE_SIZE
+from libs.contracts.instancetypes import CLUSTER_PREFERENCE, MATCHED_KINDS
 from tests.e2e.cluster import Cluster, Serve
-from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine, build_machine
+from tests.e2e.kubevirt.machine import (
+    LARGER,
+    NAMESPACE_NAME,
+    SIZE,
+    WEB,
+    Machine,
+    build_instancetype,
+    build_machine,
+)
+from tools.cluster import csi
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.progress import open_progress
-from tools.guest.serve import deploy
+from tools.guest.serve import deploy, deploy_slow
 from tools.kubevirt.state import find_state
 
 CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
@@ -26,6 +36,9 @@ CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
 SHARED_CLASS_VARIABLE: Final = "SLIPWAY_SHARED_CLASS"
 """Name of a StorageClass with ReadWriteMany, for migrations."""
 MOVABLE: Final = Key(NAMESPACE_NAME, "movable")
+SAVED: Final = Key(NAMESPACE_NAME, "saved")
+TYPED: Final = Key(NAMESPACE_NAME, "e2e-typed")
+_SATA: Final = {"devices": {"preferredDiskBus": "sata"}}
 SCHEDULABLE: Final = "kubevirt.io/schedulable"
 """Label of the nodes that run machines."""
 
@@ -69,14 +82,9 @@ async def web(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Mach
 
     A test that fails leaves no machine to the next one.
     """
-    for kind, manifest in (
-        (NAMESPACE, build_object(NAMESPACE, NAMESPACE_NAME)),
-        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=_size("256Mi"))),
-        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, LARGER, spec=_size("288Mi"))),
-        (INSTANCE, build_machine()),
-    ):
-        with contextlib.suppress(AlreadyExists):
-            await cluster.client.create(kind, manifest)
+    await _prepare(cluster)
+    with contextlib.suppress(AlreadyExists):
+        await cluster.client.create(INSTANCE, build_machine())
     machine = Machine(cluster, kind_cluster)
     completed = False
     try:
@@ -86,6 +94,68 @@ async def web(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Mach
     finally:
         if not completed:
             await remove(cluster)
+
+
+@pytest.fixture
+async def saved(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Machine]:
+    """Give a machine whose disk is on a CSI driver with snapshots, Ready, in place of the other."""
+    csi.install_csi(kind_cluster, open_progress("csi", kind_cluster.cache))
+    disk = {"accessModes": ["ReadWriteOnce"], "storageClassName": csi.NAME}
+    async with _replace(cluster, build_machine(SAVED, disk)):
+        yield Machine(cluster, kind_cluster, SAVED)
+
+
+@pytest.fixture
+async def typed(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Machine]:
+    """Give a machine by instancetype and preference, Ready, in place of the other."""
+    await _prepare(cluster)
+    made = (
+        build_instancetype(TYPED.name, "288Mi"),
+        build_object(CLUSTER_PREFERENCE, TYPED.name, spec=_SATA),
+    )
+    for each in made:
+        with contextlib.suppress(AlreadyExists):
+            await cluster.client.create(MATCHED_KINDS[each["kind"]], each)
+    machine = build_machine(TYPED, {"accessModes": ["ReadWriteOnce"], "size": "64Mi"})
+    del machine["spec"]["size"]
+    names = {"name": TYPED.name}
+    machine["spec"] |= {"instancetype": names, "preference": names}
+    try:
+        async with _replace(cluster, machine):
+            yield Machine(cluster, kind_cluster, TYPED)
+    finally:
+        for each in made:
+            with contextlib.suppress(NotFound):
+                await cluster.delete(MATCHED_KINDS[each["kind"]], Key("", TYPED.name))
+
+
+@contextlib.asynccontextmanager
+async def _replace(cluster: Cluster, machine: Manifest) -> AsyncIterator[None]:
+    """Run another machine in place of the one that the tests share: one guest at a time."""
+    await _prepare(cluster)
+    await remove(cluster)
+    await cluster.client.create(INSTANCE, machine)
+    try:
+        await cluster.wait_ready(INSTANCE, key_of(machine))
+        yield
+    finally:
+        await remove(cluster, key_of(machine))
+
+
+async def _prepare(cluster: Cluster) -> None:
+    for kind, manifest in (
+        (NAMESPACE, build_object(NAMESPACE, NAMESPACE_NAME)),
+        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=_size("256Mi"))),
+        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, LARGER, spec=_size("288Mi"))),
+    ):
+        with contextlib.suppress(AlreadyExists):
+            await cluster.client.create(kind, manifest)
+
+
+@pytest.fixture(scope="session")
+def slow_image(guest_image: None, kind_cluster: KindCluster) -> None:
+    """Serve the guest image slowly in the cluster."""
+    deploy_slow(kind_cluster, open_progress("slow-image"))
 
 
 @pytest.fixture
@@ -114,9 +184,11 @@ def clean_up(operators: None, kind_cluster: KindCluster) -> Iterator[None]:
     """Remove the machine and its namespace while the operators still run."""
     yield
     kubectl = kind_cluster.kubectl()
+    snapshots = ("delete", "virtualmachinesnapshots.snapshot.kubevirt.io", "--all")
     where = ("--namespace", NAMESPACE_NAME, "--ignore-not-found", "--timeout=180s")
     with contextlib.suppress(ToolError):
         kubectl.read("delete", "operations,ipclaims,instances", "--all", *where, seconds=200)
+        kubectl.read(*snapshots, *where, seconds=200)
         kubectl.read("delete", "namespace", NAMESPACE_NAME, "--ignore-not-found", seconds=200)
 
 

@@ -6,24 +6,17 @@ guest serves, and how often the guest has booted from its disk.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from libs.common.errors import AlreadyExists
-from libs.common.kinds import Key, Kind, build_object
+from libs.common.kinds import Key, build_object
 from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE
-from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
+from libs.contracts.instancetypes import CLUSTER_PREFERENCE
 from tests.e2e.cluster import Cluster, eventually
-from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine
-from tools.guest.serve import MISSING_URL, UNBOOTABLE_URL, URL
-
-ADDRESS = "192.0.2.200"
-CLUSTER_PREFERENCE = Kind(
-    "instancetype.kubevirt.io",
-    "v1beta1",
-    "VirtualMachineClusterPreference",
-    "virtualmachineclusterpreferences",
-)
+from tests.e2e.kubevirt.machine import ADDRESS, LARGER, SIZE, WEB, Machine, open_address
+from tools.guest.serve import MISSING_URL, SLOW_URL, UNBOOTABLE_URL, URL
 
 
 async def test_guest_boots_from_its_image(web: Machine) -> None:
@@ -117,6 +110,36 @@ async def test_rebuild_with_an_image_that_is_missing_leaves_the_run_alone(web: M
     assert await web.disk() == disk
 
 
+async def test_rebuild_with_a_disk_that_fills_slowly_leaves_the_run_alone_until_then(
+    web: Machine, slow_image: None
+) -> None:
+    await eventually(web.boots, "the guest serves its page")
+    run, disk, boots = await web.run(), await web.disk(), await web.boots()
+    rebuild = asyncio.create_task(web.operate("Rebuild", rebuild={"image": {"url": SLOW_URL}}))
+    seen = 0
+
+    try:
+        while not rebuild.done():
+            filling = await web.filling()
+            now, used = await web.run() if filling else run, await web.disk()
+            page = await web.boots() if filling else boots
+            # What was seen counts if the disk is still not filled.
+            if filling and await web.filling() == filling:
+                assert (now.uid, now.deleting, used, page) == (run.uid, False, disk, boots)
+                assert disk in await web.claims()
+                seen += 1
+            await asyncio.sleep(1)
+        held = await rebuild
+    finally:
+        rebuild.cancel()
+
+    assert seen >= 5, "the disk filled too fast for this test"
+    assert text_at(held, "status", "phase") == "Succeeded", held["status"]
+    assert await web.disk() != disk
+    await eventually(web.boots, "the guest serves its page")
+    assert await web.boots() == 1
+
+
 async def test_rebuild_after_a_change_that_waits_for_a_restart(web: Machine) -> None:
     disk = await web.disk()
     await web.change(evictionStrategy="None")
@@ -180,6 +203,55 @@ async def test_snapshot_fails_on_storage_without_snapshots(web: Machine) -> None
     assert "SnapshotUnsupported" in reasons, held["status"]
 
 
+async def test_restore_boots_the_disk_of_the_snapshot(saved: Machine) -> None:
+    await eventually(saved.boots, "the guest serves its page")
+    disk, boots = await saved.disk(), await saved.boots()
+    await saved.succeed("Snapshot", snapshot={"name": "e2e-before"})
+    for _ in range(2):
+        await saved.succeed("Reboot")
+        await eventually(saved.boots, "the guest serves its page")
+    assert await saved.boots() == boots + 2
+
+    await saved.succeed("Restore", restore={"snapshot": "e2e-before"})
+
+    assert await saved.disk() != disk
+    await eventually(saved.boots, "the guest serves its page")
+    assert await saved.boots() == boots + 1, "the disk is as it was when the snapshot was taken"
+
+
+async def test_instance_by_instancetype_has_its_size_and_is_resized(typed: Machine) -> None:
+    await eventually(typed.boots, "the guest serves its page")
+    disk = await typed.disk()
+    assert await typed.memory() == "288Mi"
+    assert set(await typed.buses()) == {"sata"}
+    assert await typed.shown("instancetype", "name") == typed.key.name
+
+    await typed.succeed("Resize", resize={"size": SIZE})
+
+    assert (await typed.memory(), await typed.shown("size")) == ("256Mi", SIZE)
+    await typed.succeed("Resize", resize={"instancetype": {"name": typed.key.name}})
+
+    assert await typed.memory() == "288Mi"
+    assert await typed.shown("instancetype", "name") == typed.key.name
+    assert await typed.disk() == disk
+    await eventually(typed.boots, "the guest serves its page")
+
+
+async def test_missing_instancetype_does_not_take_the_machine_out_of_command(
+    typed: Machine,
+) -> None:
+    await eventually(typed.boots, "the guest serves its page")
+    await typed.change(instancetype={"name": "e2e-missing"})
+    assert "e2e-missing" in await typed.shown("message")
+
+    await typed.succeed("Stop")
+    assert not await typed.has_run()
+    await typed.succeed("Start")
+
+    assert await typed.memory() == "288Mi"
+    await eventually(typed.boots, "the guest serves its page")
+
+
 async def test_migrate_moves_the_guest_and_does_not_restart_it(movable: Machine) -> None:
     await eventually(movable.boots, "the guest serves its page")
     before, boots = await movable.run(), await movable.boots()
@@ -196,25 +268,8 @@ async def test_migrate_moves_the_guest_and_does_not_restart_it(movable: Machine)
 async def test_public_address_routes_packets_to_the_guest_before_and_after_a_reboot(
     web: Machine, cluster: Cluster
 ) -> None:
-    pool = f"{NAMESPACE_NAME}-public"
-    spec = {"family": "IPv4", "addresses": [ADDRESS], "reuseGraceSeconds": 0}
-    await cluster.client.create(IP_POOL, build_object(IP_POOL, pool, spec=spec))
-    port = {"name": "http", "protocol": "TCP", "port": 80}
-    claim = {
-        "poolRef": {"name": pool},
-        "target": {"kind": INSTANCE.kind, "name": WEB.name},
-        "ports": [port],
-    }
-    key = Key(WEB.namespace, "web")
-    try:
-        await cluster.client.create(
-            IP_CLAIM, build_object(IP_CLAIM, key.name, key.namespace, spec=claim)
-        )
-
-        async def answers() -> int:
-            return await web.boots(ADDRESS)
-
-        await eventually(answers, "the guest serves its page at its address")
+    async with open_address(cluster, web):
+        await eventually(lambda: web.boots(ADDRESS), "the guest serves its page at its address")
         boots = await web.boots(ADDRESS)
         await web.succeed("Reboot")
 
@@ -223,10 +278,21 @@ async def test_public_address_routes_packets_to_the_guest_before_and_after_a_reb
             return True
 
         await eventually(answers_again, "the guest serves its page at its address again")
-    finally:
-        await cluster.delete(IP_CLAIM, key)
-        await cluster.wait_gone(IP_CLAIM, key)
-        await cluster.delete(IP_POOL, Key("", pool))
+
+
+async def test_public_address_routes_packets_to_the_guest_before_and_after_a_migration(
+    movable: Machine, cluster: Cluster
+) -> None:
+    async with open_address(cluster, movable):
+        await eventually(lambda: movable.boots(ADDRESS), "the guest serves its page at its address")
+        before, boots = await movable.run(), await movable.boots(ADDRESS)
+
+        await movable.succeed("Migrate")
+
+        after = await movable.run()
+        assert (after.uid, after.node_name != before.node_name) == (before.uid, True)
+        await eventually(lambda: movable.boots(ADDRESS), "the address leads to the other node")
+        assert await movable.boots(ADDRESS) == boots, "the guest did not boot again"
 
 
 async def test_deleted_instance_leaves_the_disk_that_must_stay(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from libs.common.errors import NotFound
-from libs.common.kinds import PVC, Key, Manifest
+from libs.common.kinds import PVC, Key, Manifest, build_object
 from libs.common.reading import maps_at, text_at
+from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.instancetypes import CLUSTER_INSTANCETYPE
+from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -29,6 +33,8 @@ NAMESPACE_NAME: Final = "e2e-kubevirt"
 SIZE: Final = "e2e-kubevirt"
 LARGER: Final = "e2e-kubevirt-larger"
 WEB: Final = Key(NAMESPACE_NAME, "web")
+ADDRESS: Final = "192.0.2.200"
+"""Public address of the tests."""
 _FINAL: Final = ("Succeeded", "Failed", "Cancelled")
 
 
@@ -42,6 +48,35 @@ def build_machine(key: Key = WEB, root_disk: Mapping[str, object] | None = None)
         rootDisk=root_disk or {"accessModes": ["ReadWriteOnce"]},
         terminationGracePeriodSeconds=30,
     )
+
+
+def build_instancetype(name: str, memory: str) -> Manifest:
+    """Build an instancetype of the cluster with one processor."""
+    spec = {"cpu": {"guest": 1}, "memory": {"guest": memory}}
+    return build_object(CLUSTER_INSTANCETYPE, name, spec=spec)
+
+
+@contextlib.asynccontextmanager
+async def open_address(cluster: Cluster, machine: Machine) -> AsyncIterator[None]:
+    """Claim `ADDRESS` for port 80 of a machine, and release it afterwards."""
+    pool, name = f"{machine.key.namespace}-public", machine.key.name
+    spec = {"family": "IPv4", "addresses": [ADDRESS], "reuseGraceSeconds": 0}
+    await cluster.client.create(IP_POOL, build_object(IP_POOL, pool, spec=spec))
+    claim = {
+        "poolRef": {"name": pool},
+        "target": {"kind": INSTANCE.kind, "name": name},
+        "ports": [{"name": "http", "protocol": "TCP", "port": 80}],
+    }
+    try:
+        await cluster.client.create(
+            IP_CLAIM, build_object(IP_CLAIM, name, machine.key.namespace, spec=claim)
+        )
+        yield
+    finally:
+        with contextlib.suppress(NotFound):
+            await cluster.delete(IP_CLAIM, machine.key)
+        await cluster.wait_gone(IP_CLAIM, machine.key)
+        await cluster.delete(IP_POOL, Key("", pool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +157,20 @@ class Machine:
         """Return the name of the disk that the machine boots from."""
         return VmView.parse(await self.cluster.client.get(VIRTUAL_MACHINE, self.key)).disks["root"]
 
+    async def shown(self, *path: str) -> str:
+        """Return a text in the status of the Instance; empty if it is not there."""
+        return text_at(await self.cluster.client.get(INSTANCE, self.key), "status", *path)
+
     async def claims(self) -> set[str]:
         """Return the names of the claims in the namespace."""
         listing = await self.cluster.client.list(PVC, self.key.namespace)
         return {each["metadata"]["name"] for each in listing.items}
+
+    async def filling(self) -> set[str]:
+        """Return the names of the DataVolumes that are not filled yet."""
+        held = (await self.cluster.client.list(DATA_VOLUME, self.key.namespace)).items
+        unfilled = [each for each in held if text_at(each, "status", "phase") != "Succeeded"]
+        return {each["metadata"]["name"] for each in unfilled}
 
     async def exists(self) -> bool:
         """Return whether the Instance is there."""
