@@ -13,6 +13,7 @@ from libs.common.kinds import Manifest
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import escape_pointer
 from libs.common.reading import text_map_at
+from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.naming import KEPT_FOR
@@ -37,6 +38,16 @@ def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
     if owner:
         return owner == uid
     return bool(uid) and _annotations(manifest).get(KEPT_FOR) == uid
+
+
+def has_other_owner(manifest: Mapping[str, Any], uid: str) -> bool:
+    """Return whether an object belongs to somebody else as well, who decides when it goes.
+
+    The DataVolume of a claim is nobody else: the claim remains for a moment after it.
+    """
+    references = manifest["metadata"].get("ownerReferences") or ()
+    others = [reference for reference in references if reference.get("uid") != uid]
+    return any(reference.get("kind") != DATA_VOLUME.kind for reference in others)
 
 
 def build_mark_patch(

@@ -29,7 +29,7 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.fake_kubevirt import build_crds, reboot_guest, run_kubevirt
 from operators.compute.instance.controller import InstanceReconciler
-from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES, POD_INDEXES
+from operators.compute.instance.watches import DISK_INDEXES, OPERATION_INDEXES, POD_INDEXES
 from operators.compute.metrics import METRICS
 from operators.compute.operation.controller import OperationReconciler
 from operators.compute.settings import Settings

@@ -20,7 +20,12 @@ from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import ConditionType
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.boot import seconds_to_deletion
-from operators.compute.instance.observe import (
+from operators.compute.instance.observe import observe
+from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
+from operators.compute.instance.resources import hash_cloud_init
+from operators.compute.instance.status import build_final_status, build_status
+from operators.compute.instance.teardown import plan_teardown
+from operators.compute.instance.watches import (
     DISK_INDEXES,
     INSTANCE_INDEXES,
     OPERATION_INDEXES,
@@ -30,14 +35,9 @@ from operators.compute.instance.observe import (
     map_named,
     map_operation,
     map_used,
-    observe,
     shrink_claim,
     shrink_node,
 )
-from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
-from operators.compute.instance.resources import hash_cloud_init
-from operators.compute.instance.status import build_final_status, build_status
-from operators.compute.instance.teardown import plan_teardown
 from operators.compute.metrics import ACTIONS
 from operators.compute.naming import FINALIZER, INSTANCES
 from operators.compute.settings import Settings

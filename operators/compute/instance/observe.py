@@ -1,9 +1,9 @@
-"""Read the objects of an Instance from the cache, and map changes to Instances."""
+"""Read the objects of an Instance from the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from libs.common.crd import ParseError
 from libs.common.kinds import (
@@ -18,13 +18,11 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.ownership import controller_of
 from libs.common.quantity import parse_quantity
-from libs.common.reading import condition_at, maps_at, text_at, text_map_at
-from libs.common.runtime import Cache, Context, IndexFunction
-from libs.common.runtime.controller import Mapper
+from libs.common.reading import condition_at, text_at
+from libs.common.runtime import Context
 from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
-from libs.contracts.compute import INSTANCE_UID_LABEL, OperationView
+from libs.contracts.compute import OperationView
 from libs.contracts.instancetypes import InstancetypeView, Matcher
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.contracts.kubevirt import (
@@ -37,22 +35,14 @@ from libs.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
 from libs.contracts.volumes import DEMO_VOLUME, DemoVolumeView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.directives import DirectiveKind
-from operators.compute.api.instance import INSTANCE, Instance, OnGuestShutdown
+from operators.compute.api.instance import Instance, OnGuestShutdown
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes
+from operators.compute.instance.watches import BY_RUN, BY_TARGET, BY_UID, instance_uid
 from operators.compute.marks import is_ours
 from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
-
-BY_UID: Final = "instance-uid"
-"""Index of disks by the UID of the Instance that they carry."""
-BY_RUN: Final = "run"
-"""Index of launcher pods by the UID of their run."""
-BY_TARGET: Final = "target"
-"""Index of Operations by the Instance that they are for."""
-BY_USE: Final = "use"
-"""Index of Instances by what their specs name, as `Kind/name`."""
 
 NEEDED: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, DATA_VOLUME)
 """Kinds without which nothing can be done."""
@@ -122,7 +112,7 @@ def _parse_size(manifest: Manifest | None) -> InstanceSize | None:
 
 def _find_run(ctx: Context) -> Run | None:
     held = ctx.get(VIRTUAL_MACHINE_INSTANCE, ctx.key)
-    if held is None or _instance_uid(held) != ctx.uid:
+    if held is None or instance_uid(held) != ctx.uid:
         return None
     return Run.parse(held)
 
@@ -222,7 +212,7 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
     disks = {}
     for held in ctx.indexed(DATA_VOLUME, BY_UID, ctx.uid):
         if is_ours(held, ctx.uid):
-            disk = _show_volume(held)
+            disk = _show_volume(held, claimed=_get(ctx, PVC, key_of(held).name) is not None)
             disks[disk.name] = disk
     named = _disk_names(instance)
     for held in ctx.indexed(PVC, BY_UID, ctx.uid):
@@ -235,8 +225,11 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
     return disks
 
 
-def _show_volume(held: Manifest) -> DiskView:
+def _show_volume(held: Manifest, *, claimed: bool) -> DiskView:
     view = DataVolumeView.parse(held)
+    # CDI judges a DataVolume again when its StorageProfile has changed, even a filled one. A disk
+    # with a claim may hold data and is never one that CDI did not create.
+    refusal = "" if view.succeeded or claimed else view.refusal
     # In steps, so that a disk that fills changes the status ten times and not a hundred.
     progress = "" if view.progress is None else f"{view.progress // 10 * 10:.0f} %"
     return DiskView(
@@ -251,20 +244,22 @@ def _show_volume(held: Manifest) -> DiskView:
         progress=progress,
         restarts=view.restarts,
         last_error=view.last_error,
-        refusal=view.refusal,
+        refusal=refusal,
     )
 
 
 def _show_claim(held: Manifest) -> DiskView:
-    bound = text_at(held, "status", "phase") == "Bound"
+    phase = text_at(held, "status", "phase")
     return DiskView(
         PVC,
         held,
         key_of(held).name,
         uid_of(held),
         is_deleting(held),
-        filled=bound,
+        filled=phase == "Bound",
         failed=False,
+        # A claim that lost its volume held data, and may get the volume back.
+        unknown=phase not in ("Bound", "Pending"),
     )
 
 
@@ -307,136 +302,8 @@ def _get(ctx: Context, kind: Kind, name: str) -> Manifest | None:
     return ctx.get(kind, Key(ctx.key.namespace, name)) if name else None
 
 
-def _instance_uid(manifest: Mapping[str, Any]) -> str:
-    return text_at(manifest, "metadata", "labels", INSTANCE_UID_LABEL)
-
-
 def _disk_names(instance: Instance) -> set[str]:
     directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
     held = instance.observed.root_disk
     names = {root_disk_name(instance.metadata.name) if held is None else held.name}
     return names | ({directive.disk} if directive is not None and directive.disk else set())
-
-
-# Whose business a change is.
-
-
-def index_by_uid(manifest: Manifest) -> Iterable[str]:
-    """Index a disk by the Instance that it carries the UID of."""
-    uid = _instance_uid(manifest)
-    return (uid,) if uid else ()
-
-
-def index_by_run(pod: Manifest) -> Iterable[str]:
-    """Index a launcher pod by its run; anybody can write the label, only KubeVirt the owner."""
-    uid = LauncherView.parse(pod).owner_uid
-    return (uid,) if uid else ()
-
-
-def index_by_target(operation: Manifest) -> Iterable[str]:
-    """Index an Operation by its Instance."""
-    return (str(Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name"))),)
-
-
-def index_by_use(instance: Manifest) -> Iterable[str]:
-    """Index an Instance by what its spec names."""
-    spec, name = instance.get("spec") or {}, key_of(instance).name
-    yield f"{INSTANCE_SIZE.kind}/{text_at(spec, 'size')}"
-    for field in ("instancetype", "preference"):
-        yield f"{text_at(spec, field, 'kind')}/{text_at(spec, field, 'name')}"
-    yield f"{NETWORK.kind}/{text_at(spec, 'networkRef', 'name')}"
-    yield f"{FIREWALL.kind}/{text_at(spec, 'firewallRef', 'name')}"
-    yield f"{IP_CLAIM.kind}/{text_at(spec, 'publicIP', 'claimName')}"
-    yield f"{IP_CLAIM.kind}/{public_claim_name(name)}"
-    yield f"{IP_CLAIM.kind}/{private_claim_name(name)}"
-    yield f"{NODE.kind}/{text_at(instance, 'status', 'nodeName')}"
-    disks = [text_at(held, "disk") for held in maps_at(spec, "directives")]
-    for disk in {root_disk_name(name), text_at(instance, "status", "rootDisk", "name"), *disks}:
-        yield f"{DATA_VOLUME.kind}/{disk}"
-        yield f"{PVC.kind}/{disk}"
-    for volume in maps_at(spec, "volumes"):
-        yield f"{DEMO_VOLUME.kind}/{text_at(volume, 'demoVolume')}"
-        yield f"{PVC.kind}/{text_at(volume, 'claim')}"
-
-
-def map_used(kind: Kind) -> Mapper:
-    """Return a mapper that names the Instances whose spec names an object of a kind."""
-
-    def map_object(manifest: Manifest, cache: Cache) -> Iterable[Key]:
-        namespace, name = key_of(manifest)
-        for instance in cache.store(INSTANCE).indexed(BY_USE, f"{kind.kind}/{name}"):
-            key = key_of(instance)
-            if not namespace or key.namespace == namespace:
-                yield key
-
-    return map_object
-
-
-def map_named(manifest: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance that has the name of a machine or of its run."""
-    return (key_of(manifest),)
-
-
-def map_disk(kind: Kind) -> Mapper:
-    """Return a mapper from a disk to the Instances that use or own it."""
-    map_named_disk = map_used(kind)
-
-    def map_object(disk: Manifest, cache: Cache) -> Iterable[Key]:
-        yield from map_named_disk(disk, cache)
-        instance = text_map_at(disk, "metadata", "labels").get("compute.slipway.dev/instance", "")
-        if instance:
-            yield Key(key_of(disk).namespace, instance)
-
-    return map_object
-
-
-def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance whose guest runs in a pod."""
-    owner = controller_of(pod) or {}
-    name = owner.get("name") if owner.get("kind") == VIRTUAL_MACHINE_INSTANCE.kind else None
-    return (Key(key_of(pod).namespace, str(name)),) if name else ()
-
-
-def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance that an Operation is for."""
-    return (Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name")),)
-
-
-def shrink_node(node: Manifest) -> Manifest:
-    """Keep of a node what says whether it is silent; nodes report often and at length."""
-    ready = condition_at(node, "Ready")
-    return {
-        "apiVersion": node.get("apiVersion"),
-        "kind": node.get("kind"),
-        "metadata": _shrink_metadata(node),
-        "status": {"conditions": [{"type": "Ready", "status": ready.get("status")}]},
-    }
-
-
-def shrink_claim(claim: Manifest) -> Manifest:
-    """Keep of a claim whose it is and whether it is bound."""
-    metadata = _shrink_metadata(claim)
-    for name in ("labels", "annotations", "ownerReferences", "deletionTimestamp"):
-        if name in claim["metadata"]:
-            metadata[name] = claim["metadata"][name]
-    return {
-        "apiVersion": claim.get("apiVersion"),
-        "kind": claim.get("kind"),
-        "metadata": metadata,
-        "status": {"phase": text_at(claim, "status", "phase")},
-    }
-
-
-def _shrink_metadata(manifest: Manifest) -> Manifest:
-    kept = ("name", "namespace", "uid", "resourceVersion")
-    return {name: value for name, value in manifest["metadata"].items() if name in kept}
-
-
-INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_USE: index_by_use}
-"""Indexes of the Instances in the cache."""
-POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_by_run}
-"""Indexes of the launcher pods in the cache."""
-DISK_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_UID: index_by_uid}
-"""Indexes of the disks in the cache."""
-OPERATION_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_by_target}
-"""Indexes of the Operations in the cache."""

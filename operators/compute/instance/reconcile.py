@@ -51,7 +51,12 @@ from operators.compute.instance.sizing import (
     find_sizing,
     is_preference_missing,
 )
-from operators.compute.marks import build_mark_patch, build_release_patch, is_ours
+from operators.compute.marks import (
+    build_mark_patch,
+    build_release_patch,
+    has_other_owner,
+    is_ours,
+)
 from operators.compute.naming import public_claim_name
 
 
@@ -349,12 +354,19 @@ def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
 
 
 def _plan_retirement(instance: Instance, observed: Observed, now: datetime) -> list[Action]:
-    """Delete root disks that are not needed any more."""
+    """Delete root disks that are not needed any more; those of others as well are left to them."""
+    uid = instance.metadata.uid
     return [
-        Action(
-            Delete(disk.kind, key_of(disk.manifest), disk.uid),
-            Reason.DISK_RETIRED,
-            f"Deleting {describe(disk.kind, key_of(disk.manifest))}, which was replaced",
+        (
+            release(disk.kind, disk.manifest, uid)
+            if has_other_owner(disk.manifest, uid)
+            else _retire(disk)
         )
         for disk in find_retired_disks(instance, observed, now)
     ]
+
+
+def _retire(disk: DiskView) -> Action:
+    note = f"Deleting {describe(disk.kind, key_of(disk.manifest))}, which was replaced"
+    step = Delete(disk.kind, key_of(disk.manifest), disk.uid)
+    return Action(step, Reason.DISK_RETIRED, note)

@@ -14,7 +14,7 @@ from operators.compute.api.instance import DeletionMode, Instance
 from operators.compute.api.reasons import Reason
 from operators.compute.instance.observed import Observed
 from operators.compute.instance.reconcile import release
-from operators.compute.marks import is_ours
+from operators.compute.marks import has_other_owner, is_ours
 
 _ORPHAN: Final = "orphan"
 """Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
@@ -73,7 +73,7 @@ def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...
 def _end(
     kind: Kind, held: Manifest, reason: Reason, instance: Instance, *, kept: bool
 ) -> Action | None:
-    if kept:
+    if kept or has_other_owner(held, instance.metadata.uid):
         return release(kind, held, instance.metadata.uid)
     if is_deleting(held):
         return None

@@ -28,7 +28,7 @@ from operators.compute.api.operation import (
     OperationReason,
 )
 from operators.compute.api.size import INSTANCE_SIZE
-from operators.compute.instance.observe import OPERATION_INDEXES, map_named
+from operators.compute.instance.watches import OPERATION_INDEXES, map_named
 from operators.compute.metrics import OPERATION_SECONDS, OPERATIONS
 from operators.compute.naming import FINALIZER
 from operators.compute.naming import OPERATIONS as NAME

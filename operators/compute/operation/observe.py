@@ -29,7 +29,7 @@ from operators.compute.api.instance import INSTANCE, ROOT, Instance
 from operators.compute.api.instancetypes import Instancetype
 from operators.compute.api.operation import OPERATION, Operation, OperationType
 from operators.compute.api.size import INSTANCE_SIZE
-from operators.compute.instance.observe import BY_TARGET
+from operators.compute.instance.watches import BY_TARGET
 from operators.compute.naming import MADE_IN, lease_name, migration_name
 from operators.compute.operation.observed import Lock, Observed, Restorable, Target
 from operators.compute.operation.resources import holder_of
