@@ -55,6 +55,7 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
     if len(found) < 2:
         return None
     operator: Operator = found["OPERATOR"]
+    conversions = getattr(_import(root, f"{package}.controller"), "CONVERSIONS", ())
     # An operator that does not derive its permissions lists them.
     listed = _import(root, f"{package}.rbac")
     return OperatorSource(
@@ -63,6 +64,7 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
         rules=operator.rules() if listed is None else tuple(listed.RULES),
         settings=operator.settings,
         metrics=tuple(operator.metrics),
+        conversions=tuple(conversions),
         code=Path("operators", operator_id),
         chart=Path("helm", operator_id),
         generator=GENERATOR,

@@ -143,8 +143,10 @@ are separated by commas, as the settings expect.
 {{- if include "operator-common.hasWebhooks" . }}
 - name: {{ include "operator-common.envPrefix" . }}WEBHOOK_SERVICE
   value: {{ include "operator-common.webhookName" . }}
+{{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
 - name: {{ include "operator-common.envPrefix" . }}WEBHOOK_CONFIGURATION
   value: {{ include "operator-common.clusterName" . }}
+{{- end }}
 {{- end }}
 {{- with .Values.tracing.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT

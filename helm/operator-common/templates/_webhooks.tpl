@@ -1,6 +1,6 @@
 {{/*
-Admission webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The operator
-creates and renews the certificate and writes it into the objects that are created here.
+Admission and conversion webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
+operator creates and renews the certificate and writes it into the objects that are created here.
 */}}
 
 {{/* operator-common.hasWebhooks: not empty if webhooks are enabled. */}}
@@ -8,6 +8,12 @@ creates and renews the certificate and writes it into the objects that are creat
 {{- if and (eq (include "operator-common.setting" (list . "webhooks")) "true") (.Files.Get "files/webhooks.yaml") -}}
 true
 {{- end -}}
+{{- end -}}
+
+{{/* operator-common.webhookFile: the content of files/webhooks.yaml as JSON, with `webhooks` and `conversions`. */}}
+{{- define "operator-common.webhookFile" -}}
+{{- $file := .Files.Get "files/webhooks.yaml" | fromYaml -}}
+{{- toJson (dict "webhooks" ($file.webhooks | default list) "conversions" ($file.conversions | default list)) -}}
 {{- end -}}
 
 {{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret. */}}
@@ -21,8 +27,10 @@ true
 {{ include "operator-common.webhookService" . }}
 ---
 {{ include "operator-common.webhookSecret" . }}
+{{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
 ---
 {{ include "operator-common.webhookConfiguration" . }}
+{{- end }}
 {{- if .Values.rbac.create }}
 ---
 {{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
@@ -38,12 +46,33 @@ true
   verbs: [get, update]
 {{- end -}}
 
-{{/* operator-common.webhookClusterRules: access to this webhook configuration and no other. */}}
+{{/*
+operator-common.webhookClusterRules: access to this webhook configuration and to the CRDs with conversions,
+and to no others. An operator that watches all namespaces also migrates the stored objects.
+*/}}
 {{- define "operator-common.webhookClusterRules" -}}
+{{- $file := include "operator-common.webhookFile" . | fromJson -}}
+{{- if $file.webhooks }}
 - apiGroups: [admissionregistration.k8s.io]
   resources: [mutatingwebhookconfigurations]
   resourceNames: [{{ include "operator-common.clusterName" . }}]
   verbs: [get, patch]
+{{- end }}
+{{- range $file.conversions }}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [{{ .name }}]
+  verbs: [get, patch]
+{{- if (include "operator-common.watchedNamespaces" $ | fromJson).all }}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions/status]
+  resourceNames: [{{ .name }}]
+  verbs: [patch]
+- apiGroups: [{{ .group }}]
+  resources: [{{ .plural }}]
+  verbs: [list, patch]
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* operator-common.webhookService: the Service through which the API server reaches any replica. */}}
@@ -56,6 +85,10 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 spec:
+  {{- if (include "operator-common.webhookFile" . | fromJson).conversions }}
+  # A new replica is ready after its first list, which can need a conversion.
+  publishNotReadyAddresses: true
+  {{- end }}
   selector:
     {{- include "operator-common.selectorLabels" . | nindent 4 }}
   ports:
@@ -95,7 +128,7 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 webhooks:
-  {{- range (.Files.Get "files/webhooks.yaml" | fromYaml).webhooks }}
+  {{- range (include "operator-common.webhookFile" . | fromJson).webhooks }}
   - name: {{ .name }}
     admissionReviewVersions: [v1]
     sideEffects: None
@@ -125,4 +158,29 @@ webhooks:
     rules:
       {{- toYaml .rules | nindent 6 }}
   {{- end }}
+{{- end -}}
+
+{{/*
+operator-common.crdConversion: spec.conversion of a CRD, empty if it has none. Takes root and name. The operator
+sets caBundle; an upgrade keeps it, because the chart does not render it.
+*/}}
+{{- define "operator-common.crdConversion" -}}
+{{- $root := .root -}}
+{{- $name := .name -}}
+{{- range (include "operator-common.webhookFile" .root | fromJson).conversions }}
+{{- if eq .name $name }}
+{{- if not (include "operator-common.hasWebhooks" $root) }}
+{{- fail (printf "settings.webhooks: must be true, because the versions of %s differ; the operator converts between them" $name) }}
+{{- end }}
+strategy: Webhook
+webhook:
+  conversionReviewVersions: [v1]
+  clientConfig:
+    service:
+      namespace: {{ $root.Release.Namespace }}
+      name: {{ include "operator-common.webhookName" $root }}
+      port: 443
+      path: {{ .path }}
+{{- end }}
+{{- end }}
 {{- end -}}

@@ -1,6 +1,7 @@
 """CustomResourceDefinitions generated from pydantic models."""
 
 from libs.common.crd.build import build_crd, build_object_schema
+from libs.common.crd.conversion import Conversion, ConversionError, Convert, Spoke
 from libs.common.crd.definition import (
     AGE,
     READY_COLUMN,
@@ -68,6 +69,9 @@ __all__ = [
     "SELECTOR_LIMIT",
     "AnnotationMap",
     "Conditions",
+    "Conversion",
+    "ConversionError",
+    "Convert",
     "Count",
     "CrdMeta",
     "CustomResource",
@@ -109,6 +113,7 @@ __all__ = [
     "SchemaError",
     "Selector",
     "ShortText",
+    "Spoke",
     "StatusCondition",
     "StructuralSchema",
     "TemplateMeta",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.common.crd.definition import CrdMeta, CustomResource
@@ -44,7 +45,7 @@ def build_crd(*models: type[CustomResource]) -> Manifest:
         SchemaError: A model has no structural schema, or the versions are inconsistent.
     """
     metas = [model.crd_meta for model in models]
-    _check_versions(models)
+    check_versions(models)
     meta = metas[0]
     return build_object(
         CRD,
@@ -91,7 +92,12 @@ def _build_version(model: type[CustomResource]) -> Manifest:
     return version
 
 
-def _check_versions(models: tuple[type[CustomResource], ...]) -> None:
+def check_versions(models: Sequence[type[CustomResource]]) -> None:
+    """Check that models are versions of one kind.
+
+    Raises:
+        SchemaError: They are not.
+    """
     if not models:
         raise SchemaError("a kind without versions", ["pass at least one model"])
     metas = [model.crd_meta for model in models]

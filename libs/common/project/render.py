@@ -75,8 +75,11 @@ def render_project(
         Path("Containerfile"): notice
         + _CONTAINERFILE.format(install=_render_install(operator, wheels), package=PACKAGE),
     }
-    if operator.webhooks:
-        webhooks = {"webhooks": list(operator.webhooks)}
+    if operator.webhooks or operator.conversions:
+        webhooks = {
+            "webhooks": list(operator.webhooks),
+            "conversions": [each.to_chart() for each in operator.conversions],
+        }
         files[operator.chart / "files" / "webhooks.yaml"] = render_yaml(webhooks, origin=origin)
     for name, text in _TEMPLATES.items():
         files[operator.chart / "templates" / name] = text
@@ -103,7 +106,7 @@ def build_chart(operator: OperatorSource, version: str) -> dict[str, object]:
 
 
 def _render_install(operator: OperatorSource, wheels: bool) -> str:
-    extra = "[webhooks]" if operator.webhooks else ""
+    extra = "[webhooks]" if operator.webhooks or operator.conversions else ""
     requirement = f'"slipway-operators{extra}~={__version__}"'
     if not wheels:
         return _INSTALL.format(requirement)

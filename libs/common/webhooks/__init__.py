@@ -1,7 +1,8 @@
-"""Admission webhooks: answered by every replica, with a certificate that is made and renewed here.
+"""Admission and conversion webhooks: every replica serves them, with a certificate that it renews.
 
-The chart makes the Service, an empty Secret and the webhook configuration; an operator names its
-reviewers:
+The chart creates the Service, an empty Secret and the webhook configuration, and configures the
+conversion in the CRDs. An operator passes its reviewers, and the conversions of its kinds
+(`conversions=[CONVERSION]`):
 
 ```python
 def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:

@@ -2,13 +2,15 @@
 
 Every replica does the same: look, and renew what is due. A write names the version that was looked
 at, so of several that renew at once one wins and the others take what it wrote. What the chart has
-made, the Secret and the webhook configuration, is only filled in: no right to create is needed.
+made (the Secret, the webhook configuration, the CRDs with conversions) is only filled in: no right
+to create is needed.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,7 +19,8 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.errors import Conflict, Invalid, patch_error
-from libs.common.kinds import SECRET, Key, Kind, Manifest
+from libs.common.kinds import SECRET, Key, Kind, Manifest, key_of
+from libs.common.reading import map_at
 from libs.common.webhooks.certificates import (
     LIFETIME,
     Certificate,
@@ -32,6 +35,19 @@ _TRIES: Final = 5
 _FIELDS: Final = ("tls.crt", "tls.key", "ca.crt")
 
 
+@dataclass(frozen=True, slots=True)
+class TrustingObject:
+    """A cluster-scoped object that says which webhooks the API server calls and trusts.
+
+    Attributes:
+        kind: A kind of webhook configuration, or CustomResourceDefinition.
+        name: Its name; it must exist.
+    """
+
+    kind: Kind
+    name: str
+
+
 class CertificateKeeper:
     """The keeper of one certificate: it creates, renews and publishes the certificate.
 
@@ -39,8 +55,7 @@ class CertificateKeeper:
         client: Connection that writes on standbys too.
         clock: Time source.
         secret: Where the certificate is kept; it must exist.
-        kind: Kind of the webhook configuration.
-        configuration: Its name; it must exist.
+        trusting: Objects in which the certificate is published.
         names: DNS names of the webhook.
         lifetime: How long a certificate is valid.
     """
@@ -50,8 +65,7 @@ class CertificateKeeper:
         client: Client,
         clock: Clock,
         secret: Key,
-        kind: Kind,
-        configuration: str,
+        trusting: Sequence[TrustingObject],
         names: Sequence[str],
         *,
         lifetime: timedelta = LIFETIME,
@@ -60,8 +74,7 @@ class CertificateKeeper:
         self._client = client
         self._clock = clock
         self._secret = secret
-        self._kind = kind
-        self._configuration = Key("", configuration)
+        self._trusting = tuple(trusting)
         self._names = names
         self._lifetime = lifetime
         self._shown: Certificate | None = None
@@ -70,16 +83,20 @@ class CertificateKeeper:
         """Return the certificate to show, renewed when it is due; the API server trusts it.
 
         Raises:
-            SlipwayError: Secret or configuration cannot be read or written.
+            SlipwayError: Secret or trusting objects cannot be read or written.
         """
         for left in reversed(range(_TRIES)):
             # Read first what is written last. A replica that renews between the two reads makes
             # the write conflict; the other way round its bundle would be put back to ours.
-            found = await self._client.get(self._kind, self._configuration)
+            found = [
+                (each.kind, await self._client.get(each.kind, Key("", each.name)))
+                for each in self._trusting
+            ]
             certificate = await self._renew_if_due()
             try:
                 # First of all trusted, then shown: never do the two not fit.
-                await self._trust(certificate, found)
+                for kind, manifest in found:
+                    await self._trust(certificate, kind, manifest)
             except Conflict:
                 if not left:
                     raise
@@ -109,12 +126,12 @@ class CertificateKeeper:
             return fresh
         raise AssertionError  # The last try returns or raises.
 
-    async def _trust(self, certificate: Certificate, found: Manifest) -> None:
+    async def _trust(self, certificate: Certificate, kind: Kind, found: Manifest) -> None:
         bundle = base64.b64encode(certificate.trusted).decode()
         operations: list[Manifest] = [
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-            for index, webhook in enumerate(found.get("webhooks") or ())
-            if webhook["clientConfig"].get("caBundle") != bundle
+            {"op": "add", "path": f"{path}/caBundle", "value": bundle}
+            for path, config in _list_client_configs(found)
+            if self._is_ours(config) and config.get("caBundle") != bundle
         ]
         if not operations:
             return
@@ -122,9 +139,23 @@ class CertificateKeeper:
         version = found["metadata"]["resourceVersion"]
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         try:
-            await self._client.patch(self._kind, self._configuration, [test, *operations])
+            await self._client.patch(kind, key_of(found), [test, *operations])
         except Invalid as error:
             raise patch_error(error) from error
+
+    def _is_ours(self, config: Mapping[str, Any]) -> bool:
+        # Releases share a CRD, and only one of them converts its objects. The chart gives Service
+        # and Secret the same name.
+        service = map_at(config, "service")
+        return not service or Key(service["namespace"], service["name"]) == self._secret
+
+
+def _list_client_configs(found: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each `clientConfig` of an object with its JSON pointer."""
+    for index, webhook in enumerate(found.get("webhooks") or ()):
+        yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
+    if config := map_at(found, "spec", "conversion", "webhook", "clientConfig"):
+        yield "/spec/conversion/webhook/clientConfig", config
 
 
 def parse_secret(secret: Mapping[str, Any]) -> Certificate | None:

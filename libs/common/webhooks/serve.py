@@ -1,21 +1,22 @@
-"""Serves admission webhooks on every replica, from the first certificate to the end."""
+"""Serves admission and conversion webhooks on every replica, from first certificate to end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from libs.common.clock import Clock
+from libs.common.crd import Conversion
 from libs.common.errors import SlipwayError
-from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.kinds import CRD, MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
 from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
-from libs.common.settings.addresses import BindAddress, parse_bind_address
+from libs.common.settings.addresses import parse_bind_address
 from libs.common.webhooks.certificates import Certificate, find_expiration
-from libs.common.webhooks.keeper import CertificateKeeper
+from libs.common.webhooks.keeper import CertificateKeeper, TrustingObject
 from libs.common.webhooks.review import Reviewer
 from libs.common.webhooks.server import AdmissionServer
 from libs.common.webhooks.settings import WebhookSettings
@@ -31,6 +32,8 @@ def serve_webhooks(
     manager: Manager,
     reviewers: Mapping[str, Reviewer],
     kind: Kind = MUTATING_WEBHOOK_CONFIGURATION,
+    *,
+    conversions: Sequence[Conversion] = (),
 ) -> Coroutine[Any, Any, None] | None:
     """Return what serves the webhooks of an operator; None when its settings name none.
 
@@ -38,12 +41,22 @@ def serve_webhooks(
         manager: The process, whose settings are `WebhookSettings`.
         reviewers: Who judges, by path.
         kind: Kind of the webhook configuration.
+        conversions: Kinds whose objects the operator converts between versions.
     """
     settings = manager.settings
     if not isinstance(settings, WebhookSettings) or not settings.webhooks:
         return None
     address = parse_bind_address(settings.webhook_bind_address)
-    return _serve(manager, settings, reviewers, kind, address) if address is not None else None
+    if address is None:
+        return None
+    trusting = [TrustingObject(CRD, each.kind.resource) for each in conversions]
+    if settings.webhook_configuration:
+        trusting.insert(0, TrustingObject(kind, settings.webhook_configuration))
+
+    def build_server(certificate: Certificate) -> AdmissionServer:
+        return AdmissionServer(reviewers, address, certificate, conversions=conversions)
+
+    return _serve(manager, settings, trusting, build_server)
 
 
 def name_service(service: Key) -> Sequence[str]:
@@ -54,9 +67,8 @@ def name_service(service: Key) -> Sequence[str]:
 async def _serve(
     manager: Manager,
     settings: WebhookSettings,
-    reviewers: Mapping[str, Reviewer],
-    kind: Kind,
-    address: BindAddress,
+    trusting: Sequence[TrustingObject],
+    build_server: Callable[[Certificate], AdmissionServer],
 ) -> None:
     namespace = settings.pod_namespace or manager.config.namespace
     service = Key(namespace, settings.webhook_service)
@@ -72,12 +84,11 @@ async def _serve(
             client,
             manager.clock,
             service,
-            kind,
-            settings.webhook_configuration,
+            trusting,
             name_service(service),
         )
         shown = await _ensure_first(keeper, manager.clock)
-        async with AdmissionServer(reviewers, address, shown) as server:
+        async with build_server(shown) as server:
             log.info("Serving webhooks", port=server.port)
             serving.set()
             expiration.set(find_expiration(shown.certificate).timestamp())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
 from cryptography import x509
 
+from libs.common.crd import Conversion, build_crd
+from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
-from libs.common.kinds import SECRET, Key, Manifest, build_object
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.settings import operator_settings
@@ -24,6 +27,7 @@ from libs.common.testing.ports import find_free_port
 from libs.common.testing.script import Script
 from libs.common.testing.waiting import until
 from libs.common.testing.widget import WIDGET
+from libs.common.testing.widget_versions import CONVERSION
 from libs.common.webhooks import WebhookSettings, serve_webhooks
 from libs.common.webhooks.certificates import LIFETIME, issue
 from libs.common.webhooks.keeper import parse_secret, render_data
@@ -37,8 +41,10 @@ class Settings(WebhookSettings):
     model_config = operator_settings("widget")
 
 
-def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
-    return serve_webhooks(manager, {})
+def build_webhooks(
+    manager: Manager, conversions: Sequence[Conversion] = ()
+) -> Coroutine[Any, Any, None] | None:
+    return serve_webhooks(manager, {}, conversions=conversions)
 
 
 @pytest.fixture
@@ -55,9 +61,12 @@ def api(fake_api: FakeApi) -> FakeApi:
     return fake_api
 
 
-def build_harness(api: FakeApi, port: int, clock: FakeClock) -> OperatorHarness:
+def build_harness(
+    api: FakeApi, port: int, clock: FakeClock, *, conversions: Sequence[Conversion] = ()
+) -> OperatorHarness:
     build = Script().build_controller
-    operator = Operator("widget", (build,), settings=Settings, runnables=(build_webhooks,))
+    serve = partial(build_webhooks, conversions=conversions)
+    operator = Operator("widget", (build,), settings=Settings, runnables=(serve,))
     return OperatorHarness(
         operator,
         api.config,
@@ -164,3 +173,41 @@ async def test_certificate_is_still_followed_after_a_look_at_it_failed(api: Fake
             return await see(port) == other.certificate
 
         await harness.eventually(is_shown)
+
+
+async def test_conversion_is_served_and_trusted_before_the_caches_are_filled(api: FakeApi) -> None:
+    """The first list needs the conversion, so readiness must not be a condition for it."""
+    crd = build_crd(*CONVERSION.models)
+    config: Manifest = {"service": {"namespace": "default", "name": "hook"}}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": config}
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    api.create(crd)
+    clock, port = FakeClock(), find_free_port()
+    listing = api.hang("list", WIDGET, times=None)
+    harness = build_harness(api, port, clock, conversions=[CONVERSION])
+    starting = asyncio.create_task(harness.__aenter__())
+    try:
+        await until(lambda: api.requests.select("patch", CRD))
+        url = f"https://127.0.0.1:{port}{CONVERSION.path}"
+        review = {"request": {"uid": "u1", "objects": [], "desiredAPIVersion": "x"}}
+
+        async def converts() -> bool:
+            async with aiohttp.ClientSession() as session:
+                async with session.post(url, json=review, ssl=False) as response:
+                    return response.status == 200
+
+        await until_connected(converts)
+        assert not starting.done()
+    finally:
+        listing.release()
+        await starting
+        await harness.__aexit__(None, None, None)
+
+
+async def until_connected(probe: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectorError):
+                assert await probe()
+                return
+            await asyncio.sleep(0.01)

@@ -1,20 +1,24 @@
-"""The HTTPS server that an API server asks for admission."""
+"""The HTTPS server that an API server calls for admission and for conversion."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import orjson
 import structlog
 from aiohttp import web
 
+from libs.common.crd import Conversion
+from libs.common.kinds import Manifest
+from libs.common.reading import text_at
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate
+from libs.common.webhooks.conversion import review_conversion
 from libs.common.webhooks.review import Review, Reviewer
 
 log = structlog.get_logger("webhooks")
@@ -24,7 +28,7 @@ _BODY_LIMIT: Final = 8 << 20
 
 
 class AdmissionServer:
-    """The HTTPS server that responds to admission reviews.
+    """The HTTPS server that responds to admission reviews and conversion reviews.
 
     A reviewer that fails is an error of the server: whether the object may pass then is for the
     `failurePolicy` of the webhook to say.
@@ -33,10 +37,16 @@ class AdmissionServer:
         reviewers: Who judges, by path.
         address: Where to listen; port 0 for a free one.
         certificate: What to show.
+        conversions: Kinds whose objects it converts.
     """
 
     def __init__(
-        self, reviewers: Mapping[str, Reviewer], address: BindAddress, certificate: Certificate
+        self,
+        reviewers: Mapping[str, Reviewer],
+        address: BindAddress,
+        certificate: Certificate,
+        *,
+        conversions: Sequence[Conversion] = (),
     ) -> None:
         """Prepare; the server listens once entered as a context manager."""
         self._address = address
@@ -46,7 +56,10 @@ class AdmissionServer:
         self.show(certificate)
         app = web.Application(client_max_size=_BODY_LIMIT)
         for path, reviewer in reviewers.items():
-            app.router.add_post(path, _build_handler(reviewer))
+            app.router.add_post(path, _build_handler(_build_admission(reviewer)))
+        for conversion in conversions:
+            handler = _build_handler(_build_conversion(conversion))
+            app.router.add_post(conversion.path, handler)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     def show(self, certificate: Certificate) -> None:
@@ -77,22 +90,49 @@ def load_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
         context.load_cert_chain(path)
 
 
-def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
+type _Respond = Callable[[Mapping[str, Any]], Manifest]
+"""Returns the body of the response. Raises ValueError if the request is not a review."""
+
+
+def _build_handler(respond: _Respond) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
             body = orjson.loads(await request.read())
-            review = Review.parse(body if isinstance(body, dict) else {})
+            response = respond(body if isinstance(body, dict) else {})
         except ValueError as error:
             return web.Response(status=400, text=str(error))
+        except _ReviewFailed:
+            return web.Response(status=500, text="the review failed; see the log of the operator")
+        return web.Response(body=orjson.dumps(response), content_type="application/json")
+
+    return handle
+
+
+class _ReviewFailed(Exception):
+    """A reviewer raised an error, which is logged."""
+
+
+def _build_admission(reviewer: Reviewer) -> _Respond:
+    def respond(body: Mapping[str, Any]) -> Manifest:
+        review = Review.parse(body)
         try:
-            response = reviewer(review).render(review)
-        except Exception:
+            return reviewer(review).render(review)
+        except Exception as error:
             log.exception(
                 "Unhandled error in an admission review",
                 namespace=review.namespace,
                 name=review.name,
             )
-            return web.Response(status=500, text="the review failed; see the log of the operator")
-        return web.Response(body=orjson.dumps(response), content_type="application/json")
+            raise _ReviewFailed from error
 
-    return handle
+    return respond
+
+
+def _build_conversion(conversion: Conversion) -> _Respond:
+    def respond(body: Mapping[str, Any]) -> Manifest:
+        response = review_conversion(conversion, body)
+        if failure := text_at(response, "response", "result", "message"):
+            log.warning("Cannot convert objects", error=failure)
+        return response
+
+    return respond
