@@ -157,10 +157,15 @@ async def test_kind_moves_from_one_version_to_the_next(
 
         # A field that only the old version has survives the migration.
         assert (await client.get(WIDGET_V1ALPHA1, old))["spec"]["note"] == "keep"
+
+        # The CA bundle belongs to the operator, so the chart cannot delete the conversion.
+        del single["spec"]["conversion"]
+        with pytest.raises(Invalid, match="strategy"):
+            await client.apply(CRD, single, field_manager="chart")
+        await client.patch(CRD, _CRD_KEY, {"spec": {"conversion": None}})
         await client.apply(CRD, single, field_manager="chart")
 
     # Without the old version, nobody calls the webhook.
-    await client.patch(CRD, _CRD_KEY, {"spec": {"conversion": None}})
     found = await eventually(lambda: client.get(WIDGET, old))
     assert found["spec"] == {"count": 5, "size": "1Gi", "color": "Blue"}
 
