@@ -281,6 +281,8 @@ def _evaluate_scaling(
     kind = ConditionType.SCALING_ACTIVE
     if consumer.spec.paused:
         return Condition.false(kind, Reason.PAUSED, "spec.paused keeps consumers from running")
+    if plan.stopping:
+        return Condition.false(kind, Reason.SEEKING, "consumers are stopped for a seek")
     if scaling.engine is not ScalingEngine.NATIVE:
         if plan.missing:
             names = ", ".join(str(each) for each in plan.missing)

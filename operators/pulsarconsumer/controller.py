@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from libs.common.errors import TerminalError
-from libs.common.kinds import DEPLOYMENT, SECRET, Key, is_deleting, uid_of
+from libs.common.kinds import DEPLOYMENT, POD, SECRET, Key, is_deleting, uid_of
 from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.pulsarconsumer.api.consuming import DeletionPolicy
 from operators.pulsarconsumer.api.scaling import ScalingEngine
-from operators.pulsarconsumer.api.status import SeekStatus
 from operators.pulsarconsumer.api.v1 import (
     PULSAR_CONSUMER,
     ConditionType,
@@ -27,7 +26,6 @@ from operators.pulsarconsumer.ask import (
     delete_subscriptions,
     evaluate,
     open_admin,
-    seek,
 )
 from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
@@ -50,8 +48,10 @@ from operators.pulsarconsumer.reconcile import (
     plan_consumer,
 )
 from operators.pulsarconsumer.report import NOT_QUERIED, Report, SubscriptionRef
+from operators.pulsarconsumer.seeker import Seeker
+from operators.pulsarconsumer.seeking import needs_stop
 from operators.pulsarconsumer.settings import Settings
-from operators.pulsarconsumer.status import build_final_status, build_status, plan_seek
+from operators.pulsarconsumer.status import build_final_status, build_status
 from operators.pulsarconsumer.subscriptions import (
     find_abandoned,
     find_deletable,
@@ -128,6 +128,7 @@ class Reconciler:
         )
         self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
         self._scalings: dict[Key, _Scaling] = {}
+        self._seeker = Seeker(self._broker_cache, self._open)
         self._keda = KedaWatch()
         self._passes = 0
 
@@ -158,13 +159,15 @@ class Reconciler:
         unanswered = self._keda.measure(ctx.key, consumer, observed, ctx.now().timestamp())
         observed = replace(observed, decision=decision, unanswered=unanswered)
         self._publish_status(ctx, consumer, plan, outcome, before=before, look=look)
-        done, again = await self._seek(ctx, consumer)
+        seek = await self._seeker.advance(
+            ctx, consumer, observed.deployment, stopping=plan.stopping
+        )
         await self._delete_abandoned(ctx, consumer, observed, look)
-        status = build_status(consumer, observed, plan, outcome, seek=done, now=ctx.now())
+        status = build_status(consumer, observed, plan, outcome, seek=seek, now=ctx.now())
         ctx.warn_on_new_condition(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
         await ctx.apply_status(status)
         self._gauges.show(ctx.key, look.broker_state, plan.replicas, ctx.now())
-        waits = [seconds for seconds in (look.again, again) if seconds > 0]
+        waits = [seconds for seconds in (look.again, seek.again) if seconds > 0]
         return Result.from_outcome(outcome, requeue_after=min(waits, default=None))
 
     async def finalize(self, ctx: Context) -> Result | None:
@@ -192,6 +195,7 @@ class Reconciler:
             note = f"Deleted subscription {consumer.spec.subscription_name} at the broker"
             ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
             self._broker_cache.forget(ctx.key)
+            self._seeker.forget(ctx.key)
             return None
         message = "the broker is being queried"
         if effect.problem is not None:
@@ -210,6 +214,7 @@ class Reconciler:
                 self._broker_cache.forget(key)
                 self._scalings.pop(key, None)
                 self._keda.forget(key)
+                self._seeker.forget(key)
                 self._gauges.drop(key)
 
     async def _wait(
@@ -276,7 +281,8 @@ class Reconciler:
         """Ask the engine once for each look at the broker, and for each new spec."""
         spec, broker_state = consumer.spec, look.broker_state
         policy = spec.autoscaling
-        if policy is None or policy.engine is not ScalingEngine.NATIVE or spec.paused:
+        native = policy is not None and policy.engine is ScalingEngine.NATIVE
+        if policy is None or not native or spec.paused or needs_stop(consumer, observed):
             self._scalings.pop(ctx.key, None)
             return None
         if not broker_state.asked:
@@ -304,37 +310,6 @@ class Reconciler:
             ctx.uid, ctx.generation, look.serial, memory, decision, spec.replicas
         )
         return decision
-
-    async def _seek(
-        self, ctx: Context, consumer: PulsarConsumer
-    ) -> tuple[SeekStatus | None, float]:
-        """Move the subscription if a seek is noted; return what to note, and when to continue."""
-        noted = plan_seek(consumer, ctx.now())
-        held = consumer.status.last_seek if consumer.status is not None else None
-        if noted is None or noted.outcome != "Pending":
-            return noted, 0.0
-        name = f"seek {noted.id}"
-        if held is None or held.id != noted.id:
-            # Record the seek first: the next reconcile executes it. An earlier seek may have had
-            # the same id.
-            self._broker_cache.drop(ctx.key, name)
-            return noted, 0.01
-
-        async def act() -> None:
-            milliseconds = round(noted.target_time.timestamp() * 1000)
-            async with await self._open(ctx, consumer) as admin:
-                await seek(admin, consumer, milliseconds)
-
-        effect = await self._broker_cache.act(ctx.key, name, act, lambda: _wake(ctx))
-        if effect.done:
-            note = f"Moved subscription {consumer.spec.subscription_name} as seek {noted.id} asks"
-            ctx.event("Normal", Reason.SEEK_DONE, note)
-            return noted.model_copy(update={"outcome": "Done"}), 0.01
-        problem = effect.problem
-        if problem is None or problem.passing or problem.reason is not Reason.BROKER_ERROR:
-            return noted, _EFFECT_RETRY
-        ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {problem.message}")
-        return noted.model_copy(update={"outcome": "Failed"}), 0.0
 
     async def _delete_abandoned(
         self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
@@ -403,7 +378,10 @@ OPERATOR: Final = Operator(
     (build_controller,),
     settings=Settings,
     # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
-    permissions=(grant(SECRET, "get", why="read the credentials for brokers"),),
+    permissions=(
+        grant(SECRET, "get", why="read the credentials for brokers"),
+        grant(POD, "list", why="wait until no consumer runs before a seek"),
+    ),
     metrics=METRICS,
     summary="Runs and scales consumers of a Pulsar topic for each PulsarConsumer.",
 )

@@ -11,6 +11,7 @@ from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.resources import SCALED_OBJECT
+from operators.pulsarconsumer.seeking import needs_stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class KedaWatch:
 
 def _has_work_for_keda(consumer: PulsarConsumer, observed: Observed) -> bool:
     scaling, report = consumer.spec.autoscaling, observed.broker_state.fresh
-    if scaling is None or scaling.engine is not ScalingEngine.KEDA or consumer.spec.paused:
+    if scaling is None or scaling.engine is not ScalingEngine.KEDA:
+        return False
+    if consumer.spec.paused or needs_stop(consumer, observed):
         return False
     # KEDA compares each topic with the threshold, and counts no fewer entries.
     topics = report.consumed if report is not None else ()

@@ -1,10 +1,8 @@
-"""The broker as the operator sees it, over HTTP: answers, outages, credentials, a seek, an end."""
+"""The broker as the operator sees it, over HTTP: answers, outages, credentials, an end."""
 
 from __future__ import annotations
 
 import base64
-
-import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.kinds import (
@@ -235,63 +233,6 @@ def build_secret(token: str) -> Manifest:
     """Build the Secret of the login."""
     data = {"token": base64.b64encode(token.encode()).decode()}
     return build_object(SECRET, "login", "default", data=data)
-
-
-async def test_seek_is_noted_then_done_once(
-    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
-) -> None:
-    broker.topics["my-topic"].subscriptions["my-subscription"] = 0
-    seek = {"id": "again-1", "position": "Earliest"}
-    api.create(build(broker, subscription={"seek": seek}))
-    await harness.eventually(lambda: status(api).get("lastSeek", {}).get("outcome") == "Done")
-
-    await harness.restart()
-    await harness.converged()
-
-    assert broker.topics["my-topic"].subscriptions["my-subscription"] == 100
-    assert len([path for _, path, _ in broker.requests if "resetcursor" in path]) == 1
-    assert status(api)["lastSeek"]["targetTime"] == "1970-01-01T00:00:00Z"
-
-
-async def test_seek_of_an_id_that_was_used_before_the_last_is_another_seek(
-    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
-) -> None:
-    """A user who changes from 1 to 2 and back to 1 wants the subscription moved three times."""
-    broker.topics["my-topic"].subscriptions["my-subscription"] = 0
-    for id_ in ("1", "2", "1"):
-        seek = {"id": id_, "position": "Earliest"}
-        if id_ == "1" and api.find(PULSAR_CONSUMER, ORDERS) is None:
-            api.create(build(broker, subscription={"seek": seek}))
-        else:
-            api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"subscription": {"seek": seek}}})
-
-        def is_done(id_: str = id_) -> bool:
-            last = status(api).get("lastSeek", {})
-            return (last.get("id"), last.get("outcome")) == (id_, "Done")
-
-        await harness.eventually(is_done)
-
-    assert len([path for _, path, _ in broker.requests if "resetcursor" in path]) == 3
-
-
-@pytest.mark.parametrize("refusal", [409, 503])
-async def test_seek_outlasts_a_broker_that_cannot_do_it_now(
-    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker, refusal: int
-) -> None:
-    """Found by the sweep: a seek failed permanently when the topic moved to another broker."""
-    broker.topics["my-topic"].subscriptions["my-subscription"] = 0
-    broker.status = refusal
-    seek = {"id": "again-1", "position": "Earliest"}
-    api.create(build(broker, subscription={"seek": seek}))
-    await harness.eventually(lambda: any("resetcursor" in path for _, path, _ in broker.requests))
-    await harness.converged()
-    assert status(api)["lastSeek"]["outcome"] == "Pending"
-
-    broker.status = 0
-    api.patch(PULSAR_CONSUMER, ORDERS, {"metadata": {"annotations": {"look": "again"}}})
-
-    await harness.eventually(lambda: status(api)["lastSeek"]["outcome"] == "Done")
-    assert broker.topics["my-topic"].subscriptions["my-subscription"] == 100
 
 
 async def test_subscription_goes_after_the_consumers(

@@ -26,6 +26,7 @@ from operators.pulsarconsumer.resources import (
     build_trigger_authentication,
 )
 from operators.pulsarconsumer.resources.validation import find_fault
+from operators.pulsarconsumer.seeking import needs_stop
 from operators.pulsarconsumer.subscriptions import is_subscribed
 
 OPTIONAL_KINDS: Final = (POD_MONITOR, SCALED_OBJECT, TRIGGER_AUTHENTICATION)
@@ -45,6 +46,7 @@ class Plan:
         missing: Kinds that the spec needs and the cluster does not have.
         fault: Why the consumers would refuse to start with the spec; empty if they would not. The
             pods of the spec before continue then.
+        stopping: Whether the consumers stop for a seek.
     """
 
     batches: tuple[Sequence[Step], ...]
@@ -52,6 +54,7 @@ class Plan:
     held: bool = False
     missing: tuple[Kind, ...] = ()
     fault: str = ""
+    stopping: bool = False
 
 
 def plan_consumer(
@@ -93,13 +96,14 @@ def plan_consumer(
         )
         deployment.append(Apply(DEPLOYMENT, manifest))
     # Who scaled until now is sent away before anything else is scaled.
-    return Plan((surplus, deployment, sides), replicas, held, missing, fault)
+    stopping = needs_stop(consumer, observed)
+    return Plan((surplus, deployment, sides), replicas, held, missing, fault, stopping)
 
 
 def choose_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
     """Choose the number of consumers."""
     spec = consumer.spec
-    if spec.paused:
+    if spec.paused or needs_stop(consumer, observed):
         return 0
     if spec.autoscaling is None or spec.autoscaling.engine is not ScalingEngine.NATIVE:
         return spec.replicas or 0
@@ -171,8 +175,9 @@ def _build_sides(
         POD_MONITOR: build_pod_monitor(consumer, owner),
     }
     scaling = consumer.spec.autoscaling
-    # A paused PulsarConsumer has no consumers, so nobody may scale it.
-    if scaling is not None and not consumer.spec.paused:
+    # A PulsarConsumer that is paused or waits for a seek has no consumers, so nobody may scale it.
+    stopped = consumer.spec.paused or needs_stop(consumer, observed)
+    if scaling is not None and not stopped:
         if scaling.engine is ScalingEngine.HPA:
             built[HORIZONTAL_POD_AUTOSCALER] = build_autoscaler(consumer, scaling, owner)
         if scaling.engine is ScalingEngine.KEDA:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Outcome
-from operators.pulsarconsumer.api.consuming import InitialPosition, Seek
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
 from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
@@ -18,10 +17,10 @@ from operators.pulsarconsumer.broker_status import evaluate_broker, show_broker,
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
+from operators.pulsarconsumer.seeking import SeekProgress
 from operators.pulsarconsumer.subscriptions import evaluate_abandoned
 
 _PAUSED: Final = "spec.paused keeps consumers from running; messages wait in the subscription"
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final = DeploymentView(0, 0, 0, 0, current=False)
 
 
@@ -31,7 +30,7 @@ def build_status(
     plan: Plan,
     outcome: Outcome,
     *,
-    seek: SeekStatus | None,
+    seek: SeekProgress,
     now: datetime,
 ) -> Manifest:
     """Build the desired status.
@@ -41,12 +40,19 @@ def build_status(
         observed: Observed objects after the steps of this reconcile.
         plan: What was planned.
         outcome: What became of it.
-        seek: Status of the last seek.
+        seek: Progress of the last seek.
         now: Time of the transitions that happen here.
     """
     broker = _evaluate_broker(consumer, observed, plan)
     conditions = [
-        *evaluate_deployment(consumer, observed, plan, outcome, cause=_find_cause(broker)),
+        *evaluate_deployment(
+            consumer,
+            observed,
+            plan,
+            outcome,
+            cause=_find_cause(broker),
+            seeking=seek.message,
+        ),
         *broker,
     ]
     if consumer.spec.paused:
@@ -58,7 +64,7 @@ def build_status(
         conditions.append(abandoned)
     unseen = consumer.status is None or not consumer.status.observed_generation
     name_spec = not (plan.held or plan.fault) or unseen
-    return _assemble(consumer, observed, conditions, seek, now, name_spec=name_spec)
+    return _assemble(consumer, observed, conditions, seek.status, now, name_spec=name_spec)
 
 
 def build_final_status(
@@ -80,20 +86,6 @@ def build_final_status(
     }
 
 
-def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
-    """Return the status of a seek; for a new one, with the time to which it moves.
-
-    The time is noted before anything is moved, so that moving again after a crash moves to the same
-    place and no message that came meanwhile is skipped.
-    """
-    seek = consumer.spec.subscription.seek
-    held = consumer.status.last_seek if consumer.status is not None else None
-    if seek is None or (held is not None and held.id == seek.id):
-        return held
-    target = _find_target(seek, now).replace(microsecond=0)
-    return SeekStatus(id=seek.id, target_time=target, outcome="Pending")
-
-
 def evaluate_deployment(
     consumer: PulsarConsumer,
     observed: Observed,
@@ -101,6 +93,7 @@ def evaluate_deployment(
     outcome: Outcome,
     *,
     cause: str = "",
+    seeking: str = "",
 ) -> list[Condition]:
     """State Ready, Available and Progressing.
 
@@ -110,15 +103,17 @@ def evaluate_deployment(
         plan: What was planned.
         outcome: What became of it.
         cause: Why consumers may not be ready, as far as the broker says; empty for nothing.
+        seeking: What a seek waits for while the consumers are stopped; empty for nothing.
     """
     view = observed.deployment or _NOTHING
-    ready = _evaluate_ready(consumer, view, plan, outcome, cause)
+    ready = _evaluate_ready(consumer, view, plan, outcome, cause, seeking)
     available = view.ready > 0 or plan.replicas == 0
     progressing = ready.reason in (
         Reason.STARTING,
         Reason.UPDATING,
         Reason.SCALING_DOWN,
         Reason.WAITING_FOR_SUBSCRIPTION,
+        Reason.SEEKING,
     )
     return [
         ready,
@@ -131,6 +126,7 @@ def evaluate_deployment(
             ConditionType.PROGRESSING,
             "True" if progressing else "False",
             ready.reason if progressing else Reason.SETTLED,
+            seeking if ready.reason == Reason.SEEKING else "",
         ),
     ]
 
@@ -143,7 +139,12 @@ def _find_cause(broker: Sequence[Condition]) -> str:
 
 
 def _evaluate_ready(
-    consumer: PulsarConsumer, view: DeploymentView, plan: Plan, outcome: Outcome, cause: str
+    consumer: PulsarConsumer,
+    view: DeploymentView,
+    plan: Plan,
+    outcome: Outcome,
+    cause: str,
+    seeking: str,
 ) -> Condition:
     kind, wanted = ConditionType.READY, plan.replicas
     error = outcome.first_error()
@@ -154,6 +155,8 @@ def _evaluate_ready(
     if plan.held:
         message = "pods wait until the broker has the subscription; see SubscriptionReady"
         return Condition.false(kind, Reason.WAITING_FOR_SUBSCRIPTION, message)
+    if plan.stopping and seeking:
+        return Condition.false(kind, Reason.SEEKING, seeking)
     if not view.current:
         return Condition.false(kind, Reason.STARTING, "the Deployment was not read yet")
     if view.deadline:
@@ -216,9 +219,3 @@ def _assemble(
         **show_broker(consumer, observed, now),
         "conditions": build_conditions(current, conditions, generation=generation, now=now),
     }
-
-
-def _find_target(seek: Seek, now: datetime) -> datetime:
-    if seek.time is not None:
-        return seek.time
-    return _BEGINNING if seek.position is InitialPosition.EARLIEST else now

@@ -30,7 +30,8 @@ from operators.pulsarconsumer.resources import (
     TRIGGER_AUTHENTICATION,
 )
 from operators.pulsarconsumer.samples import UID, build_consumer, parse_consumer
-from operators.pulsarconsumer.status import build_status, plan_seek
+from operators.pulsarconsumer.seeking import SeekProgress, plan_seek
+from operators.pulsarconsumer.status import build_status
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 OWNER: Manifest = {"kind": "PulsarConsumer", "name": "orders", "uid": UID, "controller": True}
@@ -45,7 +46,7 @@ def view(wanted: int = 2, **fields: Any) -> DeploymentView:
 
 def show(consumer: PulsarConsumer, observed: Observed) -> Manifest:
     plan = plan_consumer(consumer, observed, image="app:1", owner=OWNER)
-    return build_status(consumer, observed, plan, Outcome(), seek=None, now=NOW)
+    return build_status(consumer, observed, plan, Outcome(), seek=SeekProgress(None), now=NOW)
 
 
 def reasons(status: Manifest) -> dict[str, tuple[str, str]]:

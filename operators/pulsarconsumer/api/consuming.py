@@ -162,7 +162,7 @@ class Subscription(KubernetesModel):
     read_compacted: Switch = Switch.DISABLED
     """readCompacted reads the compacted topic, for types Exclusive and Failover."""
     seek: Seek | None = None
-    """seek moves the subscription once."""
+    """seek moves the subscription once. All consumers stop for it, and start again afterwards."""
 
 
 class BatchDelivery(StrEnum):

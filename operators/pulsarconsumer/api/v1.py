@@ -163,12 +163,12 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     """Paused means that spec.paused is set."""
     SEEKING = "Seeking"
-    """Seeking means that the subscription is being moved."""
+    """Seeking means that the consumers are stopped until the subscription was moved."""
     SEEK_DONE = "SeekDone"
     """SeekDone means that the subscription was moved."""
     SEEK_FAILED = "SeekFailed"
-    """SeekFailed means that the broker refused to move the subscription. Set a new id to try
-    again."""
+    """SeekFailed means that the broker refused to move the subscription, or that the seek was
+    removed before it was done. Set a new id to try again."""
     ENDING_CONSUMERS = "EndingConsumers"
     """EndingConsumers means that a deletion waits for the consumers to stop."""
     DELETING_SUBSCRIPTION = "DeletingSubscription"

@@ -269,6 +269,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         outside=(_BROKER,),
         scaled={
             "operators.pulsarconsumer.controller": {"_EFFECT_RETRY": 0.3},
+            "operators.pulsarconsumer.seeker": {"_EFFECT_RETRY": 0.3, "_POD_POLL": 0.3},
             "operators.pulsarconsumer.broker.broker_cache": {"_SILENCE": 0.3},
         },
     )
