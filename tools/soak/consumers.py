@@ -303,12 +303,15 @@ def evaluate(
 def _count_disorder(kind: str, calls: list[Call]) -> tuple[int, int]:
     """Count messages whose first call began after that call of a later message of their group.
 
+    Later is what is stored behind it in the topic: a producer that batches by key stores the
+    messages of one key before earlier ones of another.
+
     Returns:
         How many, without those that the broker sent late; and how many these are. With type
         Failover, it redelivers messages of the previous consumer a second after the next one became
         active, but may send a new message before.
     """
-    newest: dict[str, int] = {}
+    newest: dict[str, tuple[int, ...]] = {}
     active: dict[str, tuple[str, float]] = {}
     seen: set[int] = set()
     wrong = late = 0
@@ -316,17 +319,18 @@ def _count_disorder(kind: str, calls: list[Call]) -> tuple[int, int]:
         if call.what != "begin" or call.number in seen:
             continue
         seen.add(call.number)
-        # The id is ledger:entry:partition:batch.
-        group = call.key if kind == "KeyShared" else call.message_id.split(":")[2]
+        ledger, entry, partition, item = call.message_id.split(":")
+        group = call.key if kind == "KeyShared" else partition
+        position = (int(ledger), int(entry), int(item))
         pod, since = active.get(group, ("", 0.0))
-        if call.number < newest.get(group, -1):
+        if position < newest.get(group, ()):
             is_late = kind == "Failover" and call.pod == pod
             is_late = is_late and call.time - since < _TAKEOVER_SECONDS
             late += is_late
             wrong += not is_late
         if call.pod != pod:
             active[group] = call.pod, call.time
-        newest[group] = max(newest.get(group, -1), call.number)
+        newest[group] = max(newest.get(group, ()), position)
     return wrong, late
 
 

@@ -49,3 +49,14 @@ def test_redelivered_messages_and_other_partitions_are_in_order() -> None:
 
     assert (figures["out of order"], figures["sent late by the broker"]) == (0, 0)
     assert figures["seconds with two busy consumers"] == 0
+
+
+def test_order_is_that_of_the_topic_and_not_of_a_producer_that_batches_by_key() -> None:
+    calls = [
+        Call("begin", 90.0, "a", 3, "x", "1:7:-1:1", 1),
+        Call("begin", 91.0, "a", 1, "y", "1:8:-1:0", 1),
+        Call("begin", 92.0, "a", 4, "y", "2:0:-1:0", 1),
+        Call("begin", 93.0, "a", 5, "y", "1:9:-1:0", 1),
+    ]
+
+    assert evaluate("Exclusive", {}, calls, Counter()).figures["out of order"] == 1
