@@ -10,7 +10,11 @@ import pytest
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
+from libs.common.project.render import render_project
+from libs.common.project.sources import OperatorSource
+from libs.common.testing import widget_versions
 from libs.common.testing.helm import CHARTS, HelmError, render_chart
+from libs.common.testing.widget import Settings
 
 CRD_NAME = "prometheusjmxexporters.banzaicloud.com"
 CONVERSION = {
@@ -94,3 +98,23 @@ def test_operator_that_watches_all_namespaces_can_migrate(chart: str) -> None:
 def test_conversion_cannot_be_disabled(chart: str) -> None:
     with pytest.raises(HelmError, match=rf"settings\.webhooks: must be true.*{CRD_NAME}"):
         render(chart, webhooks=False)
+
+
+def test_conversion_is_written_into_the_chart_of_a_standalone_project() -> None:
+    conversion = widget_versions.CONVERSION
+    source = OperatorSource(
+        id="widget",
+        resources=conversion.models,
+        rules=(),
+        settings=Settings,
+        conversions=(conversion,),
+        code=Path(),
+        chart=Path("chart"),
+        generator="test",
+    )
+
+    files = render_project(source, version="0.1.0", wheels=False)
+
+    declared = fastyaml.load(files[Path("chart", "files", "webhooks.yaml")])
+    assert declared["conversions"] == [conversion.to_chart()]
+    assert "slipway-operators[webhooks]" in files[Path("Containerfile")]

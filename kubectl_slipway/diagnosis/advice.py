@@ -157,6 +157,14 @@ ADVICE: dict[tuple[str, str], str] = {
         "{namespace}"
     ),
     ("Instance", "RestartRequired"): "kubectl slipway vm reboot {name}",
+    ("Instance", "InstancetypeMissing"): (
+        "Create the instancetype, or change spec.instancetype. List them: kubectl get "
+        "virtualmachineclusterinstancetypes"
+    ),
+    ("Instance", "PreferenceMissing"): (
+        "Create the preference, or change spec.preference. List them: kubectl get "
+        "virtualmachineclusterpreferences"
+    ),
     ("Instance", "SizeMissing"): "Create the InstanceSize, or change spec.size.",
     ("Instance", "StartFailed"): (
         "Correct what the message names: kubectl describe vm {name} -n {namespace}"

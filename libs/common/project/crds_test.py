@@ -10,7 +10,6 @@ import yaml
 
 from libs.common.project.crds import render_crds
 from libs.common.project.errors import GenerateError
-from libs.common.project.render import render_project
 from libs.common.project.sources import OperatorSource
 from libs.common.testing.widget import Settings
 from libs.common.testing.widget_versions import CONVERSION, Widget
@@ -44,11 +43,3 @@ def test_versions_that_differ_need_a_conversion() -> None:
 
 def test_one_version_needs_no_conversion() -> None:
     assert render_crds(replace(SOURCE, resources=(Widget,), conversions=()))
-
-
-def test_conversion_is_written_into_the_chart() -> None:
-    files = render_project(SOURCE, version="0.1.0", wheels=False)
-
-    text = files[Path("chart", "files", "webhooks.yaml")]
-    assert yaml.safe_load(text)["conversions"] == [CONVERSION.to_chart()]
-    assert "slipway-operators[webhooks]" in files[Path("Containerfile")]
