@@ -26,6 +26,7 @@ def test_kinds_have_operator_reasons_and_verbs() -> None:
 def test_the_reference_has_every_command_with_its_arguments() -> None:
     page = render_plugin_reference()[REFERENCE]
     assert "## `kubectl slipway vm resize`" in page
-    assert "| `--size` *SIZE* | name of an InstanceSize; required |" in page
+    assert "| `--size` *SIZE* | name of an InstanceSize |" in page
+    assert "| `--to` *POSITION* | earliest, latest or a time (RFC 3339); required |" in page
     assert "| `-o`, `--output` *table\\|json\\|yaml* | format |" in page
     assert "--kubeconfig` *FILE*" not in page

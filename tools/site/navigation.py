@@ -40,6 +40,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "cluster",
         "local-development",
         "test-an-operator",
+        "add-a-version",
         "standalone-project",
         "port-a-kopf-operator",
         "release",

@@ -6,6 +6,9 @@ import random
 import socket
 from pathlib import Path
 
+import pytest
+
+from libs.common.testing import ports
 from libs.common.testing.ports import find_free_port
 
 
@@ -28,3 +31,12 @@ def test_processes_with_the_same_seed_choose_different_ports() -> None:
 def test_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", find_free_port()))
+
+
+def test_ports_that_a_test_process_has_chosen_are_not_chosen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ports, "_PORTS", range(20_000, 20_200))
+    found = [find_free_port() for _ in range(50)]
+
+    assert len(set(found)) == len(found)
