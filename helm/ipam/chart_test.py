@@ -9,7 +9,7 @@ from helm.suite import ChartSuite
 from libs.common.kinds import Manifest
 from libs.common.rbac import PolicyRule, render_rules
 from operators.ipam.controller import OPERATOR
-from operators.ipam.rbac import CLUSTER_API_RULES, LOAD_BALANCER_RULES
+from operators.ipam.rbac import CLUSTER_API_RULES, COZY_PROXY_RULES, LOAD_BALANCER_RULES
 
 
 class TestIpamChart(ChartSuite):
@@ -21,6 +21,7 @@ class TestIpamChart(ChartSuite):
         ("setting", "suffix", "rules"),
         [
             ("loadBalancer", "services", LOAD_BALANCER_RULES),
+            ("cozyProxy", "cozy-proxy", COZY_PROXY_RULES),
             ("clusterApi", "cluster-api", CLUSTER_API_RULES),
         ],
     )

@@ -173,6 +173,8 @@ CRD: Final = Kind(
 )
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+ENDPOINTS: Final = Kind("", "v1", "Endpoints", "endpoints")
+"""Endpoints of a Service in the older form, for programs that do not read EndpointSlices."""
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 ROLE: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")

@@ -21,6 +21,10 @@ PAUSED: Final = "slipway.dev/paused"
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 """Label on an EndpointSlice: the name of its Service."""
+SERVICE_PROXY: Final = "service.kubernetes.io/service-proxy-name"
+"""Label on a Service: the program that serves it instead of kube-proxy."""
+SKIP_MIRROR: Final = "endpointslice.kubernetes.io/skip-mirror"
+"""Label on Endpoints that need no EndpointSlice, because somebody writes one."""
 SLICE_MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 """Label on an EndpointSlice: who writes its endpoints."""
 

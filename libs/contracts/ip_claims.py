@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -41,7 +42,7 @@ class IpClaimView:
         owner_uid: UID of the object that controls it; empty for an orphan.
         pool: Name of the pool.
         target: What the address is for, such as `Instance/web`; empty for nothing.
-        ports: Ports of the address that are routed, such as `TCP 80`.
+        ports: Ports of the address that are routed, such as `TCP 80`, or `all ports`.
         address: The address; empty while the claim waits. Once there it never changes.
         secondary_address: The second address of a dual-stack claim.
         ready: Whether the claim has all that it asks for.
@@ -82,10 +83,7 @@ class IpClaimView:
             owner_uid=controller_uid(manifest),
             pool=text_at(spec, "poolRef", "name"),
             target=f"{text_at(spec, 'target', 'kind')}/{name}" if name else "",
-            ports=tuple(
-                f"{text_at(port, 'protocol') or 'TCP'} {port.get('port')}"
-                for port in maps_at(spec, "ports")
-            ),
+            ports=_list_ports(spec),
             address=text_at(status, "address"),
             secondary_address=text_at(status, "secondaryAddress"),
             ready=holds_at(manifest, READY),
@@ -95,3 +93,12 @@ class IpClaimView:
             vmi_uid=text_at(status, "binding", "vmiUID"),
             node=text_at(status, "binding", "nodeName"),
         )
+
+
+def _list_ports(spec: Mapping[str, object]) -> tuple[str, ...]:
+    if text_at(spec, "traffic") == "All":
+        return ("all ports",)
+    return tuple(
+        f"{text_at(port, 'protocol') or 'TCP'} {port.get('port')}"
+        for port in maps_at(spec, "ports")
+    )

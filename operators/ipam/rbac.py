@@ -1,6 +1,6 @@
 """What the ipam operator may do."""
 
-from libs.common.kinds import CORE_EVENT, ENDPOINT_SLICE, NAMESPACE, POD, SERVICE
+from libs.common.kinds import CORE_EVENT, ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE
 from libs.common.rbac import PolicyRule, children, grant, own, reads
 from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from libs.contracts.compute import INSTANCE
@@ -29,6 +29,10 @@ LOAD_BALANCER_RULES: tuple[PolicyRule, ...] = (
     grant(IP_CLAIM, "create", "delete", why="claim addresses for Services"),
 )
 """Rules that the chart adds if `settings.loadBalancer` is true."""
+COZY_PROXY_RULES: tuple[PolicyRule, ...] = (
+    *children(ENDPOINTS, "create", "patch", "delete", why="route whole addresses by cozy-proxy"),
+)
+"""Rules that the chart adds if `settings.cozyProxy` is true."""
 CLUSTER_API_RULES: tuple[PolicyRule, ...] = (
     *own(IP_ADDRESS_CLAIM),
     *children(

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from libs.common.settings import CommonSettings, operator_settings
-from operators.ipam.naming import OPERATOR
+from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR
 
 
 class Announcement(StrEnum):
@@ -39,7 +39,13 @@ class Settings(CommonSettings):
     the default of the cluster."""
     load_balancer: bool = False
     """load_balancer assigns an address of an IPPool to each Service whose spec.loadBalancerClass is
-    slipway.dev/ipam. The chart then grants writing the status of Services."""
+    service_class. The chart then grants writing the status of Services."""
+    service_class: str = Field(default=LOAD_BALANCER_CLASS, min_length=1, max_length=253)
+    """service_class is the spec.loadBalancerClass of these Services. Change it if the program that
+    announces addresses serves only classes of its own, such as io.cilium/l2-announcer."""
+    cozy_proxy: bool = False
+    """cozy_proxy has cozy-proxy of Cozystack route the addresses of claims whose spec.traffic is
+    All. It must run on every node. The chart then grants writing Endpoints."""
     cluster_api: bool = False
     """cluster_api creates an IPAddress for each IPAddressClaim of Cluster API whose spec.poolRef
     names an IPPool. The chart then grants access to these kinds."""

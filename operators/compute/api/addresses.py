@@ -19,6 +19,13 @@ class PublicIPMode(StrEnum):
     CLAIM = "Claim"
 
 
+class PublicTraffic(StrEnum):
+    """PublicTraffic defines which packets to the public address are routed to the machine."""
+
+    PORTS = "Ports"
+    ALL = "All"
+
+
 class Protocol(StrEnum):
     """Protocol is the transport protocol of a port."""
 
@@ -56,6 +63,16 @@ class PublicIP(
             "ports may be set only if mode is Auto; for mode Claim, set spec.ports of the IPClaim",
         ),
         Rule(
+            "!has(self.traffic) || self.traffic != 'All' || self.mode == 'Auto'",
+            "traffic may be All only if mode is Auto; for mode Claim, set spec.traffic of the "
+            "IPClaim",
+        ),
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.ports) || "
+            "size(self.ports) == 0",
+            "ports must be empty if traffic is All",
+        ),
+        Rule(
             "!has(self.poolName) || !has(oldSelf.poolName) || self.poolName == oldSelf.poolName",
             "poolName is immutable while mode is Auto; to get an address of "
             "another pool, set mode to None first",
@@ -70,6 +87,10 @@ class PublicIP(
     """poolName is the IPPool of the address in mode Auto."""
     claim_name: DnsSubdomain | None = None
     """claimName is the IPClaim of mode Claim; its spec.target must be this Instance."""
+    traffic: PublicTraffic | None = None
+    """traffic is Ports, or All to route every port and ICMP to the machine and to send the traffic
+    of the machine with this address, for mode Auto. All needs the setting `cozyProxy` of ipam.
+    Defaults to Ports."""
     ports: Annotated[list[PublicPort], ListMap("name"), Field(max_length=64)] | None = None
     """ports are the ports of the address that are routed to the machine, for mode Auto. Without
     any, the address is allocated and nothing is routed. If unset, the ports of the IPClaim stay as

@@ -133,6 +133,47 @@ def test_ports_are_handed_to_the_claim_and_follow_the_spec() -> None:
     assert _patched(parse_instance(publicIP=AUTO), held) is None, "unset: left as they are"
 
 
+def test_whole_address_is_handed_to_the_claim_and_replaces_its_ports() -> None:
+    whole = parse_instance(publicIP={**AUTO, "traffic": "All"})
+    assert build_public_claim(whole)["spec"]["traffic"] == "All"
+
+    before = {**build_public_claim(parse_instance(publicIP={**AUTO, "ports": [HTTP]}))}
+    held = before | {"metadata": {**before["metadata"], "uid": "c"}}
+    after = _change(whole, held)
+    assert (after["spec"]["traffic"], after["spec"]["ports"]) == ("All", [])
+    assert _patched(whole, after) is None
+    assert _patched(parse_instance(publicIP=AUTO), after) is None, "unset: left as they are"
+
+    back = _change(parse_instance(publicIP={**AUTO, "ports": [HTTP]}), after)
+    assert (back["spec"]["traffic"], len(back["spec"]["ports"])) == ("Ports", 1)
+
+
+def test_whole_address_is_said_to_route_all_ports() -> None:
+    claim = IpClaimView.parse(
+        {
+            "metadata": {"name": "web-public", "namespace": "default"},
+            "spec": {"target": {"kind": "Instance", "name": "web"}, "traffic": "All"},
+            "status": {
+                "address": "203.0.113.1",
+                "binding": {"vmiUID": "run-1"},
+                "conditions": [{"type": "Bound", "status": "True"}],
+            },
+        }
+    )
+    instance = parse_instance(publicIP={**AUTO, "traffic": "All"})
+
+    shown = evaluate_address(instance, build_observation(claim=claim, run=show_run()))
+
+    assert (shown.status, shown.message) == ("True", "203.0.113.1 routes all ports to the machine")
+
+
+def _change(instance: Instance, held: Manifest) -> Manifest:
+    observation = build_observation(disks=[show_disk()], claim_manifest=held)
+    (step,) = [each for each in steps(instance, observation, Patch) if each.kind == IP_CLAIM]
+    changed: Manifest = apply_json_patch(held, step.operations)
+    return changed
+
+
 def _patched(instance: Instance, held: Manifest) -> Any:
     observation = build_observation(disks=[show_disk()], claim_manifest=held)
     patches = [step for step in steps(instance, observation, Patch) if step.kind == IP_CLAIM]

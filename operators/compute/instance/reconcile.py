@@ -22,7 +22,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     RunStrategy,
 )
-from operators.compute.api.addresses import PublicIPMode
+from operators.compute.api.addresses import PublicIPMode, PublicTraffic
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power
 from operators.compute.api.reasons import Reason
@@ -284,14 +284,25 @@ def _plan_private_address(instance: Instance, observed: Observed) -> list[Action
 
 def _plan_ports(instance: Instance, held: Manifest) -> list[Action]:
     """Bring the ports of our IPClaim in line with the spec; unset ports stay as they are."""
-    ports = instance.spec.public_ip.ports
-    if ports is None:
+    public, spec = instance.spec.public_ip, held.get("spec", {})
+    wanted: Manifest = {}
+    if public.traffic is not None or public.ports is not None:
+        wanted["traffic"] = str(public.traffic or PublicTraffic.PORTS)
+    if public.traffic is PublicTraffic.ALL:
+        wanted["ports"] = []
+    elif public.ports is not None:
+        wanted["ports"] = build_ports(public.ports)
+    shown = {
+        "traffic": spec.get("traffic", PublicTraffic.PORTS),
+        "ports": [{"protocol": "TCP", **port} for port in spec.get("ports") or ()],
+    }
+    operations = [
+        {"op": "add", "path": f"/spec/{name}", "value": value}
+        for name, value in wanted.items()
+        if shown[name] != value
+    ]
+    if not operations:
         return []
-    wanted = build_ports(ports)
-    shown = [{"protocol": "TCP", **port} for port in held.get("spec", {}).get("ports") or ()]
-    if shown == wanted:
-        return []
-    operations = [{"op": "add", "path": "/spec/ports", "value": wanted}]
     version = held["metadata"].get("resourceVersion", "")
     step = Patch(IP_CLAIM, key_of(held), uid_of(held), operations, resource_version=version)
     note = f"Changed the ports of {describe(IP_CLAIM, key_of(held))}"

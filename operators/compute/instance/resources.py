@@ -144,6 +144,8 @@ def build_public_claim(instance: Instance) -> Manifest:
     }
     if instance.spec.public_ip.ports:
         spec["ports"] = build_ports(instance.spec.public_ip.ports)
+    if instance.spec.public_ip.traffic is not None:
+        spec["traffic"] = instance.spec.public_ip.traffic
     name = public_claim_name(instance.metadata.name)
     return _build(instance, IP_CLAIM, name, build_mark(instance, owned=owned), spec=spec)
 

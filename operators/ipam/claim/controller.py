@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.conditions import Condition, conditions_of
-from libs.common.errors import Conflict, Forbidden, ForeignObject, UnknownOutcome, Unreachable
+from libs.common.errors import Conflict, ForeignObject, UnknownOutcome, Unreachable
 from libs.common.finalizers import has_finalizer
 from libs.common.kinds import (
-    CORE_EVENT,
     ENDPOINT_SLICE,
+    ENDPOINTS,
     POD,
     SERVICE,
     Key,
     Kind,
     Manifest,
     key_of,
-    uid_of,
 )
 from libs.common.labels import SERVICE_NAME
-from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Outcome, Step
-from libs.common.reading import map_at, text_at, time_at
-from libs.common.runtime import Cache, Context, Controller, Result
+from libs.common.reading import map_at, text_at
+from libs.common.runtime import Context, Controller, Result
 from libs.contracts.compute import INSTANCE
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
@@ -41,22 +36,20 @@ from operators.ipam.api.v1alpha1.claims import (
     IPClaim,
 )
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.claim.announcement import (
-    ANNOUNCERS,
-    Announcer,
-    evaluate_announced,
-    require_announced,
-)
+from operators.ipam.claim import whole_address
+from operators.ipam.claim.announced import AnnouncementState, observe_announcement
+from operators.ipam.claim.announcement import require_announced
 from operators.ipam.claim.binding import Binding, BindingPlan, plan_binding
 from operators.ipam.claim.observe import (
-    BY_TARGET,
     CLAIM_INDEXES,
     POD_INDEXES,
     SLICE_INDEXES,
     Target,
     has_target,
+    map_allocation,
     map_launcher,
     map_machine,
+    map_pool,
     map_service,
     map_slice,
     narrow_unserved,
@@ -74,17 +67,13 @@ from operators.ipam.claim.reconcile import (
     require_ports,
 )
 from operators.ipam.claim.resources import PortMap, Publication, build_children
+from operators.ipam.claim.whole_address import explain_unsupported, is_whole, require_supported
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
 from operators.ipam.pool.reconcile import PendingReason
 from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
-_CHILDREN: Final = (SERVICE, ENDPOINT_SLICE)
-_PATIENCE: Final = timedelta(seconds=5)
-"""How long a load balancer may take for a new Service before its Events are read."""
-_REFUSED_SECONDS: Final = 60.0
-"""Seconds between two looks at the Events of a Service that no load balancer announces."""
 _PASSING: Final = (Conflict, UnknownOutcome, Unreachable)
 """Errors that say nothing of the object that was written."""
 
@@ -92,7 +81,7 @@ _PASSING: Final = (Conflict, UnknownOutcome, Unreachable)
 def build_controller(settings: Settings) -> Controller:
     """Build the controller of IPClaim."""
     reconciler = Reconciler(settings)
-    return (
+    controller = (
         Controller(
             CLAIM_CONTROLLER,
             primary=IP_CLAIM,
@@ -121,19 +110,7 @@ def build_controller(settings: Settings) -> Controller:
         .watches(ENDPOINT_SLICE, map_slice)
         .projects(LedgerProjection)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class AnnouncementState:
-    """What was seen of the announcement of a Service.
-
-    Attributes:
-        announced: Whether its addresses are announced; None without a Service.
-        again: Seconds until another look; None to wait for an event.
-    """
-
-    announced: Condition | None = None
-    again: float | None = None
+    return controller.owns(ENDPOINTS, source="reflector") if settings.cozy_proxy else controller
 
 
 def needs_finalizer(claim: Mapping[str, Any]) -> bool:
@@ -156,6 +133,9 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Keep the settings; there is no other state."""
         self._settings = settings
+        # In the order of their deletion: an address that nobody announces needs no endpoint.
+        further = (ENDPOINTS,) if settings.cozy_proxy else ()
+        self._children = (SERVICE, *further, ENDPOINT_SLICE)
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a claim that is not being deleted."""
@@ -174,7 +154,10 @@ class Reconciler:
         elif claim.spec.target is None and (left := ctx.children(SERVICE)):
             # A load balancer may keep the Service until it has cleaned up, and this the finalizer.
             plan = plan_lingering(plan, key_of(left[0]).name)
-        sighting = await self._look(ctx, holdings)
+        sighting = AnnouncementState()
+        if may_publish(holdings):
+            addresses = _list_addresses(holdings)
+            sighting = await observe_announcement(ctx, self._settings, addresses)
         if sighting.announced is not None:
             plan = require_announced(plan, sighting.announced)
         status = build_status(
@@ -203,7 +186,7 @@ class Reconciler:
             )
             await self._show_end(ctx, claim, ClaimReason.STILL_ASSIGNED, message)
             return Result()
-        outcome = await ctx.execute(_plan_withdrawal(ctx))
+        outcome = await ctx.execute(self._plan_withdrawal(ctx))
         left = await _find_children(ctx)
         if outcome.ok and not left:
             return None
@@ -217,7 +200,7 @@ class Reconciler:
     ) -> tuple[BindingPlan, Target]:
         families = {":" in holding.address for holding in holdings if holding.address}
         target = observe_target(ctx, claim, families)
-        ports = _choose_ports(claim, target)
+        ports = self._choose_ports(claim, holdings, target)
         current = observe_binding(ctx, claim)
         finding = target.finding
         if finding is None:
@@ -226,7 +209,10 @@ class Reconciler:
             return plan_unpublished(current, holdings), target
         if not ports:
             finding = narrow_unserved(claim, finding, v6=":" in holdings[0].address)
-            return require_ports(plan_binding(current, finding)), target
+            plan = plan_binding(current, finding)
+            if problem := self._explain_unsupported(claim, holdings):
+                return require_supported(plan, problem), target
+            return require_ports(plan), target
         return check_reach(plan_binding(current, finding), holdings[0].address), target
 
     async def _publish(
@@ -237,45 +223,46 @@ class Reconciler:
         plan: BindingPlan,
         target: Target,
     ) -> Outcome:
-        ports = _choose_ports(claim, target)
+        ports = self._choose_ports(claim, holdings, target)
         if not may_publish(holdings) or not ports or claim.spec.target is None:
-            return await ctx.execute(_plan_withdrawal(ctx))
+            return await ctx.execute(self._plan_withdrawal(ctx))
         shown = Publication(
-            tuple(holding.address for holding in holdings if holding.address),
+            _list_addresses(holdings),
             plan.binding,
             ports,
             self._settings.announcement,
             self._settings.load_balancer_class,
             {} if claim.spec.ports else target.ports_at,
+            whole_address.LABELS if is_whole(claim) else {},
+            whole_address.ANNOTATIONS if is_whole(claim) else {},
         )
         children = build_children(claim, shown)
-        kept = {key_of(manifest) for kind, manifest in children if kind == ENDPOINT_SLICE}
-        surplus = [each for each in ctx.children(ENDPOINT_SLICE) if key_of(each) not in kept]
+        kept = {(kind, key_of(manifest)) for kind, manifest in children}
         return await ctx.execute(
             *([Apply(kind, manifest)] for kind, manifest in children),
-            [Delete.of(ENDPOINT_SLICE, each) for each in surplus],
+            [
+                Delete.of(kind, each)
+                for kind in self._children
+                for each in ctx.children(kind)
+                if (kind, key_of(each)) not in kept
+            ],
         )
 
-    async def _look(self, ctx: Context, holdings: Sequence[Holding]) -> AnnouncementState:
-        """Look whether the Service of a claim is announced, and when to look again."""
-        name = service_name(ctx.key.name)
-        service = ctx.get(SERVICE, Key(ctx.key.namespace, name))
-        if service is None or controller_uid(service) != ctx.uid or not may_publish(holdings):
-            return AnnouncementState()
-        addresses = [holding.address for holding in holdings if holding.address]
-        evaluate = partial(
-            evaluate_announced, self._settings.announcement, name, service, addresses
-        )
-        announced = evaluate()
-        if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
-            # Whatever changes this changes the Service, whose event asks for another reconcile.
-            refused = announced.reason == ClaimReason.REFUSED
-            return AnnouncementState(announced, _REFUSED_SECONDS if refused else None)
-        age = ctx.now() - (time_at(service, "metadata", "creationTimestamp") or ctx.now())
-        if age < _PATIENCE:
-            return AnnouncementState(announced, _PATIENCE.total_seconds())
-        refusal = await _read_refusal(ctx, ANNOUNCERS[self._settings.announcement], service)
-        return AnnouncementState(evaluate(refusal), _REFUSED_SECONDS)
+    def _choose_ports(
+        self, claim: IPClaim, holdings: Sequence[Holding], target: Target
+    ) -> tuple[PortMap, ...]:
+        if is_whole(claim):
+            return () if self._explain_unsupported(claim, holdings) else whole_address.WHOLE_PORTS
+        return tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
+
+    def _explain_unsupported(self, claim: IPClaim, holdings: Sequence[Holding]) -> str:
+        """Return why the whole address of a claim cannot be routed; empty if it can."""
+        if not is_whole(claim):
+            return ""
+        return explain_unsupported(self._settings, _list_addresses(holdings))
+
+    def _plan_withdrawal(self, ctx: Context) -> list[Step]:
+        return [Delete.of(kind, child) for kind in self._children for child in ctx.children(kind)]
 
     async def _show_end(
         self, ctx: Context, claim: IPClaim, reason: ClaimReason, message: str
@@ -291,20 +278,6 @@ class Reconciler:
             terminating=Condition.true(ClaimCondition.TERMINATING, reason, message),
         )
         await ctx.apply_status(status)
-
-
-async def _read_refusal(ctx: Context, announcer: Announcer, service: Manifest) -> str:
-    """Read the newest Event in which a load balancer refuses a Service; empty for none."""
-    if not announcer.refusal_event:
-        return ""
-    selector = f"involvedObject.uid={uid_of(service)},reason={announcer.refusal_event}"
-    try:
-        listing = await ctx.client.list(CORE_EVENT, ctx.key.namespace, field_selector=selector)
-    except Forbidden:
-        # Roles of an earlier release do not allow it; only the reason is missing then.
-        return ""
-    newest = max(listing.items, key=lambda event: text_at(event, "lastTimestamp"), default={})
-    return text_at(newest, "message")
 
 
 def _read_holdings(ctx: Context, claim: IPClaim) -> list[Holding]:
@@ -328,13 +301,8 @@ def _take(ctx: Context, pool: str, held: str) -> Holding:
     return find_holding(pool, held, entries, pending_reason)
 
 
-def _choose_ports(claim: IPClaim, target: Target) -> tuple[PortMap, ...]:
-    return tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
-
-
-def _plan_withdrawal(ctx: Context) -> list[Step]:
-    # The Service first: what is not announced needs no endpoint.
-    return [Delete.of(kind, child) for kind in _CHILDREN for child in ctx.children(kind)]
+def _list_addresses(holdings: Sequence[Holding]) -> tuple[str, ...]:
+    return tuple(holding.address for holding in holdings if holding.address)
 
 
 async def _find_children(ctx: Context) -> list[tuple[Kind, Manifest]]:
@@ -379,25 +347,3 @@ def _report_move(ctx: Context, claim: IPClaim, plan: BindingPlan) -> None:
         where = f"{places[0].address} on {places[0].node}" if places[0].node else places[0].address
         note = f"The address routes traffic to {plan.binding.target} at {where}"
         ctx.event("Normal", ClaimReason.BOUND, note)
-
-
-# Whose business a change is.
-
-
-def map_allocation(entry: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claim that has an entry of the ledger."""
-    key = Key(
-        text_at(entry, "spec", "claimRef", "namespace"), text_at(entry, "spec", "claimRef", "name")
-    )
-    claim = cache.store(IP_CLAIM).get(key)
-    if claim is not None and uid_of(claim) == text_at(entry, "spec", "claimRef", "uid"):
-        yield key
-
-
-def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that wait for a pool that is gone or cannot be read, and plain targets."""
-    name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
-    if cache.store(IP_POOL).get(key_of(pool)) is None or name not in ledger.ranges:
-        yield from (request.claim for request in ledger.open.get(name, {}).values())
-    claims = cache.store(IP_CLAIM).indexed(BY_TARGET, f"Address of {name}")
-    yield from (key_of(claim) for claim in claims)

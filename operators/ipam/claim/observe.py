@@ -39,6 +39,7 @@ from operators.ipam.claim.binding import (
     sort_places,
 )
 from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
+from operators.ipam.ledger_projection import LedgerProjection
 
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
@@ -258,6 +259,25 @@ def index_slice_by_service(endpoint_slice: Manifest) -> Iterable[str]:
     name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_NAME)
     if name:
         yield str(Key(key_of(endpoint_slice).namespace, name))
+
+
+def map_allocation(entry: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claim that has an entry of the ledger."""
+    key = Key(
+        text_at(entry, "spec", "claimRef", "namespace"), text_at(entry, "spec", "claimRef", "name")
+    )
+    claim = cache.store(IP_CLAIM).get(key)
+    if claim is not None and uid_of(claim) == text_at(entry, "spec", "claimRef", "uid"):
+        yield key
+
+
+def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claims that wait for a pool that is gone or cannot be read, and plain targets."""
+    name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
+    if cache.store(IP_POOL).get(key_of(pool)) is None or name not in ledger.ranges:
+        yield from (request.claim for request in ledger.open.get(name, {}).values())
+    claims = cache.store(IP_CLAIM).indexed(BY_TARGET, f"Address of {name}")
+    yield from (key_of(claim) for claim in claims)
 
 
 def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest, build_object
-from libs.common.labels import INSTANCE, MANAGED_BY, SERVICE_NAME, SLICE_MANAGED_BY
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    POD,
+    SERVICE,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+)
+from libs.common.labels import (
+    INSTANCE,
+    MANAGED_BY,
+    SERVICE_NAME,
+    SKIP_MIRROR,
+    SLICE_MANAGED_BY,
+)
 from libs.common.naming import build_name, label_value, short_hash
 from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
@@ -61,6 +76,9 @@ class Publication:
             named port different numbers.
         announcement: How the Service makes them known.
         load_balancer_class: Class of the load balancer; empty for the default.
+        proxy_labels: Labels by which another program than kube-proxy serves the Service; it reads
+            Endpoints.
+        proxy_annotations: Annotations for that program.
     """
 
     addresses: tuple[str, ...]
@@ -69,6 +87,8 @@ class Publication:
     announcement: Announcement = Announcement.METALLB
     load_balancer_class: str = ""
     ports_at: Mapping[RoutedEndpoint, tuple[PortMap, ...]] = field(default_factory=dict)
+    proxy_labels: Mapping[str, str] = field(default_factory=dict)
+    proxy_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manifest]]:
@@ -81,6 +101,8 @@ def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manif
         for address in shown.addresses
         for built in build_slices(claim, shown, v6=":" in address)
     ]
+    if shown.proxy_labels:
+        slices.append((ENDPOINTS, build_endpoints(claim, shown)))
     return [*slices, (SERVICE, build_service(claim, shown))]
 
 
@@ -109,11 +131,29 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
         # The API server allows the policy only if there is traffic from outside.
         spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
     metadata = _build_metadata(claim)
+    metadata["labels"] |= shown.proxy_labels
     annotations = build_annotations(shown.announcement, shown.addresses)
+    annotations |= shown.proxy_annotations
     if annotations:
         metadata["annotations"] = annotations
     name = service_name(claim.metadata.name)
     return build_object(SERVICE, name, claim.metadata.namespace, metadata=metadata, spec=spec)
+
+
+def build_endpoints(claim: IPClaim, shown: Publication) -> Manifest:
+    """Build the Endpoints of a claim, for a program that does not read EndpointSlices."""
+    metadata = _build_metadata(claim)
+    metadata["labels"][SKIP_MIRROR] = "true"
+    addresses = [{"ip": each.address} for each in shown.binding.places]
+    ports = [
+        {"name": each.name, "protocol": each.protocol, "port": each.target_port}
+        for each in shown.ports
+    ]
+    name = service_name(claim.metadata.name)
+    subsets = [{"addresses": addresses, "ports": ports}] if addresses else []
+    return build_object(
+        ENDPOINTS, name, claim.metadata.namespace, metadata=metadata, subsets=subsets
+    )
 
 
 def build_slices(claim: IPClaim, shown: Publication, *, v6: bool) -> list[Manifest]:

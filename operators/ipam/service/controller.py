@@ -23,6 +23,7 @@ from operators.ipam.service.reconcile import (
     claim_name,
     explain_mismatch,
     is_ours,
+    plan_annotations,
     read_request,
 )
 from operators.ipam.settings import Settings
@@ -32,7 +33,7 @@ def build_controller(settings: Settings) -> Controller | None:
     """Build the controller of Services; None if the setting `load_balancer` is off."""
     if not settings.load_balancer:
         return None
-    reconciler = Reconciler(settings.default_pool)
+    reconciler = Reconciler(settings)
     return Controller(
         SERVICE_CONTROLLER, primary=SERVICE, reconcile=reconciler.reconcile, source="reflector"
     ).owns(IP_CLAIM, source="reflector")
@@ -42,18 +43,18 @@ class Reconciler:
     """The reconciler that assigns addresses to Services of our class.
 
     Args:
-        default_pool: IPPool of Services that name none; empty for none.
+        settings: Settings of the process.
     """
 
-    def __init__(self, default_pool: str) -> None:
-        """Keep the setting; there is no other state."""
-        self._default_pool = default_pool
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile one Service, of whatever class."""
         claim = ctx.get(IP_CLAIM, Key(ctx.key.namespace, claim_name(ctx.key.name)))
         owned = claim if claim is not None and controller_uid(claim) == ctx.uid else None
-        if not is_ours(ctx.primary):
+        if not is_ours(ctx.primary, self._settings.service_class):
             # The type or class was changed; the API server has emptied the status.
             steps = [] if owned is None else [Delete.of(IP_CLAIM, owned)]
             return Result.from_outcome(await ctx.execute(steps)) if steps else None
@@ -62,7 +63,7 @@ class Reconciler:
         return await self._show(ctx, owned)
 
     async def _claim(self, ctx: Context) -> Result | None:
-        request = read_request(ctx.primary, self._default_pool)
+        request = read_request(ctx.primary, self._settings.default_pool)
         if not request.pool:
             note = f"The Service needs the annotation {POOL}, or the operator settings.defaultPool"
             ctx.event("Warning", "PoolMissing", note)
@@ -91,6 +92,9 @@ class Reconciler:
         for mismatch in filter(None, mismatches.values()):
             ctx.event("Warning", "FamilyMismatch", mismatch)
         shown = [each for each in addresses if not mismatches[each]]
+        if steps := plan_annotations(ctx.primary, self._settings.announcement, shown):
+            # The event of this write asks for the next reconcile, which writes the status.
+            return Result.from_outcome(await ctx.execute(steps))
         if await ctx.apply_status(build_status(ctx.primary, shown)) and shown:
             ctx.log.info("Addresses assigned to Service", addresses=shown, claim=uid_of(claim))
         _report_wait(ctx, claim)

@@ -115,6 +115,49 @@ async def test_service_of_another_class_is_left_alone(
     assert (api.objects(IP_CLAIM), ledger(api)) == ([], {})
 
 
+async def test_service_of_the_class_in_the_settings_is_served(api: FakeApi) -> None:
+    """Cilium announces Services of its own classes only."""
+    api.create(build_pool())
+    api.create(build_service())
+    api.create(build_service("l2", loadBalancerClass="io.cilium/l2-announcer"))
+    async with OperatorHarness(
+        OPERATOR,
+        api.config,
+        watch_namespaces=("default",),
+        load_balancer=True,
+        default_pool="public",
+        service_class="io.cilium/l2-announcer",
+    ) as harness:
+        await harness.converged()
+
+        assert ingress(api, Key("default", "l2")) == ["203.0.113.0"]
+        assert ingress(api) == []
+
+
+async def test_kube_vip_is_told_the_address_by_its_annotation(api: FakeApi) -> None:
+    """It announces what the annotation names and does not read the status."""
+    api.create(build_pool())
+    api.create(build_service())
+    name = "kube-vip.io/loadbalancerIPs"
+    async with OperatorHarness(
+        OPERATOR,
+        api.config,
+        watch_namespaces=("default",),
+        load_balancer=True,
+        default_pool="public",
+        announcement="KubeVip",
+    ) as harness:
+        await harness.converged()
+        assert ingress(api) == ["203.0.113.0"]
+        assert api.get(SERVICE, SHOP)["metadata"]["annotations"][name] == "203.0.113.0"
+
+        foreign = {"metadata": {"annotations": {name: "203.0.113.9"}}}
+        api.patch(SERVICE, SHOP, foreign)
+        await harness.converged()
+        shown = api.get(SERVICE, SHOP)["metadata"]["annotations"][name]
+        assert shown == "203.0.113.0", "the ledger does not have the other one for this Service"
+
+
 async def test_service_waits_for_an_address_in_the_queue(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

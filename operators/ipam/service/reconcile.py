@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.kinds import SERVICE, Manifest, build_object, key_of
+from libs.common.kinds import SERVICE, Manifest, build_object, key_of, uid_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import build_name, label_value
 from libs.common.ownership import build_owner_reference
-from libs.common.reading import map_at, text_at, texts_at
+from libs.common.plan import Patch, escape_pointer
+from libs.common.reading import map_at, text_at, text_map_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations
 from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL, SECONDARY_POOL
+from operators.ipam.settings import Announcement
 
 _SUFFIX: Final = "lb"
 
@@ -37,14 +40,14 @@ def claim_name(service: str) -> str:
     return build_name(service, _SUFFIX)
 
 
-def is_ours(service: Mapping[str, object]) -> bool:
+def is_ours(service: Mapping[str, object], service_class: str = LOAD_BALANCER_CLASS) -> bool:
     """Return whether a Service asks for a load balancer of our class.
 
     A Service without a class belongs to the default load balancer of the cluster.
     """
     return (
         text_at(service, "spec", "type") == "LoadBalancer"
-        and text_at(service, "spec", "loadBalancerClass") == LOAD_BALANCER_CLASS
+        and text_at(service, "spec", "loadBalancerClass") == service_class
     )
 
 
@@ -77,6 +80,32 @@ def explain_mismatch(service: Mapping[str, object], address: str) -> str:
     if not families or family in families:
         return ""
     return f"{address} is {family}, and the Service has only {', '.join(families)}; change its pool"
+
+
+def plan_annotations(
+    service: Manifest, announcement: Announcement, addresses: Sequence[str]
+) -> list[Patch]:
+    """Plan to name the addresses of a Service for a load balancer that reads them from there.
+
+    kube-vip announces the addresses in its annotation, and does not read the status. An address
+    that a user wrote there is removed, since the ledger does not have it for this Service.
+    """
+    if announcement is not Announcement.KUBE_VIP:
+        return []
+    held = text_map_at(service, "metadata", "annotations")
+    wanted = build_annotations(announcement, addresses) if addresses else {}
+    name = ANNOUNCERS[announcement].annotation
+    if held.get(name) == wanted.get(name):
+        return []
+    path = f"/metadata/annotations/{escape_pointer(name)}"
+    if not wanted:
+        operations: list[Manifest] = [{"op": "remove", "path": path}]
+    elif held:
+        operations = [{"op": "add", "path": path, "value": wanted[name]}]
+    else:
+        operations = [{"op": "add", "path": "/metadata/annotations", "value": wanted}]
+    version = text_at(service, "metadata", "resourceVersion")
+    return [Patch(SERVICE, key_of(service), uid_of(service), operations, resource_version=version)]
 
 
 def build_status(service: Manifest, addresses: Sequence[str]) -> Manifest:

@@ -9,8 +9,10 @@ from operators.ipam.addresses import render_address
 from operators.ipam.api.v1alpha1.allocations import IPAllocation
 from operators.ipam.api.v1alpha1.claims import IPClaim
 from operators.ipam.api.v1alpha1.pools import IPPool
+from operators.ipam.claim import whole_address
 from operators.ipam.claim.binding import Binding, RoutedEndpoint
 from operators.ipam.claim.resources import PortMap, Publication, build_children
+from operators.ipam.claim.whole_address import is_whole
 from operators.ipam.conformance_test import TestBoundClaimConformance
 from operators.ipam.naming import allocation_name
 from operators.ipam.pool.reconcile import build_range
@@ -31,10 +33,14 @@ def render_claim(manifest: Manifest) -> list[Manifest]:
     """Build the Service and the slices of a claim with an address and a target."""
     claim = IPClaim.parse(manifest)
     ports = tuple(PortMap.of(port) for port in claim.spec.ports)
+    if is_whole(claim):
+        ports = whole_address.WHOLE_PORTS
     if claim.spec.target is None or not ports:
         return []
     binding = Binding(target=str(claim.spec.target), places=(RoutedEndpoint("10.0.0.7"),), epoch=1)
-    return [child for _, child in build_children(claim, Publication((_ADDRESS,), binding, ports))]
+    labels = whole_address.LABELS if is_whole(claim) else {}
+    shown = Publication((_ADDRESS,), binding, ports, proxy_labels=labels)
+    return [child for _, child in build_children(claim, shown)]
 
 
 def render_entry(manifest: Manifest) -> list[Manifest]:

@@ -64,6 +64,13 @@ class Protocol(StrEnum):
     SCTP = "SCTP"
 
 
+class Traffic(StrEnum):
+    """Traffic defines which packets to an address are routed to its target."""
+
+    PORTS = "Ports"
+    ALL = "All"
+
+
 class BindingState(StrEnum):
     """BindingState is the progress of the binding of an address to its target."""
 
@@ -158,6 +165,9 @@ class ClaimReason(StrEnum):
     NO_PORTS = "NoPorts"
     """NoPorts means that neither spec.ports nor the target names a port, so that no Service routes
     traffic. Set spec.ports."""
+    WHOLE_ADDRESS_UNSUPPORTED = "WholeAddressUnsupported"
+    """WholeAddressUnsupported means that spec.traffic is All, and that nothing routes a whole
+    address: the setting `cozyProxy` is off, or the claim has an IPv6 address."""
     NO_POD_NETWORK = "NoPodNetwork"
     """NoPodNetwork means that the machine has no interface on the pod network, so that no Service
     can reach it."""
@@ -229,7 +239,25 @@ class SecondaryAddress(KubernetesModel):
     """address is the requested address."""
 
 
-class IPClaimSpec(KubernetesModel):
+class IPClaimSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.ports) || "
+            "size(self.ports) == 0",
+            "ports must be empty if traffic is All",
+        ),
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.target) || "
+            "self.target.kind != 'Service'",
+            "target must not be a Service if traffic is All",
+        ),
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.secondary)",
+            "secondary must not be set if traffic is All",
+        ),
+    ),
+):
     """IPClaimSpec is the desired state of a claim."""
 
     pool_ref: Annotated[PoolReference, Immutable()]
@@ -250,6 +278,10 @@ class IPClaimSpec(KubernetesModel):
     ports: Annotated[list[ClaimPort], ListMap("name"), Field(max_length=PORTS_LIMIT)] = []
     """ports are the ports on which the address accepts traffic. Defaults to the ports of a target
     of kind Service. Required for any other target: without ports Bound is False (NoPorts)."""
+    traffic: Traffic = Traffic.PORTS
+    """traffic is Ports, or All to route every port of TCP and UDP and ICMP to the target, and to
+    send the traffic of the target with this address. All needs the setting `cozyProxy` and an IPv4
+    address. Defaults to Ports."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
     """deletionPolicy is Release, or RefuseWhileAssigned to prevent the deletion of the claim while
     its target exists."""

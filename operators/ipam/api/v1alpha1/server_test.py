@@ -172,6 +172,7 @@ WEB = {"kind": "Instance", "name": "web"}
         {**CLAIM, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]},
         {**CLAIM, "secondary": {"poolRef": {"name": "six"}, "address": "2001:db8::7"}},
         {**CLAIM, "address": "203.0.113.7", "sticky": "Never"},
+        {**CLAIM, "target": WEB, "traffic": "All"},
     ],
     ids=str,
 )
@@ -190,6 +191,12 @@ async def test_good_claim_is_accepted(client: Client, kube_namespace: str, spec:
         ({**CLAIM, "priority": 1001}, "less than or equal to 1000"),
         ({**CLAIM, "ports": [{"name": "a", "port": 0}]}, "greater than or equal to 1"),
         ({**CLAIM, "secondary": {"poolRef": {"name": "p"}}}, "another pool"),
+        ({**CLAIM, "traffic": "All", "ports": [{"name": "a", "port": 1}]}, "ports must be empty"),
+        (
+            {**CLAIM, "traffic": "All", "target": {"kind": "Service", "name": "a"}},
+            "not be a Service",
+        ),
+        ({**CLAIM, "traffic": "All", "secondary": {"poolRef": {"name": "six"}}}, "secondary must"),
     ],
     ids=str,
 )
