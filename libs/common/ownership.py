@@ -8,11 +8,16 @@ from typing import Any
 from libs.common.kinds import Kind, Manifest, uid_of
 
 
-def build_owner_reference(kind: Kind, owner: Mapping[str, Any]) -> Manifest:
+def build_owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Manifest:
     """Build the controller reference for a child of `owner`.
 
     The owner must be in the namespace of the child or be cluster-scoped: otherwise the garbage
     collector does not find the owner and deletes the child.
+
+    Args:
+        kind: Kind of the owner.
+        owner: Manifest of the owner.
+        block: Whether a foreground deletion of the owner waits for the child.
     """
     return {
         "apiVersion": kind.api_version,
@@ -20,7 +25,7 @@ def build_owner_reference(kind: Kind, owner: Mapping[str, Any]) -> Manifest:
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
         "controller": True,
-        "blockOwnerDeletion": True,
+        "blockOwnerDeletion": block,
     }
 
 

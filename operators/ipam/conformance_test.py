@@ -25,7 +25,6 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
-from operators.ipam.rbac import RULES
 from operators.ipam.samples import build_claim, build_pool
 from tools.kubevirt_sim.instant_balancer import announce
 
@@ -89,7 +88,7 @@ class TestBoundClaimConformance(OperatorConformance):
         drive=announce,
         change={"spec": {"target": {"kind": "Service", "name": "x-two"}}},
         children=(IP_ALLOCATION, SERVICE, ENDPOINT_SLICE),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
     )
 
@@ -104,7 +103,7 @@ class TestEndingClaimConformance(OperatorConformance):
         objects=build_ending,
         change={"spec": {"priority": 7}},
         children=(IP_ALLOCATION,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_ending_objects,
         drive=end_claim,
     )

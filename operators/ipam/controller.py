@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.common.kinds import CORE_EVENT
+from libs.common.rbac import grant
 from libs.common.runtime import Operator
 from operators.ipam.allocation.controller import build_controller as build_allocation_controller
+from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.claim.controller import build_controller as build_claim_controller
 from operators.ipam.cluster_api.controller import (
     build_controller as build_cluster_api_controller,
@@ -26,6 +29,11 @@ OPERATOR: Final = Operator(
         build_cluster_api_controller,
     ),
     settings=Settings,
+    permissions=(
+        # The ledger is owned by its pool.
+        grant(IP_POOL, "update", subresource="finalizers", why="own the ledger"),
+        grant(CORE_EVENT, "list", why="report why a load balancer refuses an address"),
+    ),
     metrics=METRICS,
     summary="Allocates addresses from pools to claims, and routes them to machines and Services.",
 )

@@ -14,7 +14,6 @@ from libs.contracts.compute import INSTANCE
 from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 from operators.network.naming import KEPT_FOR
-from operators.network.rbac import RULES
 from operators.network.samples import (
     build_firewall,
     build_instance,
@@ -59,7 +58,7 @@ class TestNetworkConformance(OperatorConformance):
         objects=build_network_first,
         change={"spec": {**build_network()["spec"], "isolation": "None"}},
         children=(NETWORK_POLICY,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
     )
 
@@ -86,6 +85,6 @@ class TestFirewallConformance(OperatorConformance):
             }
         },
         children=(NETWORK_POLICY,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
     )

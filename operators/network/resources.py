@@ -99,14 +99,14 @@ def build_policy(
 
 def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
     """Build the metadata of a child other than its name."""
+    # Not blocking: a foreground deletion deletes children immediately. They are made again while
+    # anything uses their owner, and would be deleted again for as long as they block it.
     reference = build_owner_reference(
-        owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}
+        owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}, block=False
     )
     metadata: Manifest = {
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
-        # Not blocking: a foreground deletion deletes children immediately. They are made again
-        # while anything uses their owner, and would be deleted again for as long as they block it.
-        "ownerReferences": [{**reference, "blockOwnerDeletion": False}],
+        "ownerReferences": [reference],
     }
     return {**metadata, "annotations": dict(annotations)} if annotations else metadata
 

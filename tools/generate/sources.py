@@ -56,12 +56,10 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
         return None
     operator: Operator = found["OPERATOR"]
     conversions = getattr(_import(root, f"{package}.controller"), "CONVERSIONS", ())
-    # An operator that does not derive its permissions lists them.
-    listed = _import(root, f"{package}.rbac")
     return OperatorSource(
         id=operator_id,
         resources=tuple(found["RESOURCES"]),
-        rules=operator.rules() if listed is None else tuple(listed.RULES),
+        rules=operator.rules(),
         settings=operator.settings,
         metrics=tuple(operator.metrics),
         conversions=tuple(conversions),
@@ -78,7 +76,6 @@ def _find_modules(folder: Path) -> dict[str, str]:
     files = {
         "api": ("api", "api.py"),
         "metrics": ("metrics.py",),
-        "rules": ("rbac.py",),
         "settings": ("settings.py",),
     }
     found = {

@@ -78,6 +78,7 @@ class Context:
         metrics: Metrics,
         origin: Origin,
         wake: Wake = lambda _kind, _keys: None,
+        blocks_deletion: bool = True,
     ) -> None:
         """Initialize; called by the runtime."""
         self.key = key
@@ -93,6 +94,7 @@ class Context:
         self._origin = origin
         self._manager = origin.controller
         self._wake = wake
+        self._blocks_deletion = blocks_deletion
 
     def __str__(self) -> str:
         """Return the name of the primary for messages: `PodSet default/web`."""
@@ -114,7 +116,7 @@ class Context:
 
     def owner_reference(self) -> Manifest:
         """Build the controller reference for a child of the primary."""
-        return build_owner_reference(self.kind, self.primary)
+        return build_owner_reference(self.kind, self.primary, block=self._blocks_deletion)
 
     def children(self, kind: Kind) -> Objects:
         """Return the objects that the primary controls by name, including terminating ones."""

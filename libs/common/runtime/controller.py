@@ -133,6 +133,7 @@ class Controller:
             operator can reconcile the others.
         field_selector: The same for fields that the server supports.
         predicate: Selects the changes of a primary that enqueue it; None for all.
+        blocks_deletion: Whether a foreground deletion of a primary waits for its children.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: Projections of the cache, added by `projects`.
         close: Called after the last reconcile to close resources of the reconciler; has a time
@@ -150,6 +151,7 @@ class Controller:
     label_selector: str = ""
     field_selector: str = ""
     predicate: Predicate | None = None
+    blocks_deletion: bool = True
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None

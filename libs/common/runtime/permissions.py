@@ -29,14 +29,25 @@ def derive_rules(
         permissions: Permissions that the operator needs in addition.
     """
     rules = [rule for controller in controllers for rule in _derive(controller)]
-    return tuple(dict.fromkeys((*rules, *permissions)))
+    distinct = list(dict.fromkeys((*rules, *permissions)))
+    return tuple(rule for rule in distinct if not _is_covered(rule, distinct))
+
+
+def _is_covered(rule: PolicyRule, rules: Iterable[PolicyRule]) -> bool:
+    """Return whether another rule grants more on the same resources, so readers need only that."""
+    return any(
+        set(rule.verbs) < set(other.verbs)
+        for other in rules
+        if (other.api_groups, other.resources, other.resource_names)
+        == (rule.api_groups, rule.resources, rule.resource_names)
+    )
 
 
 def _derive(controller: Controller) -> Iterator[PolicyRule]:
     yield from own(
         controller.primary,
         finalizer=bool(controller.finalizer),
-        owner=any(watch.owned for watch in controller.watched),
+        owner=controller.blocks_deletion and any(watch.owned for watch in controller.watched),
     )
     for watches in _group(controller):
         kind = watches[0].kind

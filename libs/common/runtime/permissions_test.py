@@ -39,6 +39,12 @@ def test_owner_of_children_may_block_its_deletion() -> None:
     assert granted(controller)["boats/finalizers"] == ["update"]
 
 
+def test_owner_of_children_that_do_not_block_its_deletion_needs_no_permission_for_it() -> None:
+    controller = Controller("boat", BOAT, nothing, blocks_deletion=False).owns(POD)
+
+    assert "boats/finalizers" not in granted(controller)
+
+
 def test_kind_that_is_only_watched_is_only_read() -> None:
     controller = Controller("boat", BOAT, nothing).watches(CONFIG_MAP, lambda *_: ()).reads(NODE)
 
@@ -59,6 +65,16 @@ def test_writes_of_all_watches_of_a_kind_are_granted_with_their_reason() -> None
     (rule,) = [rule for rule in derive_rules([controller]) if rule.resources == ("pods",)]
     assert rule.verbs == ("get", "list", "watch", "delete")
     assert rule.why == "sink boats"
+
+
+def test_kind_that_one_controller_reads_and_another_writes_has_one_rule() -> None:
+    reader = Controller("captain", POD, nothing).reads(CONFIG_MAP)
+    writer = Controller("boat", BOAT, nothing).owns(CONFIG_MAP, writes=("create",), why="log")
+
+    rules = derive_rules([reader, writer])
+
+    (rule,) = [rule for rule in rules if rule.resources == ("configmaps",)]
+    assert (rule.verbs, rule.why) == (("get", "list", "watch", "create"), "log")
 
 
 def test_further_permissions_are_added() -> None:

@@ -324,6 +324,7 @@ class Runner:
             metrics=services.metrics,
             origin=origin,
             wake=services.wake,
+            blocks_deletion=self.controller.blocks_deletion,
         )
 
     async def _look_up_unknown(self, key: Key) -> None:

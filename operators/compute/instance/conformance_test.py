@@ -16,7 +16,6 @@ from libs.contracts.network import FIREWALL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.controller import OPERATOR
 from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
-from operators.compute.rbac import RULES
 from operators.compute.samples import build_instance, build_size
 
 ENDING = Key("default", "ending")
@@ -79,7 +78,7 @@ class TestInstanceConformance(BlurredConformance):
             "spec": {"size": "large", "publicIP": {"mode": "None", "poolName": None, "ports": None}}
         },
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=run_kubevirt,
     )
@@ -94,7 +93,7 @@ class TestEndingInstanceConformance(BlurredConformance):
         change={"spec": {"power": "Stopped"}},
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
         outliving=(DATA_VOLUME,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=run_and_delete,
     )

@@ -42,6 +42,7 @@ from operators.compute.metrics import ACTIONS
 from operators.compute.naming import FINALIZER, INSTANCES
 from operators.compute.settings import Settings
 
+_WRITES: Final = ("create", "patch", "delete")
 _STALE_SECONDS: Final = 1.0
 """Seconds until another look at an Instance that is newer than the cache has it."""
 
@@ -57,14 +58,50 @@ def build_instances(settings: Settings) -> Controller:
         finalizer=FINALIZER,
         source="reflector",
     ).reads(INSTANCE, indexes=INSTANCE_INDEXES)
-    for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
-        controller.watches(kind, map_named, optional=True)
-    controller.watches(DATA_VOLUME, map_disk(DATA_VOLUME), optional=True, indexes=DISK_INDEXES)
     controller.watches(
-        PVC, map_disk(PVC), transform=shrink_claim, source="reflector", indexes=DISK_INDEXES
+        VIRTUAL_MACHINE,
+        map_named,
+        optional=True,
+        writes=_WRITES,
+        why="manage the machines of Instances",
     )
-    for kind in (IP_CLAIM, NETWORK, FIREWALL, DEMO_VOLUME):
-        controller.watches(kind, map_used(kind), optional=True)
+    controller.watches(
+        VIRTUAL_MACHINE_INSTANCE,
+        map_named,
+        optional=True,
+        writes=("delete",),
+        why="delete one run of a machine by its UID",
+    )
+    controller.watches(
+        DATA_VOLUME,
+        map_disk(DATA_VOLUME),
+        optional=True,
+        indexes=DISK_INDEXES,
+        writes=_WRITES,
+        why="manage the root disks of Instances",
+    )
+    controller.watches(
+        PVC,
+        map_disk(PVC),
+        transform=shrink_claim,
+        source="reflector",
+        indexes=DISK_INDEXES,
+        writes=("patch", "delete"),
+        why="manage root disks whose DataVolume was garbage-collected, and find volumes",
+    )
+    controller.watches(
+        IP_CLAIM,
+        map_used(IP_CLAIM),
+        optional=True,
+        writes=_WRITES,
+        why="claim public addresses",
+    )
+    for kind, why in (
+        (NETWORK, "start machines only when their network is ready"),
+        (FIREWALL, "start machines only when their firewall is ready"),
+        (DEMO_VOLUME, "find the claims of further volumes"),
+    ):
+        controller.watches(kind, map_used(kind), optional=True, why=why)
     controller.watches(
         POD,
         map_launcher,
@@ -72,13 +109,25 @@ def build_instances(settings: Settings) -> Controller:
         label_selector=LAUNCHER_SELECTOR,
         source="reflector",
         indexes=POD_INDEXES,
+        why="report the addresses of launcher pods",
     )
-    controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE))
+    controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE), why="read the sizes of machines")
     for kind in MATCHED_KINDS.values():
         controller.watches(
-            kind, map_used(kind), optional=True, transform=shrink_instancetype, source="reflector"
+            kind,
+            map_used(kind),
+            optional=True,
+            transform=shrink_instancetype,
+            source="reflector",
+            why="find the instancetypes that Instances name",
         )
-    controller.watches(NODE, map_used(NODE), transform=shrink_node, source="reflector")
+    controller.watches(
+        NODE,
+        map_used(NODE),
+        transform=shrink_node,
+        source="reflector",
+        why="detect nodes that do not report",
+    )
     return controller.watches(OPERATION, map_operation, indexes=OPERATION_INDEXES)
 
 

@@ -25,7 +25,6 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.controller import OPERATOR
 from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
-from operators.compute.rbac import RULES
 from operators.compute.samples import build_instance, build_operation, build_size
 
 WEB, OP = Key("default", "web"), Key("default", "op")
@@ -56,7 +55,7 @@ def build_subject(type_: str, **spec: Any) -> Subject:
         change={"spec": {"evictionStrategy": "None"}},
         children=(DATA_VOLUME, VIRTUAL_MACHINE, OPERATION, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
         outliving=(OPERATION,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
         drive=partial(drive, operation=build_operation(type_, **spec)),
     )

@@ -72,18 +72,37 @@ def build_operations(settings: Settings) -> Controller:
             needs_finalizer=_is_open,
             source="reflector",
         )
-        .watches(OPERATION, map_sibling, indexes=OPERATION_INDEXES)
+        .watches(
+            OPERATION,
+            map_sibling,
+            indexes=OPERATION_INDEXES,
+            writes=("delete",),
+            why="delete finished Operations after their time to live",
+        )
         .watches(INSTANCE, map_target)
         .watches(VIRTUAL_MACHINE_INSTANCE, _map_run, optional=True)
-        .owns(VIRTUAL_MACHINE_INSTANCE_MIGRATION, optional=True)
-        .watches(MACHINE_SNAPSHOT, map_snapshot, optional=True)
-        .reads(INSTANCE_SIZE)
+        .owns(
+            VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+            optional=True,
+            writes=("create", "delete"),
+            why="start and cancel migrations",
+        )
+        .watches(
+            MACHINE_SNAPSHOT,
+            map_snapshot,
+            optional=True,
+            writes=("create", "delete"),
+            why="create and cancel snapshots",
+        )
+        .reads(INSTANCE_SIZE, why="read the sizes of machines")
         .watches(
             LEASE,
             map_lease,
             transform=shrink_lease,
             label_selector=INSTANCE_UID_LABEL,
             source="reflector",
+            writes=("create", "delete"),
+            why="lock an Instance for one Operation at a time",
         )
     )
 

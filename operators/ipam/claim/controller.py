@@ -74,6 +74,7 @@ from operators.ipam.pool.reconcile import PendingReason
 from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
+_WRITES: Final = ("create", "patch", "delete")
 _PASSING: Final = (Conflict, UnknownOutcome, Unreachable)
 """Errors that say nothing of the object that was written."""
 
@@ -91,13 +92,26 @@ def build_controller(settings: Settings) -> Controller:
             needs_finalizer=needs_finalizer,
             source="reflector",
         )
-        .owns(SERVICE, source="reflector")
-        .owns(ENDPOINT_SLICE, source="reflector", indexes=SLICE_INDEXES)
+        .owns(SERVICE, source="reflector", writes=_WRITES, why="announce addresses")
+        .owns(
+            ENDPOINT_SLICE,
+            source="reflector",
+            indexes=SLICE_INDEXES,
+            writes=_WRITES,
+            why="route addresses to their targets",
+        )
         .reads(IP_CLAIM, indexes=CLAIM_INDEXES)
         .watches(IP_ALLOCATION, map_allocation, source="reflector")
         .watches(IP_POOL, map_pool)
-        .watches(INSTANCE, map_machine, optional=True)
-        .watches(VIRTUAL_MACHINE_INSTANCE, map_machine, optional=True)
+        .watches(
+            INSTANCE, map_machine, optional=True, why="check that the target of an address exists"
+        )
+        .watches(
+            VIRTUAL_MACHINE_INSTANCE,
+            map_machine,
+            optional=True,
+            why="follow machines as they move",
+        )
         .watches(
             POD,
             map_launcher,
@@ -105,12 +119,20 @@ def build_controller(settings: Settings) -> Controller:
             label_selector=LAUNCHER_SELECTOR,
             source="reflector",
             indexes=POD_INDEXES,
+            why="find the addresses of launcher pods",
         )
         .watches(SERVICE, map_service)
         .watches(ENDPOINT_SLICE, map_slice)
         .projects(LedgerProjection)
     )
-    return controller.owns(ENDPOINTS, source="reflector") if settings.cozy_proxy else controller
+    if not settings.cozy_proxy:
+        return controller
+    return controller.owns(
+        ENDPOINTS,
+        source="reflector",
+        writes=_WRITES,
+        why="route whole addresses by cozy-proxy",
+    )
 
 
 def needs_finalizer(claim: Mapping[str, Any]) -> bool:

@@ -62,9 +62,19 @@ def build_controller(settings: Settings) -> Controller | None:
             optional=True,
             indexes={_BY_CLUSTER: _index_by_cluster, _BY_POOL: _index_by_pool},
         )
-        .owns(IP_ADDRESS, optional=True)
-        .owns(IP_CLAIM, source="reflector")
-        .watches(CLUSTER, _map_cluster, optional=True)
+        .owns(
+            IP_ADDRESS,
+            optional=True,
+            writes=("create", "patch", "delete"),
+            why="assign addresses to Cluster API machines",
+        )
+        .owns(
+            IP_CLAIM,
+            source="reflector",
+            writes=("create", "delete"),
+            why="claim addresses for IPAddressClaims",
+        )
+        .watches(CLUSTER, _map_cluster, optional=True, why="check whether a cluster is paused")
         .watches(IP_POOL, _map_pool)
     )
 

@@ -57,8 +57,14 @@ def build_controller(_: Settings) -> Controller:
         )
         .watches(IP_POOL, map_pool)
         .watches(IP_CLAIM, map_claim, source="reflector")
-        .watches(IP_ALLOCATION, map_allocation, source="reflector")
-        .watches(NAMESPACE, map_namespace)
+        .watches(
+            IP_ALLOCATION,
+            map_allocation,
+            source="reflector",
+            writes=("create", "delete"),
+            why="manage the ledger",
+        )
+        .watches(NAMESPACE, map_namespace, why="find the namespaces that a pool serves")
         .projects(LedgerProjection)
     )
 

@@ -36,7 +36,12 @@ def build_controller(settings: Settings) -> Controller | None:
     reconciler = Reconciler(settings)
     return Controller(
         SERVICE_CONTROLLER, primary=SERVICE, reconcile=reconciler.reconcile, source="reflector"
-    ).owns(IP_CLAIM, source="reflector")
+    ).owns(
+        IP_CLAIM,
+        source="reflector",
+        writes=("create", "delete"),
+        why="claim addresses for Services",
+    )
 
 
 class Reconciler:

@@ -55,6 +55,7 @@ from operators.network.observe import (
     shrink_pod,
 )
 from operators.network.passes import explain_refusal, take_steps
+from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Enforcement, Settings
 
 
@@ -68,9 +69,16 @@ def build_controller(settings: Settings) -> Controller:
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
             finalizer=FINALIZER,
+            blocks_deletion=False,
         )
-        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
-        .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
+        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES, writes=WRITES, why=POLICIES)
+        .owns(
+            MULTI_NETWORK_POLICY,
+            optional=True,
+            indexes=POLICY_INDEXES,
+            writes=WRITES,
+            why=ATTACHED_POLICIES,
+        )
         .watches(NETWORK_POLICY, map_policy_to_firewalls)
         .watches(NETWORK_POLICY, map_closing_policy)
         .watches(MULTI_NETWORK_POLICY, map_policy_to_firewalls, optional=True)
@@ -81,6 +89,7 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_instance,
             optional=True,
             indexes=INSTANCE_INDEXES,
+            why="find the instances of a network or a firewall",
         )
         .watches(
             POD,
@@ -88,6 +97,7 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_pod,
             label_selector=UNLABELLED_PODS,
             source="reflector",
+            why="find machines that were started before pods carried the label of a network",
         )
     )
 

@@ -51,6 +51,7 @@ from operators.network.observe import (
     shrink_pod,
 )
 from operators.network.passes import explain_refusal, take_steps
+from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Settings
 
 _KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
@@ -66,11 +67,23 @@ def build_controller(settings: Settings) -> Controller:
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
             finalizer=FINALIZER,
+            blocks_deletion=False,
         )
         .reads(NETWORK, indexes=NETWORK_INDEXES)
-        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
-        .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
-        .owns(NETWORK_ATTACHMENT_DEFINITION, optional=True)
+        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES, writes=WRITES, why=POLICIES)
+        .owns(
+            MULTI_NETWORK_POLICY,
+            optional=True,
+            indexes=POLICY_INDEXES,
+            writes=WRITES,
+            why=ATTACHED_POLICIES,
+        )
+        .owns(
+            NETWORK_ATTACHMENT_DEFINITION,
+            optional=True,
+            writes=("create", "patch"),
+            why="attach machines through Multus",
+        )
         .watches(NETWORK_POLICY, map_deny_policy)
         .watches(MULTI_NETWORK_POLICY, map_deny_policy, optional=True)
         .watches(FIREWALL, map_to_network, indexes=FIREWALL_INDEXES)
@@ -80,15 +93,26 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_instance,
             optional=True,
             indexes=INSTANCE_INDEXES,
+            why="find the instances of a network or a firewall",
         )
-        .watches(PROVIDER_NETWORK, map_provider_to_networks)
-        .watches(NAMESPACE, map_namespace_to_networks, transform=shrink_namespace)
+        .watches(
+            PROVIDER_NETWORK,
+            map_provider_to_networks,
+            why="read which bridges and VLANs a network may use",
+        )
+        .watches(
+            NAMESPACE,
+            map_namespace_to_networks,
+            transform=shrink_namespace,
+            why="match namespaces with the selectors of a ProviderNetwork",
+        )
         .watches(
             POD,
             map_pod_to_networks,
             transform=shrink_pod,
             label_selector=UNLABELLED_PODS,
             source="reflector",
+            why="find machines that were started before pods carried the label of a network",
         )
     )
 

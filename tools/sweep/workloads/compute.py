@@ -31,7 +31,6 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.controller import OPERATOR
-from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord, Version
@@ -318,7 +317,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(
             *(build_crd(model) for model in RESOURCES),
             *map(build_open_crd, others),

@@ -29,7 +29,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
 from operators.ipam.naming import FINALIZER, LOAD_BALANCER_CLASS, POOL
-from operators.ipam.rbac import CLUSTER_API_RULES, COZY_PROXY_RULES, LOAD_BALANCER_RULES, RULES
+from operators.ipam.settings import Settings
 from tools.sweep.components import Component
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import NamespaceRecord, Version
@@ -43,7 +43,7 @@ from tools.sweep.workload import (
     is_observed,
 )
 
-_RULES: Final = (*RULES, *LOAD_BALANCER_RULES, *COZY_PROXY_RULES, *CLUSTER_API_RULES)
+_RULES: Final = OPERATOR.rules(Settings(load_balancer=True, cozy_proxy=True, cluster_api=True))
 """All workloads share a service account, so each has what the settings of the others need."""
 _ADDRESS: Final = "203.0.113.7"
 _PORTS: Final = [{"name": "https", "port": 443, "targetPort": 8443}]

@@ -21,7 +21,6 @@ from operators.network.api.v1alpha1 import (
     ProviderNetwork,
 )
 from operators.network.controller import OPERATOR
-from operators.network.rbac import RULES
 from operators.network.resources import list_selected
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import NamespaceRecord, Version
@@ -248,7 +247,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(
             build_crd(Network),
             build_crd(Firewall),
