@@ -30,6 +30,7 @@ from libs.common.metrics_access import (
 )
 from libs.common.redaction import redact_text
 from libs.common.settings.addresses import BindAddress, parse_bind_address
+from libs.common.stall import StallReporter
 from libs.common.tasks import run_together
 
 
@@ -296,11 +297,12 @@ class LoopLagMonitor:
         return f"the event loop lags by {lag:.1f} s" if lag > limit else None
 
     async def run(self) -> None:
-        """Measure until cancelled."""
-        while True:
-            self._due = self._clock() + self._interval
-            await asyncio.sleep(self._interval)
-            self.measured()
+        """Measure until cancelled, and log it if the loop is blocked."""
+        with StallReporter(self.lag_seconds):
+            while True:
+                self._due = self._clock() + self._interval
+                await asyncio.sleep(self._interval)
+                self.measured()
 
     def measured(self) -> None:
         """Record the time at which a due timer ran."""
