@@ -28,6 +28,9 @@ FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 NAMESPACE_TESTS: Final = "tests/namespaces"
 """Tests with the real namespace controller, which waits most of the time."""
 
+OVERLOAD_TESTS: Final = "tests/overload"
+"""Tests of operators with very little CPU time; they need permission to create control groups."""
+
 KEDA_TESTS: Final = "tests/keda"
 """Tests with KEDA, a broker and a control plane, which wait most of the time. They are skipped if
 KEDA is not built, which takes long."""
@@ -134,8 +137,8 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "namespaces",
-            "Namespaces that are deleted or unreadable, real controller manager",
-            _pytest(python, "namespaces", NAMESPACE_TESTS),
+            "Namespaces that are deleted or unreadable, and a lack of CPU time, real control plane",
+            _pytest(python, "namespaces", NAMESPACE_TESTS, OVERLOAD_TESTS),
             reports=f"{REPORTS}/namespaces.xml",
             needs=("assets", "helm"),
             in_background=True,

@@ -1,0 +1,1 @@
+"""Operators that get very little CPU time, next to a controller in Go."""
