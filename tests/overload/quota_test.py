@@ -286,4 +286,4 @@ async def test_signal_during_the_slow_start_is_honoured(stage: Stage) -> None:
 
     assert await asyncio.to_thread(running.process.wait, GRACE_SECONDS) == 0
     assert json.loads(running.read_log())["event"] == "Stopped before start-up was complete"
-    assert not await stage.read_lease(running)
+    assert not (await stage.read_lease(running)).get("holderIdentity")
