@@ -15,7 +15,7 @@ import pytest
 from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
 from kubectl_slipway.conftest import Lab, ago
-from kubectl_slipway.states_test import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
+from kubectl_slipway.states.conftest import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
 from libs.common.kinds import DEPLOYMENT, POD, Key, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION

@@ -52,16 +52,21 @@ def _build(facts: Facts, found: Condition, severity: str) -> Finding:
     kind = str(facts.manifest.get("kind"))
     age = render_age(found.since, facts.now)
     message = found.message or meaning(kind, found.reason) or "The condition has no message."
-    meta = facts.manifest["metadata"]
-    namespace = meta.get("namespace") or ""
     state = f"{found.type} is {found.status}{f' for {age}' if age else ''}"
     return Finding(
         found.reason or f"{found.type}{found.status}",
         title(facts.manifest),
         f"{message.rstrip('.')}. ({state})",
-        find_remedy(kind, found.reason).format(name=meta["name"], namespace=namespace),
+        advise(facts, found.reason),
         severity,
     )
+
+
+def advise(facts: Facts, reason: str) -> str:
+    """Return what to do about a reason of this object, or nothing."""
+    meta = facts.manifest["metadata"]
+    remedy = find_remedy(str(facts.manifest.get("kind")), reason)
+    return remedy.format(name=meta["name"], namespace=meta.get("namespace") or "")
 
 
 def find_remedy(kind: str, reason: str) -> str:

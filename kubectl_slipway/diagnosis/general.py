@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kubectl_slipway.diagnosis.conditions import advise
 from kubectl_slipway.diagnosis.findings import Facts, Finding, Reference
 from kubectl_slipway.diagnosis.workloads import find_pod_problem
 from kubectl_slipway.model import (
@@ -15,6 +16,7 @@ from kubectl_slipway.model import (
     is_unseen,
     observed_generation,
     parse_time,
+    readiness,
     render_age,
     title,
 )
@@ -52,7 +54,7 @@ def _find_operator_stops(facts: Facts, subject: str) -> Iterator[Finding]:
             "OperatorMissing",
             subject,
             f"The {id} operator is not installed, so nothing reconciles this object.",
-            f"Install it: helm install {id} helm/{id}",
+            f"Install its chart: helm install {id} oci://REGISTRY/charts/{id} -n NAMESPACE",
         )
         return
     namespace = str(facts.manifest["metadata"].get("namespace") or "")
@@ -197,7 +199,8 @@ def _find_old_status(facts: Facts) -> Iterator[Finding]:
             f"The status is about generation {observed_generation(manifest)} of the spec; the "
             f"current generation is {meta.get('generation')}.",
             f"Wait a few seconds. If the status stays old, look for errors: {logs}",
-            "Warning",
+            # A condition of an older spec says nothing about the current one.
+            "Warning" if readiness(manifest).ok else "Error",
         )
 
 
@@ -223,7 +226,7 @@ def missing_reference(facts: Facts, reference: Reference) -> Finding:
     )
 
 
-def find_events(facts: Facts, own: Sequence[Finding]) -> Iterator[Finding]:
+def find_events(facts: Facts, own: Sequence[Finding], severity: str) -> Iterator[Finding]:
     """Report the latest warning event, if the conditions do not say the same."""
     said = {each.code for each in own}
     for event in reversed(facts.events):
@@ -235,7 +238,8 @@ def find_events(facts: Facts, own: Sequence[Finding]) -> Iterator[Finding]:
         note = event.get("note") or event.get("message") or ""
         age = render_age(event_time(event), facts.now)
         reason = str(event.get("reason") or "Warning")
-        yield Finding(reason, title(facts.manifest), f"Event {age} ago: {note}", "", "Warning")
+        cause = f"Event {age} ago: {note}"
+        yield Finding(reason, title(facts.manifest), cause, advise(facts, reason), severity)
         return
 
 

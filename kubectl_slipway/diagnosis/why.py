@@ -34,7 +34,11 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
     if stops and any(each.severity == "Error" for each in stops):
         return
     own = [*general.find_own(facts), *conditions.find_failures(facts)]
-    own += [*conditions.find_conditions(facts), *workloads.find_workload(facts)]
+    found = conditions.find_conditions(facts)
+    # What blocks a deletion already has the message of these conditions.
+    blocked = is_deleting(facts.manifest) and bool(own)
+    own += [each for each in found if not (blocked and each.code == "Terminating")]
+    own += workloads.find_workload(facts)
     if own or not readiness(facts.manifest).ok:
         for reference in facts.references:
             if reference.facts is None:
@@ -43,6 +47,9 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
                 yield from _walk(reference.facts, visited, depth + 1)
         for child in facts.children:
             yield from _walk(child, visited, depth + 1)
-    yield from own
-    if own or not readiness(facts.manifest).ok:
-        yield from general.find_events(facts, own)
+    if not own and readiness(facts.manifest).ok:
+        return
+    # An event says more than a condition that nothing can be done about.
+    explained = any(each.remedy for each in own)
+    events = list(general.find_events(facts, own, "Warning" if explained else "Error"))
+    yield from [*own, *events] if explained else [*events, *own]

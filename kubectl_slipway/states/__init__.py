@@ -1,0 +1,1 @@
+"""Broken states, and how `why` names each of them."""
