@@ -129,8 +129,8 @@ async def test_admission_that_takes_pods_from_their_set_floods_no_namespace(
             return found is not None and found["reason"] == "FailedCreate"
 
         await harness.eventually(tells, "the set tells")
-        before = harness.manager.runners[0].passes
-        await harness.eventually(lambda: harness.manager.runners[0].passes > before + 2)
+        before = harness.manager.runners[0].reconciles
+        await harness.eventually(lambda: harness.manager.runners[0].reconciles > before + 2)
 
     found = find_condition(await kube_client.get(PODSET, key), "Ready") or {}
     assert "spec.selector does not match" in found["message"]

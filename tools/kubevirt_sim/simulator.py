@@ -270,7 +270,7 @@ class KubeVirtSim:
         return any(runner.queue.idle and runner.queue.failing for runner in runners)
 
     def _passes(self) -> int:
-        return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
+        return sum(runner.reconciles for runner in self.manager.runners) if self.manager else 0
 
     async def _is_settled(self) -> bool:
         """Return whether nothing was done while the caches were compared with the API server."""

@@ -1,4 +1,4 @@
-"""Assembly of the parts that a manager builds from its settings."""
+"""Builders of the components of a manager: elector, health server, work queues."""
 
 from __future__ import annotations
 

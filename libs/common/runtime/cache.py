@@ -201,5 +201,5 @@ class Cache:
 
 
 def _slot(kind: Kind) -> tuple[str, str]:
-    # The versions of a kind are views of the same objects.
+    # Without the version: all versions of a kind are views of the same objects.
     return (kind.group, kind.kind)

@@ -1,4 +1,4 @@
-"""Confirmation: the check with the API server that a primary may get a new child."""
+"""Confirmation: a live read of the primary before a reconcile creates a child for it."""
 
 from __future__ import annotations
 

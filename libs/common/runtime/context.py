@@ -207,7 +207,7 @@ class Context:
             PrimaryChanged: A step creates an object, and the spec is outdated. Nothing was done;
                 the new spec is in the cache.
         """
-        creates = [step for batch in batches for step in batch if self._makes_child(step)]
+        creates = [step for batch in batches for step in batch if self._creates_child(step)]
         if len(creates) == 1 and isinstance(creates[0], Create) and not confirmed:
             return await self._execute_one(creates[0], batches)
         if creates:
@@ -216,17 +216,17 @@ class Context:
         confirm = None if creates else self._confirm_primary
         return await self._writer.execute(batches, confirm=confirm)
 
-    def _makes_child(self, step: Step) -> bool:
+    def _creates_child(self, step: Step) -> bool:
         """Return whether the cache shows that a step will create an object."""
         if not isinstance(step, Apply):
             return isinstance(step, Create)
         informer = self._cache.find(step.kind)
         return informer is not None and informer.store.get(step.key) is None
 
-    async def _execute_one(self, birth: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
+    async def _execute_one(self, create: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
         """Take steps that create one child, and confirm the primary afterwards.
 
-        A failed child is replaced without delay: no request is sent before or during the create. If
+        A failed child is replaced without delay: the create does not wait for another request. If
         the primary no longer exists, the replacement is deleted again. A replacement for an older
         spec is kept, as if it had been created a moment earlier.
         """
@@ -235,14 +235,15 @@ class Context:
             with contextlib.suppress(PrimaryChanged):
                 await self._confirm_primary()
         except PrimaryGone:
-            await self._take_back(birth)
+            await self._delete_child(create)
             raise
         return outcome
 
-    async def _take_back(self, birth: Create) -> None:
-        child = await self.live_get(birth.kind, birth.key)
+    async def _delete_child(self, create: Create) -> None:
+        # Another object may have the name by now: delete only what this incarnation controls.
+        child = await self.live_get(create.kind, create.key)
         if child is not None and controller_uid(child) == self.uid:
-            await self._writer.execute([[Delete.of(birth.kind, child)]])
+            await self._writer.execute([[Delete.of(create.kind, child)]])
 
     async def _confirm_primary(self) -> None:
         """Check with the API server that the primary is unchanged before it gets new children.
@@ -297,8 +298,8 @@ class Context:
         # Handlers skip this reconcile as the origin, unless the response contains other changes
         # than the status: their event will be outdated when it arrives, so this is the only
         # notification.
-        alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(response))
-        self._cache.informer(self.kind).wrote(response, self._origin if alone else None)
+        is_status_only = _is_same_but_status(held, self._cache.store(self.kind).reduce(response))
+        self._cache.informer(self.kind).wrote(response, self._origin if is_status_only else None)
         return True
 
     async def _send_status(self, status: Mapping[str, Any], held: Manifest) -> Manifest:

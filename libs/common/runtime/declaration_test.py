@@ -42,7 +42,7 @@ async def test_own_status_asks_for_no_pass_where_the_cache_keeps_a_part_of_the_p
         fake_api.create(widget)
         await harness.converged()
 
-        assert harness.manager.runners[0].passes == 1
+        assert harness.manager.runners[0].reconciles == 1
 
 
 async def ignore(_: Context) -> None:

@@ -72,20 +72,23 @@ class BindingGuard:
         self._name = name
         self._clock = clock
         self._targets = [(kind, finalizer) for kind, finalizer in targets if kind.namespaced]
-        self._held: set[str] = set()
+        self._held: set[str] = set()  # Namespaces whose RoleBinding has our finalizer.
         self._missing: set[str] = set()  # Namespaces with a warning that there is no binding.
+        # Workers that are adding a finalizer to an object, and objects in the cache that have one.
+        # The first closes the gap between the write and its event: without it, the RoleBinding
+        # could be released while the first object of the namespace gets its finalizer.
         self._adding: Counter[str] = Counter()
-        self._carriers: Counter[str] = Counter()
+        self._finalizer_counts: Counter[str] = Counter()
         self._locks: dict[str, asyncio.Lock] = {}
-        self._unsettled: set[str] = set()
-        self._asked = asyncio.Event()
-        self._places = asyncio.Semaphore(_CONCURRENT)
+        self._pending: set[str] = set()
+        self._wakeup = asyncio.Event()
+        self._semaphore = asyncio.Semaphore(_CONCURRENT)
         for kind, finalizer in self._targets if self._name else ():
-            cache.informer(kind).add_handler(partial(self._count, finalizer))
+            cache.informer(kind).add_handler(partial(self._count_finalizers, finalizer))
 
     @property
     def enabled(self) -> bool:
-        """Whether there is something to guard."""
+        """Whether the operator has a RoleBinding and a namespaced kind with a finalizer."""
         return bool(self._name and self._targets)
 
     async def run(self) -> None:
@@ -96,22 +99,24 @@ class BindingGuard:
         if not self.enabled:
             return
         # A former leader may have crashed between the updates of an object and of its RoleBinding.
-        self._unsettled.update(self._cache.informer(self._targets[0][0]).namespaces)
+        self._pending.update(self._cache.informer(self._targets[0][0]).namespaces)
         while True:
-            self._asked.clear()
-            await run_together(*map(self._reconcile_finalizer, sorted(self._unsettled)))
-            if self._unsettled:
+            self._wakeup.clear()
+            await run_together(*map(self._reconcile_finalizer, sorted(self._pending)))
+            if self._pending:
                 await self._clock.sleep(_RETRY_SECONDS)
             else:
-                await self._asked.wait()
+                await self._wakeup.wait()
 
     async def _reconcile_finalizer(self, namespace: str) -> None:
-        async with self._places:
-            self._unsettled.discard(namespace)
+        async with self._semaphore:
+            self._pending.discard(namespace)
             try:
-                await (self.hold if self._is_needed(namespace) else self._let_go)(namespace)
+                await (self.hold if self._is_needed(namespace) else self._release_unneeded)(
+                    namespace
+                )
             except SlipwayError as err:
-                self._unsettled.add(namespace)
+                self._pending.add(namespace)
                 log.warning(
                     "Cannot update the finalizer that keeps the permissions, retrying",
                     namespace=namespace,
@@ -167,10 +172,10 @@ class BindingGuard:
     def settle(self, namespace: str) -> None:
         """Schedule the removal of the finalizer if no object of the namespace needs it any more."""
         if self.enabled and namespace and not self._is_needed(namespace):
-            self._unsettled.add(namespace)
-            self._asked.set()
+            self._pending.add(namespace)
+            self._wakeup.set()
 
-    async def _let_go(self, namespace: str) -> None:
+    async def _release_unneeded(self, namespace: str) -> None:
         async with self._lock(namespace):
             # Another worker may have started to add a finalizer while this one waited.
             if not self._is_needed(namespace):
@@ -187,7 +192,7 @@ class BindingGuard:
         """
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
-                for namespace in sorted(self._unsettled):
+                for namespace in sorted(self._pending):
                     await self._reconcile_finalizer(namespace)
                 for namespace in sorted(self._held):
                     await self._leave_unwatched(namespace)
@@ -231,13 +236,13 @@ class BindingGuard:
         log.warning(text, namespace=namespace, objects=len(carriers))
 
     def _is_needed(self, namespace: str) -> bool:
-        return self._adding[namespace] > 0 or self._carriers[namespace] > 0
+        return self._adding[namespace] > 0 or self._finalizer_counts[namespace] > 0
 
-    def _count(self, finalizer: str, change: Change, _: Origin | None) -> None:
+    def _count_finalizers(self, finalizer: str, change: Change, _: Origin | None) -> None:
         """Update the number of objects with a finalizer in each namespace."""
         for manifest, step in ((change.old, -1), (change.new, 1)):
             if manifest is not None and finalizers.has_finalizer(manifest, finalizer):
-                self._carriers[change.key.namespace] += step
+                self._finalizer_counts[change.key.namespace] += step
 
     def _lock(self, namespace: str) -> asyncio.Lock:
         return self._locks.setdefault(namespace, asyncio.Lock())

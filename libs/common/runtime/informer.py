@@ -240,8 +240,10 @@ class Informer:
         origin, uid = self._writing.get(change.key, (None, "")) if self._writing else (None, "")
         if change.old is None:
             return None if uid else origin
-        goes = change.new is None or (is_deleting(change.new) and not is_deleting(change.old))
-        return origin if goes and uid == uid_of(change.old) else None
+        is_deletion = change.new is None or (
+            is_deleting(change.new) and not is_deleting(change.old)
+        )
+        return origin if is_deletion and uid == uid_of(change.old) else None
 
     def wrote(self, manifest: Manifest, origin: Origin | None = None) -> Change | None:
         """Process the response to our own write, and notify all handlers except for its origin.

@@ -19,7 +19,7 @@ from libs.common.runtime.streams import RECONNECT, ReconnectDelay, choose_stream
 EXIT_SECONDS: Final = 5.0
 REFUSED: Final = "refused with"
 """Message of the error that kopf gets for a refusal."""
-_GOODBYE_SECONDS: Final = 0.1
+_TLS_CLOSE_SECONDS: Final = 0.1
 _NO_OBJECT: Final = "slipway.dev-lists-by-itself"
 _FOR_KOPF: Final = frozenset({401, 410, 429})
 _TEXT_BYTES: Final = 512
@@ -74,16 +74,17 @@ class Sessions:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        unfinished = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in unfinished:
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=EXIT_SECONDS)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=EXIT_SECONDS)
         for session in self._opened:
             await session.close()
         if self._config.server.startswith("https:"):
-            # Streams close gracefully, which takes a round trip in the loop.
-            await asyncio.sleep(_GOODBYE_SECONDS)
+            # TLS connections close gracefully, which takes a round trip; the loop must not be
+            # closed before.
+            await asyncio.sleep(_TLS_CLOSE_SECONDS)
 
     async def login(self) -> kopf.AiohttpSession:
         """Open a session with the current credentials. After a refusal, kopf calls this again."""

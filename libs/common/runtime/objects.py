@@ -35,15 +35,15 @@ class ObjectCounter:
         self._informer = informer
         self._gauge = metrics.gauge(OBJECTS)
         self._known: set[_Series] = set()
-        informer.add_handler(self._changed, self._count_again)
-        self._count_again()
+        informer.add_handler(self._changed, self._recount)
+        self._recount()
 
     def _changed(self, change: Change, _: Origin | None) -> None:
         for manifest, step in ((change.old, -1), (change.new, 1)):
             for series in _find_series(manifest):
                 self._labels(series).inc(step)
 
-    def _count_again(self) -> None:
+    def _recount(self) -> None:
         for series in self._known:
             self._labels(series).set(0)
         for manifest in self._informer.store.list():

@@ -258,4 +258,4 @@ async def test_pass_is_one_span_with_its_requests_below_it(fake_api: FakeApi) ->
     assert all(span.parent and span.parent.span_id in passes for span in requests)
     attributes: Manifest = dict(requests[0].attributes or {})
     assert attributes["server.address"] == "127.0.0.1"
-    assert len(passes) == manager.runners[0].passes
+    assert len(passes) == manager.runners[0].reconciles

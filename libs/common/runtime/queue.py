@@ -73,12 +73,12 @@ class WorkQueue:
         self._metrics = metrics
         self._queues: OrderedDict[str, NamespaceQueue] = OrderedDict()  # By namespace, in turns.
         self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
-        self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
-        self._working: dict[Key, int] = {}  # Keys that a worker has, as they were taken.
+        self._again: dict[Key, int] = {}  # Keys that were added while a worker processes them.
+        self._working: dict[Key, int] = {}  # Keys that are being processed, and their priority.
         self._timers: dict[Key, tuple[float, int, Timer]] = {}
         self._failures: dict[Key, int] = {}
         self._requeues: dict[Key, int] = {}
-        self._last_pass: dict[Key, float] = {}
+        self._last_start: dict[Key, float] = {}
         self._takers: deque[asyncio.Future[None]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
@@ -96,7 +96,7 @@ class WorkQueue:
             return
         if priority is None:
             priority = self._working.get(key, PRIORITY_LIVE)
-        after = max(after, self._cool_down(key))
+        after = max(after, self._seconds_to_min_interval(key))
         if after > 0:
             self._delay(key, priority, after)
         elif key in self._working:
@@ -150,7 +150,7 @@ class WorkQueue:
     def drop(self, key: Key) -> None:
         """Remove all data of a key whose object no longer exists."""
         self.forget(key)
-        self._last_pass.pop(key, None)
+        self._last_start.pop(key, None)
         self._cancel_timer(key)
 
     def failures(self, key: Key) -> int:
@@ -197,7 +197,7 @@ class WorkQueue:
         self._changed.set()
 
     def close(self) -> None:
-        """Close the queue; workers finish the keys that they have."""
+        """Close the queue; workers finish the keys that they are processing."""
         self._closed = True
         for _, _, timer in self._timers.values():
             timer.cancel()
@@ -215,7 +215,7 @@ class WorkQueue:
         self._changed.set()
 
     async def drained(self) -> None:
-        """Wait until no worker has a key."""
+        """Wait until no key is being processed."""
         while self._working:
             self._changed.clear()
             await self._changed.wait()
@@ -264,7 +264,7 @@ class WorkQueue:
         del self._waiting[key]
         self._working[key] = priority
         if self._min_interval:
-            self._last_pass[key] = self._clock.monotonic()
+            self._last_start[key] = self._clock.monotonic()
         self._cancel_timer(key)
         if self._metrics is not None:
             self._metrics.started(key)
@@ -281,11 +281,11 @@ class WorkQueue:
             due, priority = min(due, held[0]), max(priority, held[1])
             held[2].cancel()
         timer = self._clock.call_later(
-            max(0.0, due - self._clock.monotonic()), lambda: self._ring(key)
+            max(0.0, due - self._clock.monotonic()), lambda: self._on_timer(key)
         )
         self._timers[key] = (due, priority, timer)
 
-    def _ring(self, key: Key) -> None:
+    def _on_timer(self, key: Key) -> None:
         _, priority, _ = self._timers.pop(key)
         self.add(key, priority=priority)
 
@@ -294,8 +294,8 @@ class WorkQueue:
         if held is not None:
             held[2].cancel()
 
-    def _cool_down(self, key: Key) -> float:
-        last = self._last_pass.get(key)
+    def _seconds_to_min_interval(self, key: Key) -> float:
+        last = self._last_start.get(key)
         if last is None:
             return 0.0
         return max(0.0, last + self._min_interval - self._clock.monotonic())

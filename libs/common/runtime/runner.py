@@ -82,7 +82,7 @@ class Runner:
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
         self._unchanged = UnchangedApplies()
-        self.passes = 0
+        self.reconciles = 0
         self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))
         ObjectCounter(
@@ -133,7 +133,7 @@ class Runner:
             scope = asyncio.timeout(self._timeout)
             try:
                 async with scope:
-                    ending = self._settle(key, await self._pass(key))
+                    ending = self._schedule_next(key, await self._process_object(key))
             except (Exception, asyncio.CancelledError) as err:
                 # A bug in one reconcile must not end the worker.
                 if _is_cancellation_requested(err):
@@ -148,10 +148,10 @@ class Runner:
                 else:
                     ending = await self._failed(key, err, flags)
             span.set_result(ending, failure)
-        self.passes += 1
+        self.reconciles += 1
         self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
 
-    async def _pass(self, key: Key) -> Result | None:
+    async def _process_object(self, key: Key) -> Result | None:
         await self._look_up_unknown(key)
         primary = self._store.get(key)
         if primary is None:
@@ -179,14 +179,15 @@ class Runner:
         if is_deleting(primary):
             return await self._finalize(context)
         if await self._keep_finalizer(context):
-            # The write is our own change, which enqueues nothing, so continue with the new version.
+            # Our own write enqueues nothing, so this reconcile continues with the new version. An
+            # object with another UID was recreated under the same name; its event enqueues it.
             held = self._store.get(key)
             if held is None or uid_of(held) != uid_of(primary):
                 return None
             context = self._build_context(key, held)
         return await self.controller.reconcile(context)
 
-    def _settle(self, key: Key, result: Result | None) -> Ending:
+    def _schedule_next(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
             raise result.error
         if result is not None and result.requeue_after is not None and result.requeue_after <= 0:
@@ -207,7 +208,7 @@ class Runner:
                     reason=err.reason,
                     error=str(err),
                 )
-                if await self._show(key, err):
+                if await self._report_terminal_error(key, err):
                     self.queue.forget(key)
                 else:
                     self.queue.retry(key)
@@ -230,7 +231,7 @@ class Runner:
                 )
                 return "error"
         level = log.info if isinstance(err, Conflict | Unreachable) else log.warning
-        level("Trying again", error=str(err), retry_in=round(delay, 1))
+        level("Reconcile failed, retrying", error=str(err), retry_in=round(delay, 1))
         return "error"
 
     def _stale_delay(self, key: Key) -> float | None:
@@ -268,7 +269,8 @@ class Runner:
             result = await controller.finalize(context)
             if result is not None:
                 return result
-        # The clean-up may have changed the object, so the guard uses the newest version.
+        # The clean-up may have changed the object, so build the patch, which tests the resource
+        # version, from the newest version.
         held = self._store.get(context.key)
         if held is not None and uid_of(held) == uid_of(primary):
             patch = finalizers.build_remove_patch(held, controller.finalizer)
@@ -285,7 +287,7 @@ class Runner:
                 kind, context.key, operations, field_manager=self.controller.name
             )
         except NotFound:
-            # Without the finalizer, nothing must be done that requires a clean-up.
+            # Nothing that requires a clean-up may be created without the finalizer.
             raise PrimaryGone(str(context)) from None
         except Invalid as err:
             raise patch_error(err) from err
@@ -335,8 +337,8 @@ class Runner:
             await look_up(self._services.client, self._services.cache, kind, child)
             unknown.discard((kind, child))
 
-    async def _show(self, key: Key, err: TerminalError) -> bool:
-        """Report an error in the condition Ready; return whether that succeeded."""
+    async def _report_terminal_error(self, key: Key, err: TerminalError) -> bool:
+        """Report a terminal error in the condition Ready; return whether that succeeded."""
         primary = self._store.get(key)
         if primary is None:
             return True
@@ -348,12 +350,12 @@ class Runner:
             if await context.apply_status(status):
                 context.event("Warning", err.reason, str(err))
         except Exception as failure:
-            # A status written by others may be invalid; this must not end the worker either.
-            defect = not isinstance(failure, SlipwayError)
+            # A status that another client wrote may be invalid, which must not end the worker.
+            is_bug = not isinstance(failure, SlipwayError)
             log.warning(
                 "Cannot report the state of the object, retrying",
                 error=str(failure),
-                exc_info=defect,
+                exc_info=is_bug,
             )
             return False
         return True

@@ -161,12 +161,12 @@ class ScopeSet:
         scope = self._scopes.get(namespace)
         if scope is None:
             return
-        news = scope.blocked or not scope.synced
+        became_readable = scope.blocked or not scope.synced
         if scope.blocked:
             log.info("Namespace can be read again", **self._name(scope))
         scope.synced = True
         scope.recover()
-        if news and self.synced.is_set():
+        if became_readable and self.synced.is_set():
             for handler in self._handlers:
                 handler(namespace)
         self._check_synced()

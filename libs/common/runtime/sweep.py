@@ -35,7 +35,7 @@ _GRACE: Final = 2.0
 _MANY: Final = 200
 """Number of missing objects from which they are listed again, page by page, instead of read one by
 one."""
-_SIDE_BY_SIDE: Final = 8
+_CONCURRENT: Final = 8
 """Number of scopes that are listed concurrently, over all kinds."""
 _RETRY: Final = BackoffPolicy(5.0, 600.0)
 _CATCH_UP_RETRY: Final = 1.0
@@ -72,7 +72,7 @@ class Sweeper:
         self._period = period
         self._clock = clock or SystemClock()
         self._rng = rng
-        self._places = asyncio.Semaphore(_SIDE_BY_SIDE)
+        self._semaphore = asyncio.Semaphore(_CONCURRENT)
 
     async def keep(self, informer: Informer) -> None:
         """Sweep an informer periodically, beginning one period after its first listing."""
@@ -107,16 +107,16 @@ class Sweeper:
         Raises:
             StorageRolledBack: A listing is older than the newest version seen before it began.
         """
-        others = asyncio.Event()  # Set when one of the scopes has been swept.
+        any_swept = asyncio.Event()  # Set when at least one scope has been swept.
         async with asyncio.TaskGroup() as group:
             for scope in informer.all_scopes:
-                group.create_task(self._catch_up_scope(informer, scope, others))
+                group.create_task(self._catch_up_scope(informer, scope, any_swept))
 
     async def sweep_scope(self, informer: Informer, scope: Scope) -> int:
         """Compare one scope with one listing; see `sweep`."""
         store, namespace = informer.store, scope.namespace
         filled = informer.synced
-        async with self._places:
+        async with self._semaphore:
             before, newest = store.uids(namespace or None), store.newest
             alive: dict[str, _Listed] = {}
             version = 0
@@ -138,7 +138,7 @@ class Sweeper:
         for uid, key in before.items():
             if uid not in alive and informer.observe_deleted(key, uid, version) is not None:
                 swept += 1
-        fetched = await self._fetch_behind(informer, scope, alive)
+        fetched = await self._fetch_outdated(informer, scope, alive)
         # A source that is still filling the cache is late but has missed nothing.
         swept += fetched if filled else 0
         if swept:
@@ -180,7 +180,7 @@ class Sweeper:
                     informer.mark_synced(scope.namespace)
 
     async def _catch_up_scope(
-        self, informer: Informer, scope: Scope, others: asyncio.Event
+        self, informer: Informer, scope: Scope, any_swept: asyncio.Event
     ) -> None:
         began = self._clock.monotonic()
         while informer.served and not scope.blocked:
@@ -190,7 +190,7 @@ class Sweeper:
                 if informer.note_failure(scope.namespace, err):
                     return
                 waited = self._clock.monotonic() - began
-                if isinstance(err, ApiError) and others.is_set() and waited >= _CATCH_UP_SECONDS:
+                if isinstance(err, ApiError) and any_swept.is_set() and waited >= _CATCH_UP_SECONDS:
                     informer.block(scope.namespace, err)
                     return
                 name = {"resource": informer.kind.resource, "namespace": str(scope)}
@@ -199,23 +199,23 @@ class Sweeper:
                 )
                 await self._clock.sleep(_CATCH_UP_RETRY)
             else:
-                others.set()
+                any_swept.set()
                 return
 
-    async def _fetch_behind(
+    async def _fetch_outdated(
         self, informer: Informer, scope: Scope, alive: dict[str, _Listed]
     ) -> int:
         """Read objects that the source does not deliver in time; return the number of changes."""
         fetched = 0
-        behind = await self._wait_for_source(informer, alive)
-        if not behind:
+        outdated = await self._wait_for_source(informer, alive)
+        if not outdated:
             return 0
-        async with self._places:
-            if len(behind) > _MANY:
+        async with self._semaphore:
+            if len(outdated) > _MANY:
                 await list_scope(self._client, informer, scope.namespace)
-                return len(behind)
-            for uid, listed in behind.items():
-                if _shows(informer, uid, listed):
+                return len(outdated)
+            for uid, listed in outdated.items():
+                if _is_current(informer, uid, listed):
                     continue  # The source delivered it while the others were read.
                 with contextlib.suppress(NotFound):
                     manifest = await self._client.get(informer.kind, listed.key)
@@ -227,21 +227,21 @@ class Sweeper:
         self, informer: Informer, alive: dict[str, _Listed]
     ) -> dict[str, _Listed]:
         """Wait while the source delivers, and a moment longer; return the missing objects."""
-        behind = _behind(informer, alive)
+        outdated = _find_outdated(informer, alive)
         waited = 0.0
-        while behind and waited < _GRACE:
+        while outdated and waited < _GRACE:
             await self._clock.sleep(_SYNC_POLL)
-            before, behind = len(behind), _behind(informer, behind)
-            waited = waited + _SYNC_POLL if len(behind) == before else 0.0
-        return behind
+            before, outdated = len(outdated), _find_outdated(informer, outdated)
+            waited = waited + _SYNC_POLL if len(outdated) == before else 0.0
+        return outdated
 
 
-def _behind(informer: Informer, listed: dict[str, _Listed]) -> dict[str, _Listed]:
+def _find_outdated(informer: Informer, listed: dict[str, _Listed]) -> dict[str, _Listed]:
     """Return objects that the store lacks or has in an older version than listed."""
-    return {uid: entry for uid, entry in listed.items() if not _shows(informer, uid, entry)}
+    return {uid: entry for uid, entry in listed.items() if not _is_current(informer, uid, entry)}
 
 
-def _shows(informer: Informer, uid: str, listed: _Listed) -> bool:
+def _is_current(informer: Informer, uid: str, listed: _Listed) -> bool:
     held = informer.store.get(listed.key)
     if held is None:
         return False

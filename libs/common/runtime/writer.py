@@ -176,8 +176,8 @@ class Writer:
         response = await self._claim_name(step)
         if response is None:
             return False
-        # A new object contains no changes of others, so this reconcile knows all of it.
-        self._wrote(step.kind, response, self._origin)
+        # A new object contains no changes of other clients, so this reconcile has seen all of it.
+        self._record_written(step.kind, response, self._origin)
         objection = step.objection(response) if step.objection is not None else ""
         if objection:
             await self._delete(Delete.of(step.kind, response))
@@ -196,7 +196,7 @@ class Writer:
                         step.kind, step.manifest, field_manager=self._manager
                     )
             except AlreadyExists:
-                if attempts_left > 1 and self._is_going(step):
+                if attempts_left > 1 and self._may_be_deleted(step):
                     continue
                 try:
                     live = await self._client.get(step.kind, step.key)
@@ -205,13 +205,13 @@ class Writer:
                     if not attempts_left:
                         raise
                     continue
-                self._wrote(step.kind, live)
+                self._record_written(step.kind, live)
                 self._refuse_foreign(step, live)
                 return None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _is_going(self, step: Create) -> bool:
-        """Return whether the object with this name in the cache may have been deleted by now."""
+    def _may_be_deleted(self, step: Create) -> bool:
+        """Return whether the cached object with this name may have been deleted by now."""
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
         return held is not None and is_deleting(held) and not finalizers.is_deletion_delayed(held)
@@ -237,18 +237,20 @@ class Writer:
             return await self._create(Create(step.kind, desired, step.ours))
         self._refuse_foreign(step, live)
         if self._is_unchanged(step.kind, live, desired):
-            self._wrote(step.kind, live)
+            self._record_written(step.kind, live)
             return False
         await self._own_fields(step.kind, step.key, live)
+        # The UID makes the API server refuse the apply if the object was recreated since the read.
         guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
         response = await self._client.apply(step.kind, guarded, field_manager=self._manager)
-        self._wrote(step.kind, response)
+        self._record_written(step.kind, response)
         if response["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
             self._unchanged.add(self._reduce(step.kind, response), desired)
             return False
         return True
 
     async def _confirm_once(self) -> None:
+        # The steps of a batch run concurrently: the first one confirms, the others wait for it.
         async with self._confirming:
             if self._confirm is not None:
                 await self._confirm()
@@ -303,19 +305,19 @@ class Writer:
                     propagation=step.propagation,
                 )
         except NotFound:
-            self._gone(step.kind, step.key, step.uid)
+            self._record_deleted(step.kind, step.key, step.uid)
             return False
         except Conflict:
             # Probably another object has the name now. A webhook may have refused as well, and then
             # the object still exists: read it to be sure.
             if await self._is_alive(step):
                 raise
-            self._gone(step.kind, step.key, step.uid)
+            self._record_deleted(step.kind, step.key, step.uid)
             return False
         if uid_of(response) == step.uid and finalizers.is_deletion_delayed(response):
-            self._wrote(step.kind, response, self._origin)
+            self._record_written(step.kind, response, self._origin)
         else:
-            self._gone(step.kind, step.key, step.uid)
+            self._record_deleted(step.kind, step.key, step.uid)
         return True
 
     async def _is_alive(self, step: Delete) -> bool:
@@ -345,7 +347,7 @@ class Writer:
             )
         except Invalid as err:
             raise patch_error(err) from err
-        self._wrote(step.kind, response)
+        self._record_written(step.kind, response)
         return True
 
     def _is_ours(self, step: Create | Apply, held: Manifest) -> bool:
@@ -373,7 +375,7 @@ class Writer:
         informer = self._cache.find(kind)
         return live if informer is None else informer.store.reduce(live)
 
-    def _wrote(self, kind: Kind, response: Manifest, origin: Origin | None = None) -> None:
+    def _record_written(self, kind: Kind, response: Manifest, origin: Origin | None = None) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.wrote(response, origin)
@@ -384,7 +386,7 @@ class Writer:
             return nullcontext()
         return informer.writing(key, self._origin, uid)
 
-    def _gone(self, kind: Kind, key: Key, uid: str) -> None:
+    def _record_deleted(self, kind: Kind, key: Key, uid: str) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.deleted(key, uid, self._origin)

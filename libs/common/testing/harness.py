@@ -265,7 +265,7 @@ class OperatorHarness:
         return idle and not self.restarting
 
     def _passes(self) -> int:
-        return sum(runner.passes for runner in self.manager.runners)
+        return sum(runner.reconciles for runner in self.manager.runners)
 
     async def _caught_up(self) -> bool:
         for informer in self.manager.cache:
