@@ -1,14 +1,13 @@
-"""When pods that ended are replaced, and which of them are kept.
+"""Back-off of failed pods: when ended pods are replaced, and which of them are kept.
 
-Everything is derived from existing pods, so nothing is lost at a restart. A pod that ended keeps
-its name, and so its slot, until it is deleted. The number of successive early failures is recorded
-on the replacement (annotation `attempt`); the time of the end is in the status of the pod. Only a
-crash between the deletion of such a pod and the creation of its replacement loses one count: one
-attempt is too early.
+Everything is derived from existing pods, so a restart of the operator loses nothing. An ended pod
+keeps its name, and therefore its slot, until it is deleted. The annotation `attempt` of the
+replacement records the number of successive early failures; the status of the ended pod contains
+the time at which it ended. The only exception: if the operator crashes after it deleted an ended
+pod and before it created the replacement, the count is lost and the next back-off is too short.
 
-As many of the ended pods as there are vacancies wait to be replaced: those that ended last, since
-vacancies are filled in the order in which they came up. The others were replaced already: they are
-history.
+Vacancies are filled in the order in which they occur. So with V vacancies, the V pods that ended
+last have not been replaced yet. All earlier ended pods have a replacement and are history.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class Failure:
 
     Attributes:
         pod: The pod.
-        retry_at: When it may be replaced, in seconds since 1970.
-        next_attempt: What its replacement has to carry.
+        retry_at: Earliest time of its replacement, in seconds since 1970.
+        next_attempt: Value of the annotation `attempt` of its replacement.
     """
 
     pod: PodView
@@ -37,13 +36,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """The free slots of a set, and how to fill them.
+    """The missing pods of a PodSet, and how to replace them.
 
     Attributes:
         fresh: Number of pods to create that replace no ended pod.
         due: Ended pods to replace now.
-        waiting: Ended pods whose replacement has to wait, the first one to come first.
-        history: Ended pods that were replaced already, the last one to end first.
+        waiting: Ended pods in back-off, ordered by the time of their replacement.
+        history: Ended pods that have been replaced, the most recent first.
     """
 
     fresh: int
@@ -64,14 +63,14 @@ def plan_vacancies(
     hashes: Collection[str],
     policy: PodBackoff,
 ) -> Vacancies:
-    """Decide which vacancies are filled now and which ended pods have to wait.
+    """Decide which vacancies are filled now, and which ended pods are still in back-off.
 
     Args:
         ended: Pods that ended and are not being deleted.
-        vacancies: Pods that are missing.
+        vacancies: Number of missing pods.
         now: Seconds since 1970.
         hashes: Hashes of the templates in use; a pod of another template is replaced immediately.
-        policy: Delays.
+        policy: Delays of the back-off.
     """
     newest_first = sorted(ended, key=_last_ended, reverse=True)
     failures = [
@@ -87,17 +86,17 @@ def plan_vacancies(
 
 
 def build_failure(pod: PodView, now: float, hashes: Collection[str], policy: PodBackoff) -> Failure:
-    """Work out when an ended pod may be replaced.
+    """Determine when an ended pod may be replaced.
 
-    A pod that lived for `maxSeconds` did not fail early, and a pod of another template says
-    nothing about this one: both are replaced without delay, and counting starts again.
+    A pod that ran for `maxSeconds` did not fail early, and the failure of a pod with another
+    template says nothing about the current template. In both cases the pod is replaced without
+    delay and the count of failures is reset.
     """
     ended, created = seconds_of(pod.ended) or 0.0, seconds_of(pod.created) or 0.0
     if ended > now:
-        # The time of the end comes from the clock of the node, which is ahead. The time of creation
-        # comes from the clock of the API server: so the slot is neither blocked for as long as the
-        # node's clock is ahead, nor refilled without delay for pods that only seem to have run for
-        # long.
+        # The node, whose clock is ahead, reported the time of the end; the API server set the time
+        # of creation. Using the latter neither blocks the slot until `now` catches up with the
+        # node's clock, nor treats a pod that only seems to have run for long as a late failure.
         ended = created
     if pod.template_hash not in hashes or ended - created >= policy.max_seconds:
         return Failure(pod, ended, 0)
@@ -108,12 +107,13 @@ def delay_after(attempt: int, policy: PodBackoff) -> int:
     """Return the seconds between the end of a pod and its replacement.
 
     Args:
-        attempt: How many pods before it failed early; the first failure costs nothing.
-        policy: Delays.
+        attempt: Number of earlier pods in a row that failed early; 0 means no delay.
+        policy: Delays of the back-off.
     """
     if attempt == 0:
         return 0
-    # Beyond thirty doublings every delay is the longest one; the shift is kept small.
+    # After 30 doublings the delay exceeds any allowed maxSeconds; the bound keeps the shift small,
+    # because the attempt comes from an annotation that users can edit.
     return min(policy.base_seconds << min(attempt - 1, 30), policy.max_seconds)
 
 

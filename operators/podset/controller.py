@@ -1,4 +1,7 @@
-"""What the podset operator watches, and the pass over one set: observe, plan, write, tell."""
+"""Controller of PodSet: watches, indexes, and the reconcile of one PodSet.
+
+A reconcile observes pods and revisions, plans, writes, and reports the status.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +54,18 @@ PODSET: Final[Kind] = kind_of(PodSet)
 
 _ORPHANS: Final = "orphans"
 _ROUNDS: Final = 8
-"""Maximum number of plans that one reconcile executes; two or three are usual, and enough for an
+"""Maximum number of plans that one reconcile executes. Two or three are usual and enough for an
 update."""
 _NAME_TAKEN_SECONDS: Final = 30.0
-"""Seconds until a revision is written again whose name another object has."""
+"""Seconds until the retry of a ControllerRevision whose name is used by another object."""
 _SHOWN: Final = 3
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _OVER_QUOTA: Final = "exceeded quota"
-"""Words of the API server, which has no code of its own for this."""
+"""Part of the API server's error message; there is no specific status or reason for a quota."""
 _NOTHING: Final[Manifest] = {
     "matchExpressions": [{"key": SET_LABEL, "operator": "In", "values": []}]
 }
-"""Selector that no pod matches, for sets that have none."""
+"""Selector that matches no pod, for PodSets without a selector."""
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class RoundResults:
     requeue_after: float | None = None
 
     def add(self, plan: Plan, outcome: Outcome) -> None:
-        """Take in one round."""
+        """Add the results of one round."""
         self.done.extend(outcome.done)
         if _names(outcome.done, Create):
             self.replaced.extend(plan.replaced)
@@ -84,16 +87,16 @@ class RoundResults:
 
 
 async def reconcile(context: Context, *, image: str) -> Result | None:
-    """Bring one set closer to its spec."""
+    """Bring one PodSet closer to its spec."""
     try:
         desired = await read_desired(context, image)
     except TerminalError:
         # The runtime reports the error. The counts remain current for autoscalers and people.
-        await _count(context)
+        await _publish_counts(context)
         raise
     observed = await _observe(context, desired)
     if observed is None:
-        # The set is being deleted, or is another one by now; its events are on their way.
+        # The PodSet was deleted or recreated; the event of that change triggers the next reconcile.
         return None
     work = RoundResults([], [], Outcome())
     if not desired.podset.spec.paused:
@@ -105,41 +108,45 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         if not plan.steps:
             work.requeue_after = plan.requeue_after
             if not _must_stop(work.outcome):
-                # A name that was taken is known by now, and the condition says so.
+                # Only name conflicts remain. The new plan avoids these names, and the condition
+                # Conflict reports them.
                 work.outcome = Outcome()
             break
-        outcome = await _carry_out(context, plan)
+        outcome = await _execute(context, plan)
         work.add(plan, outcome)
+        # The cache contains the responses to these writes, so the next plan is based on them.
         observed = observe(context, desired)
         if _must_stop(outcome):
             break
     else:
         work.requeue_after = 0.0
-    if _is_namespace_going(work.outcome):
-        # The set goes with its namespace: nothing to tell, and nothing to try again.
+    if _is_namespace_terminating(work.outcome):
+        # The namespace is being deleted, so the PodSet will be deleted as well: report nothing and
+        # do not retry.
         context.log.debug("Skipping a PodSet in a namespace that is being deleted")
         return None
     status = await _publish_status(context, desired, observed, work)
-    left = find_time_left(
+    time_left = find_time_left(
         desired,
         assess(desired, observed, context.now()),
         status["conditions"],
         context.now(),
     )
-    looks = (work.requeue_after, left if left is not None and left > 0 else None, retry)
-    soonest = min((look for look in looks if look is not None), default=None)
-    return Result.from_outcome(work.outcome, requeue_after=soonest)
+    deadline = time_left if time_left is not None and time_left > 0 else None
+    delays = (work.requeue_after, deadline, retry)
+    requeue_after = min((delay for delay in delays if delay is not None), default=None)
+    return Result.from_outcome(work.outcome, requeue_after=requeue_after)
 
 
-async def _count(context: Context) -> None:
-    """Bring the counts of a set whose spec cannot be read up to date."""
+async def _publish_counts(context: Context) -> None:
+    """Update the counts in the status of a PodSet whose spec is invalid."""
     pods = [parse_pod(pod, context.key.name) for pod in context.children(POD) if not is_gone(pod)]
     spec, held = (context.primary.get(part) or {} for part in ("spec", "status"))
     await context.apply_status(count_pods(held, pods, spec, context.now()))
 
 
 def observe(context: Context, desired: Desired) -> Observed:
-    """Read from the cache what concerns a set, without the orphans that it might adopt."""
+    """Read the pods and revisions of a PodSet from the cache, without orphans to adopt."""
     podset, namespace = desired.podset, context.key.namespace
     children = [pod for pod in context.children(POD) if not is_gone(pod)]
     released: list[Manifest] = []
@@ -154,7 +161,7 @@ def observe(context: Context, desired: Desired) -> Observed:
 
     return Observed(
         pods=tuple(parse_pod(pod, context.key.name) for pod in children),
-        # A pod that is being deleted is let go when it is gone.
+        # A pod that is being deleted needs no release: its owner reference disappears with it.
         released=tuple(pod for pod in released if not is_deleting(pod)),
         history=observe_history(context),
         lookup=lookup,
@@ -162,13 +169,15 @@ def observe(context: Context, desired: Desired) -> Observed:
 
 
 async def _observe(context: Context, desired: Desired) -> Observed | None:
-    """Read what concerns a set; None when the set itself is not there any more."""
+    """Read pods, revisions and orphans; None if the PodSet was deleted or recreated."""
     observed = observe(context, desired)
     orphans = _find_orphans(context, desired)
     if not (orphans or observed.history.orphans) or desired.podset.spec.paused:
         return observed
-    # The garbage collector may have made them orphans since the set was deleted: ask the API
-    # server, never the cache, before anything is adopted.
+    # After `kubectl delete --cascade=orphan`, the garbage collector removes the owner references,
+    # possibly before the cache shows the deletion of the PodSet. Adopting the pods again would make
+    # the garbage collector delete them once the PodSet no longer exists. So check with the API
+    # server, never with the cache, before adopting anything.
     live = await context.live_get(PODSET, context.key)
     if live is None or uid_of(live) != context.uid or is_deleting(live):
         return None
@@ -185,11 +194,12 @@ def _matches(pod: Manifest, selector: Manifest) -> bool:
     return matches_selector(selector, pod["metadata"].get("labels") or {})
 
 
-async def _carry_out(context: Context, plan: Plan) -> Outcome:
-    """Take the steps of a plan.
+async def _execute(context: Context, plan: Plan) -> Outcome:
+    """Execute a plan; an exhausted quota does not prevent its deletions.
 
-    A quota that is used up does not keep pods from going. Where an update may both surge and have
-    pods missing, the surge is refused, and a pod that goes is what makes room for a new one.
+    A failed batch normally skips the batches after it. But if an update allows both maxSurge and
+    maxUnavailable and the quota refuses the surge, only the deletion of an old pod makes room for a
+    new one.
     """
     outcome = await context.execute(*plan.batches)
     if not outcome.failures or not all(map(_is_over_quota, outcome.failures)):
@@ -206,7 +216,7 @@ async def _carry_out(context: Context, plan: Plan) -> Outcome:
 
 
 def _is_over_quota(failure: StepFailure) -> bool:
-    """Return whether a quota refused a pod; only then does the deletion of another pod help."""
+    """Return whether a quota refused a pod: deleting another pod helps only in this case."""
     return (
         isinstance(failure.step, Create)
         and isinstance(failure.error, Forbidden)
@@ -217,12 +227,12 @@ def _is_over_quota(failure: StepFailure) -> bool:
 def _must_stop(outcome: Outcome) -> bool:
     """Return whether a failure ends the reconcile.
 
-    A name conflict does not: another name is used.
+    A name conflict does not: the next plan uses another name.
     """
     return any(not isinstance(failure.error, ForeignObject) for failure in outcome.failures)
 
 
-def _is_namespace_going(outcome: Outcome) -> bool:
+def _is_namespace_terminating(outcome: Outcome) -> bool:
     """Return whether a create was refused because the namespace is being deleted."""
     return any(
         cause.get("reason") == _NAMESPACE_TERMINATING
@@ -235,7 +245,7 @@ def _is_namespace_going(outcome: Outcome) -> bool:
 async def _publish_status(
     context: Context, desired: Desired, observed: Observed, work: RoundResults
 ) -> Manifest:
-    """Write the status, which is returned, and events for what was done and what went wrong."""
+    """Write the status, record Events for changes and problems, and return the status."""
     status = build_status(desired, observed, context.now(), work.outcome)
     for reason, note in describe_work(work):
         context.event("Normal", reason, note)
@@ -250,7 +260,7 @@ async def _publish_status(
 
 
 def describe_work(work: RoundResults) -> Iterable[tuple[Reason, str]]:
-    """Sum up what was done as events, one for each sort of step."""
+    """Yield the reason and note of one Event for each type of completed step."""
     adopts = [step for step in work.done if isinstance(step, Patch) and _adopts(step)]
     releases = [step for step in work.done if isinstance(step, Patch) and not _adopts(step)]
     sorts: tuple[tuple[Reason, str, list[str]], ...] = (
@@ -280,9 +290,10 @@ def index_orphans(pod: Manifest) -> list[str]:
 
 
 def map_pod(pod: Manifest, cache: Cache) -> list[Key]:
-    """Name the sets that a pod concerns which they do not control.
+    """Map a pod to PodSets that do not control it but are affected by it.
 
-    These are the set whose slot it has the name of, and for an orphan those that may adopt it.
+    These are the PodSet whose slot has the name of the pod, and the PodSets that may adopt the pod
+    if it is an orphan.
     """
     metadata = pod["metadata"]
     namespace = metadata.get("namespace") or ""
@@ -301,7 +312,7 @@ def map_pod(pod: Manifest, cache: Cache) -> list[Key]:
 
 
 def build_controller(settings: Settings) -> Controller:
-    """Declare the controller of PodSets."""
+    """Build the controller of PodSets."""
     return (
         Controller(
             OPERATOR_ID,
@@ -313,7 +324,7 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_pod,
             source="reflector",
             indexes={_ORPHANS: index_orphans},
-            # patch is for the owner references of pods that are adopted or released.
+            # Adopting and releasing a pod patches its owner references.
             writes=("create", "delete", "patch"),
             why="manage the pods of PodSets",
         )
@@ -337,4 +348,4 @@ OPERATOR: Final = Operator(
     settings=Settings,
     summary="Runs a number of identical pods.",
 )
-"""The operator, as `main` and the tests run it."""
+"""The operator, which `main` and the tests run."""

@@ -1,4 +1,7 @@
-"""Read and keep the revisions of a set: the part that talks to the cache and the API server."""
+"""I/O for the revisions of a PodSet: reads them, records new templates, deletes old revisions.
+
+The decisions are pure and live in `operators.podset.revisions`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ async def read_desired(context: Context, image: str) -> Desired:
     """Read the spec, and the revision if the spec names one.
 
     Raises:
-        TerminalError: The spec cannot be read, contradicts itself, or names no revision of the set.
+        TerminalError: The spec is invalid, or names a revision that is not a revision of the
+            PodSet.
     """
     podset = PodSet.parse(context.primary)
     name, blueprint = podset.spec.template_revision, None
@@ -58,7 +62,11 @@ async def read_former(
 async def keep_history(
     context: Context, desired: Desired, observed: Observed
 ) -> tuple[Outcome, Observed]:
-    """Record the template before pods are made from it, and delete revisions that are too old."""
+    """Record the template before pods are created from it, and delete revisions beyond the limit.
+
+    The order matters: a pod whose template is not recorded could not be rolled back to, and a
+    partition could not recreate it.
+    """
     current = find_current(desired, observed, assess(desired, observed, context.now()))
     used = {pod.template_hash for pod in observed.pods}
     if current is not None:
@@ -71,27 +79,27 @@ async def keep_history(
 
 
 def observe_history(context: Context) -> History:
-    """Read the revisions of a set from the cache, and those that a set of its name left behind."""
-    left = context.indexed(CONTROLLER_REVISION, _ORPHANS, str(context.key))
-    orphans = [each for each in left if not is_deleting(each)]
+    """Read the revisions of a PodSet from the cache, and orphaned ones of an earlier PodSet."""
+    found = context.indexed(CONTROLLER_REVISION, _ORPHANS, str(context.key))
+    orphans = [each for each in found if not is_deleting(each)]
     return build_history(context.children(CONTROLLER_REVISION), orphans)
 
 
 async def _read_revision(
     context: Context, podset: PodSet, name: str, image: str
 ) -> Blueprint | None:
-    # The cache holds no contents: templates are read rarely and can be large.
+    # A live read: the cache drops the templates, which are large and rarely needed.
     held = await context.live_get(CONTROLLER_REVISION, Key(context.key.namespace, name))
     return None if held is None else read_blueprint(podset, held, default_image=image)
 
 
 def index_orphans(revision: Manifest) -> Iterable[str]:
-    """Index revisions without a controller by the set that may adopt them."""
+    """Index revisions without a controller by the PodSet that may adopt them."""
     return [] if controller_of(revision) else [str(_set_of(revision))]
 
 
 def map_revision(revision: Manifest, cache: Cache) -> list[Key]:
-    """Name the set that may adopt a revision."""
+    """Map an orphaned revision to the PodSet that may adopt it."""
     key = _set_of(revision)
     return [key] if not controller_of(revision) and cache.store(_PODSET).get(key) else []
 

@@ -1,7 +1,7 @@
-"""Whether a set makes progress towards its spec, judged by its pods and its own conditions; pure.
+"""Progress deadline: the time until a PodSet without progress exceeds its deadline. Pure.
 
-No time is stored: progress shows in the times of the pods. So a restart of the operator, or another
-leader, comes to the same result.
+No time is stored: progress is derived from the timestamps of pods and conditions. So the result is
+the same after a restart of the operator or a change of the leader.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from operators.podset.reconcile import Assessment, Desired
 def find_time_left(
     desired: Desired, facts: Assessment, current: Sequence[Mapping[str, Any]], now: datetime
 ) -> float | None:
-    """Return the seconds until a set without further progress exceeds its deadline.
+    """Return the seconds until a PodSet without further progress exceeds its deadline.
 
-    Progress is a pod that is created or becomes ready, and a change of the spec. Ready pods that
+    Progress means that a pod is created or becomes ready, or that the spec changes. Ready pods that
     wait for `minReadySeconds` count as progress as well.
 
     Args:
-        desired: What the spec asks for.
-        facts: How the pods compare with it.
-        current: Conditions that the set shows.
+        desired: Desired state.
+        facts: Difference between the actual and the desired state.
+        current: Current conditions of the PodSet.
         now: The time.
 
     Returns:
-        The seconds, not positive once the deadline is exceeded; None if nothing is waited for yet.
+        The seconds, zero or negative if the deadline is exceeded; None if no deadline is running.
     """
     deadline = desired.podset.spec.progress_deadline_seconds
     held = next((each for each in current if each.get("type") == ConditionType.PROGRESSING), None)
@@ -40,7 +40,7 @@ def find_time_left(
     exceeded = held.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED
     if not (working or exceeded) or facts.available_after is not None:
         return None
-    # Times of the API have one form and compare as text.
+    # All times of the API have the same format, so they can be compared as text.
     times = [pod.created for pod in facts.active]
     times += [pod.ready_since for pod in facts.active if pod.is_ready]
     if working:

@@ -1,13 +1,22 @@
-"""Which pods go first when the set shrinks: the order of the ReplicaSet controller.
+"""Order in which a scale-down deletes pods, which follows the ReplicaSet controller.
 
-Its rules, each of which decides between pods that all rules before it left equal: pods on no node
-before pods on one; Pending before Unknown before Running; not ready before ready; low deletion cost
-first; many pods of the set on the same node before few; ready for a short time before long; many
-restarts before few, first of containers and then of sidecars; young before old. Times are compared
-by the logarithm of the age, so that among pods of a similar age no batch goes as a whole.
+Each rule of the ReplicaSet controller breaks the ties of the rules before it:
 
-Two things are added. Names in `spec.podsToDelete` come before everything else. And where ReplicaSet
-draws lots by UID, the highest slot goes, so that a set tends to keep its low slots.
+1. pods without a node before pods on a node;
+2. Pending before Unknown before Running;
+3. not ready before ready;
+4. lower deletion cost first;
+5. more pods of the PodSet on the same node first;
+6. ready for a shorter time first;
+7. more restarts first, of containers and then of sidecars;
+8. younger before older.
+
+Times are compared by the logarithm of the age, so that pods of a similar age tie and a scale-down
+does not delete all pods of one batch.
+
+Three rules are added. Names in `spec.podsToDelete` come before everything else, and pods that an
+update will replace anyway come next. Where ReplicaSet breaks the last tie by UID, the pod with the
+highest slot is deleted first, so that a PodSet tends to keep its low slots.
 """
 
 from __future__ import annotations
@@ -32,13 +41,13 @@ def rank_for_deletion(
     preferred: Collection[str] = (),
     outdated: Collection[str] = (),
 ) -> list[PodView]:
-    """Sort pods so that those to delete first come first.
+    """Sort pods by the order in which a scale-down deletes them.
 
     Args:
-        pods: Pods that count.
+        pods: Active pods.
         now: Time from which ages are measured.
-        preferred: Names that go before all others.
-        outdated: Names of pods that an update replaces anyway; they go next.
+        preferred: Names of pods to delete before all others.
+        outdated: Names of pods that an update will replace anyway; they come next.
     """
     on_node = Counter(pod.node for pod in pods)
     seconds = now.timestamp()
@@ -68,7 +77,7 @@ def log_age(time: str, now: float) -> int:
     """Return the binary logarithm of an age in nanoseconds, rounded down; -1 for none.
 
     Args:
-        time: Start of the age; an empty text counts as this moment.
+        time: Start of the age; an empty text means now.
         now: Seconds since 1970.
     """
     start = seconds_of(time)

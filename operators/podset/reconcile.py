@@ -1,43 +1,48 @@
-"""What a set needs next: from the pods that exist to the writes to make. Pure: no I/O, no clock.
+"""Planning: computes the next writes for a PodSet from its pods. Pure: no I/O, no clock.
 
-How many pods can there be?
----------------------------
-Let N be `replicas` plus the surge that an update is allowed. *Active* are pods of the set that have
-not ended and are not being deleted. The rules of planning are:
+How many pods can exist?
+------------------------
+Let N be `replicas` plus the surge that an update allows. A pod is *active* if it belongs to the
+PodSet, has not ended and is not being deleted. The planner follows three rules:
 
-1. A reconcile creates `N - active(view)` pods at most, and never counts on a deletion of the same
-   pass to make room.
-2. A pod is created only under the name of a slot that no pod in the view holds, whatever state that
-   pod is in: a terminating pod, and one that ended, hold their slot until the object is gone. The
-   lowest such slots are taken (a pod that ended is deleted and replaced in its own), so that from
-   equal views equal names follow.
-3. Deletions name one incarnation by UID.
+1. A reconcile creates at most `N - active(view)` pods. It never relies on a deletion in the same
+   reconcile to make room.
+2. A pod is created only in a free slot: a slot whose pod name no pod in the view has, in any state.
+   Terminating and ended pods occupy their slot until the object no longer exists. The lowest free
+   slots are filled first (an ended pod is deleted and replaced in its own slot), so equal views
+   lead to equal names.
+3. Each deletion names one incarnation of a pod by UID.
 
-**One writer: active <= N, whatever is missed.** The view is the watch cache with the responses to
-our own writes in it (read-your-writes), and after a write without a response the object is read
-before the next reconcile. All pods that the set gains are gained by our own writes: creates and
-adoptions. So what the view lacks are only changes by others: deletions, pods that ended. Hence
-`active(view) >= active`, and by rule 1 a create never takes the set above N. A view that lags makes
-us create too few for a while, never too many. A crash changes nothing: the next process lists
-before it plans, and what the last one created is in the list. A leader that lost its Lease is
-fenced off before the next one starts. (N comes from the spec in the view: a scale-down applies only
-once it has been observed.)
+**One writer: active <= N, whatever the watch has missed.** The view is the watch cache including
+the responses to our own writes (read-your-writes). If a write gets no response, the object is read
+before the next reconcile. A PodSet gains pods only by our own writes: creates and adoptions. So the
+view can only lack changes by other clients: deletions and pods that ended. Hence
+`active(view) >= active`, and by rule 1 a create never takes the PodSet above N. An outdated view
+may lead to too few pods for a while, but never to too many. A crash does not change this: the next
+process lists all pods before it plans, including the pods that the previous process created. A
+leader that lost its Lease is fenced off before the next leader starts. (N comes from the spec in
+the view, so a scale-down applies only after it has been observed.)
 
-**Many writers with arbitrary views: at most N pods with a slot below N.** Names are locks. Two
-leaders that both scale 0 to 500 meet on the same 500 names, and half of their creates answer that
-the pod exists. A pod with a higher slot, or with none, is there in few cases only: survivors of a
-scale-down (the ranking took pods with lower slots), replacements of pods that are still terminating
-or kept as history, slots skipped as somebody else has their name, adopted pods. Only while such
-pods live can a second writer with an old view create a pod too many; the next reconcile deletes it.
+**Many writers with arbitrary views: at most N pods with a slot below N.** Names are locks. If two
+leaders both scale from 0 to 500, they compete for the same 500 names, and half of their creates
+fail because the pod exists. Pods with a higher slot or without a slot exist only in a few cases:
 
-**`podReplacementPolicy: TerminationComplete`** gives most of these up: only slots below N are
-filled, a terminating pod keeps its place, no history is kept, and a name that somebody else has
-leaves the slot empty.
-While no pod has a higher slot, at most N pods of the set *exist*, terminating ones included, with
-any number of writers and any views of the pods.
+* pods that remain after a scale-down that deleted pods with lower slots;
+* replacements of pods that are still terminating or are kept as history;
+* replacements in higher slots because another owner's pod has the name of a lower slot;
+* adopted pods.
 
-Survivors are left in peace: after 3 to 2 with slot 0 deleted, slots 1 and 2 are what the set has,
-the number is right, and nothing is created. Back to 3, slot 0 is the lowest free one and is filled.
+Only while such pods exist, a second writer with an outdated view can create one pod too many; the
+next reconcile deletes it.
+
+**`podReplacementPolicy: TerminationComplete`** excludes most of these cases: only slots below N are
+filled, a terminating pod keeps its slot, no history is kept, and a slot stays empty if another
+owner's pod has its name. While no pod has a higher slot, at most N pods of the PodSet *exist*,
+including terminating pods, with any number of writers and any views of the pods.
+
+Pods with high slots are not moved: after a scale-down from 3 to 2 that deleted slot 0, the PodSet
+has slots 1 and 2; the number is correct, so nothing is created. A scale-up to 3 fills slot 0, the
+lowest free slot.
 """
 
 from __future__ import annotations
@@ -74,14 +79,14 @@ from operators.podset.view import PodView, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state of a set, computed once per reconcile.
+    """The desired state of a PodSet, computed once per reconcile.
 
     Attributes:
-        podset: The set.
-        blueprint: What its pods have in common.
-        budget: Bounds of an update.
+        podset: The PodSet.
+        blueprint: Data that all its pods share.
+        budget: Limits of an update.
         owner: Controller reference for the pods.
-        former: What pods that a partition protects have in common; None if nothing else.
+        former: Blueprint of the pods that a partition protects; None if it is the same.
     """
 
     podset: PodSet
@@ -92,26 +97,26 @@ class Desired:
 
     @property
     def hashes(self) -> frozenset[str]:
-        """Hashes of the templates that new pods are made from."""
+        """Hashes of the templates from which new pods are created."""
         former = () if self.former is None else (self.former.template_hash,)
         return frozenset((self.blueprint.template_hash, *former))
 
     @property
     def is_strict(self) -> bool:
-        """Whether a pod is replaced only once it is gone."""
+        """Whether a pod is replaced only after it no longer exists (TerminationComplete)."""
         policy = self.podset.spec.pod_replacement_policy
         return policy is PodReplacementPolicy.TERMINATION_COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A snapshot of the pods that concern a set.
+    """A snapshot of the pods and revisions that are relevant for a PodSet.
 
     Attributes:
-        pods: Pods of the set, in whatever state.
-        released: Pods that it controls and whose labels the selector does not match any more.
+        pods: Pods of the PodSet in any state.
+        released: Pods that it controls but must release: the selector no longer matches them.
         orphans: Pods without a controller that it may adopt.
-        history: Revisions of the set.
+        history: Revisions of the PodSet.
         lookup: Finds any pod of the namespace by name.
     """
 
@@ -127,15 +132,17 @@ class Assessment:
     """The difference between the actual and the desired state.
 
     Attributes:
-        active: Pods that count.
+        active: Pods that have not ended and are not being deleted.
         terminating: Pods that are being deleted.
-        available: Names of the pods that have been ready for long enough.
-        available_after: Seconds until the next ready pod becomes available; None for none.
-        rollout: How far an update is.
-        missing: Pods to create, now or after a back-off; negative when there are too many.
-        vacancies: How they must be filled.
-        slots: Who holds which slot.
-        window: Number of slots that the set needs: those below are its own by right.
+        available: Names of the pods that have been ready for minReadySeconds.
+        available_after: Seconds until the next ready pod becomes available; None if no ready pod
+            waits for minReadySeconds.
+        rollout: Progress of an update.
+        missing: Number of pods to create, now or after a back-off; negative if there are too many.
+        vacancies: Missing pods, and how to replace them.
+        slots: Owners of the slots.
+        window: Number of slots that the PodSet needs. Pods of other owners with a slot below this
+            number are a conflict.
     """
 
     active: tuple[PodView, ...]
@@ -150,7 +157,7 @@ class Assessment:
 
     @property
     def surplus(self) -> int:
-        """Number of pods beyond what should exist at this moment."""
+        """Number of pods that exceed the current target."""
         return max(0, len(self.active) - self.rollout.target)
 
 
@@ -159,9 +166,10 @@ class Plan:
     """The writes of a reconcile in batches, and the time of the next reconcile.
 
     Attributes:
-        batches: Steps; a batch begins when the previous one it is done, and only if nothing failed.
+        batches: Steps; a batch starts only after all steps of the previous batch have succeeded.
         replaced: Ended pods that get a replacement.
-        requeue_after: Seconds until time alone gives something to do; None for never.
+        requeue_after: Seconds until the next reconcile is due even without an event; None for
+            never.
     """
 
     batches: tuple[tuple[Step, ...], ...] = ()
@@ -181,27 +189,28 @@ def build_desired(
     image: str = DEFAULT_IMAGE,
     blueprint: Blueprint | None = None,
 ) -> Desired:
-    """Work out what the spec asks for.
+    """Compute the desired state from the spec.
 
     Args:
-        podset: The set.
+        podset: The PodSet.
         owner: Controller reference for the pods.
-        image: Image of the pods of a set without a template.
-        blueprint: The template to use in place of spec.template; None for spec.template.
+        image: Image of the pods of a PodSet without a template.
+        blueprint: Template to use instead of spec.template; None for spec.template.
 
     Raises:
         TerminalError: The spec contradicts itself.
     """
     blueprint = blueprint or build_blueprint(podset, default_image=image)
     if not matches_selector(blueprint.selector, blueprint.labels):
-        # Pods would be created, released for not matching, and created again without end.
+        # Otherwise each pod would be created, released because it does not match, and created
+        # again, indefinitely.
         message = (
             f"PodSet {podset.key}: spec.selector does not match the labels of spec.template; "
             "add the labels to spec.template.metadata.labels"
         )
         raise TerminalError(Reason.INVALID_SPEC, message, field="spec.template.metadata.labels")
     if len(render_selector(blueprint.selector)) > SELECTOR_LIMIT:
-        # The API server would refuse each status, and nothing would ever be reported.
+        # Otherwise the API server would refuse every status, so nothing would ever be reported.
         message = (
             f"PodSet {podset.key}: spec.selector has more than {SELECTOR_LIMIT} characters as "
             "text, which autoscalers need; select by fewer labels"
@@ -251,13 +260,13 @@ def find_current(desired: Desired, observed: Observed, facts: Assessment) -> Rev
 
 
 def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
-    """Plan the next writes for a set; none when it is as it should be.
+    """Plan the next writes for a PodSet; the plan has no steps if the PodSet has converged.
 
-    Applied, a plan may make a further one possible: plan again until no step is left.
+    The result of one plan may allow further steps: plan again until a plan has no steps.
     """
     facts = assess(desired, observed, now)
     if desired.podset.spec.paused:
-        # Nothing is changed, but the status still says when a pod has been ready for long enough.
+        # Pods are not changed, but the status must still report when a pod becomes available.
         return Plan(requeue_after=facts.available_after)
     obsolete = facts.vacancies.obsolete(_history_limit(desired))
     batches: tuple[tuple[Step, ...], ...] = (
@@ -269,22 +278,22 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
     return Plan(
         batches=tuple(batch for batch in batches if batch),
         replaced=tuple(failure.pod for failure in facts.vacancies.due),
-        requeue_after=_next_look(facts, now),
+        requeue_after=_seconds_to_next_reconcile(facts, now),
     )
 
 
 def find_objection(desired: Desired, blueprint: Blueprint, pod: Manifest) -> str:
-    """Say what admission made of a new pod that the set cannot live with; empty for nothing.
+    """Return why a pod is unusable after admission changed its labels; empty if it is usable.
 
-    A pod that the selector does not match would be released and replaced, and one without the hash
-    of its template would always count as outdated: either would be replaced endlessly.
+    A pod that the selector does not match would be released and replaced. A pod without the hash of
+    its template would always count as outdated. Both would be replaced indefinitely.
     """
     labels = pod["metadata"].get("labels") or {}
     selects = desired.podset.spec.selector is not None
     if selects and not matches_selector(blueprint.selector, labels):
         broken = "so that spec.selector does not match them"
     elif desired.budget.replaces and labels.get(TEMPLATE_HASH_LABEL) != blueprint.template_hash:
-        broken = f"among them {TEMPLATE_HASH_LABEL}, by which an update knows its pods"
+        broken = f"including {TEMPLATE_HASH_LABEL}, which identifies the pods of an update"
     else:
         return ""
     return (
@@ -294,7 +303,11 @@ def find_objection(desired: Desired, blueprint: Blueprint, pod: Manifest) -> str
 
 
 def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) -> list[Step]:
-    """Fill vacancies: of a pod that ended in its own slot if that is freed, others in free ones."""
+    """Fill the vacancies.
+
+    The replacement of an ended pod gets the slot of that pod if this plan deletes the pod. All
+    other pods get free slots.
+    """
     limit = facts.window if desired.is_strict else None
     freed = {pod.slot for pod in obsolete if pod.slot is not None}
     gone = {pod.uid for pod in obsolete}
@@ -309,7 +322,7 @@ def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) 
             attempts.append(failure.next_attempt)
     attempts.extend([0] * facts.vacancies.fresh)
     if attempts:
-        # Without attempts left nothing is looked up: a set that is in sync asks for no slot.
+        # A PodSet that is in sync creates no pods, so it does not look up any slot.
         free = facts.slots.free(besides=freed, limit=limit)
         wanted.extend(zip(islice(free, len(attempts)), attempts, strict=False))
     blueprints = _choose_blueprints(desired, facts)
@@ -319,7 +332,10 @@ def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) 
 
 
 def _choose_blueprints(desired: Desired, facts: Assessment) -> Iterator[Blueprint]:
-    """Yield the template of each pod to create: first what a partition lacks of its older one."""
+    """Yield the template of each pod to create.
+
+    Pods that a partition protects come first: they are recreated from their older template.
+    """
     if desired.former is not None:
         kept = min(desired.budget.partition, desired.podset.spec.replicas)
         yield from repeat(desired.former, max(0, kept - len(facts.rollout.outdated)))
@@ -332,7 +348,7 @@ def _build_create(desired: Desired, blueprint: Blueprint, slot: int, attempt: in
 
 
 def _choose_victims(desired: Desired, facts: Assessment, now: datetime) -> list[PodView]:
-    """Choose the pods to delete: the surplus, else those that an update replaces next."""
+    """Choose the pods to delete: the surplus if any, otherwise the next pods of an update."""
     spec = desired.podset.spec
     if facts.surplus:
         outdated = {pod.name for pod in facts.rollout.outdated} if facts.rollout.pending else ()
@@ -355,7 +371,8 @@ def _plan_adoptions(desired: Desired, observed: Observed) -> list[Step]:
 
 
 def _build_patch(pod: Manifest, operations: list[Manifest]) -> Patch:
-    # The version guards the owner references that the patch replaces as a whole.
+    # The patch replaces the owner references as a whole; the resource version prevents that it
+    # overwrites a concurrent change of them.
     version = pod["metadata"].get("resourceVersion") or ""
     return Patch(POD, key_of(pod), uid_of(pod), operations, resource_version=version)
 
@@ -365,14 +382,14 @@ def _build_delete(desired: Desired, pod: PodView) -> Delete:
 
 
 def _history_limit(desired: Desired) -> int:
-    """Return how many ended pods are kept: none if each would block a slot permanently."""
+    """Return how many ended pods are kept: none if each of them would block a slot permanently."""
     return 0 if desired.is_strict else desired.podset.spec.failed_pods_history_limit
 
 
 def find_available(
     pods: Sequence[PodView], min_ready_seconds: int, now: datetime
 ) -> tuple[frozenset[str], float | None]:
-    """Return the names of available pods, and the seconds until the next ready pod is one."""
+    """Return the names of available pods, and the seconds until the next pod becomes available."""
     ready = [pod for pod in pods if pod.is_ready]
     if not min_ready_seconds:
         return frozenset(pod.name for pod in ready), None
@@ -385,7 +402,7 @@ def find_available(
     return available, max(0.0, start + min_ready_seconds - now.timestamp())
 
 
-def _next_look(facts: Assessment, now: datetime) -> float | None:
+def _seconds_to_next_reconcile(facts: Assessment, now: datetime) -> float | None:
     """Return the seconds until a back-off ends or a pod becomes available."""
     waits = [facts.available_after] if facts.available_after is not None else []
     waits += [failure.retry_at - now.timestamp() for failure in facts.vacancies.waiting[:1]]

@@ -1,4 +1,4 @@
-"""Manifests of the pods of a set."""
+"""Manifests of the pods of a PodSet."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from operators.podset.naming import (
 
 OPERATOR_ID: Final = "podset"
 DEFAULT_IMAGE: Final = "busybox"
-"""Image of the pods of a set without a template."""
+"""Image of the pods of a PodSet without a template."""
 _HASH_LENGTH: Final = 10
 _NOBODY: Final = 65534
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """The common data of all pods of one template.
+    """The data that all pods of one template share.
 
     Attributes:
-        labels: Labels of a pod except for its slot.
-        annotations: Annotations that the template asks for.
-        spec: Spec of a pod; shared by all manifests, never changed.
+        labels: Labels of a pod, except the label with its slot.
+        annotations: Annotations of the template.
+        spec: Spec of a pod; shared by all manifests, so never change it.
         template_hash: Hash of the template.
-        selector: Selector that finds the pods.
+        selector: Selector of the pods.
         template: The template; None for the default pod.
     """
 
@@ -49,17 +49,17 @@ class Blueprint:
 
 
 def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Blueprint:
-    """Build what the pods of the template of a set have in common."""
+    """Build the blueprint of spec.template."""
     return build_blueprint_of(podset, podset.spec.template, default_image=default_image)
 
 
 def build_blueprint_of(
     podset: PodSet, template: PodTemplate | None, *, default_image: str = DEFAULT_IMAGE
 ) -> Blueprint:
-    """Build what the pods of one template of a set have in common.
+    """Build the blueprint of one template of a PodSet.
 
     Args:
-        podset: The set.
+        podset: The PodSet.
         template: The template; None for the default pod.
         default_image: Image of the default pod.
     """
@@ -71,13 +71,13 @@ def build_blueprint_of(
     else:
         labels, annotations = dict(template.metadata.labels), template.metadata.annotations
         spec = template.spec
-    # The spec of the default pod is not hashed: another default image or another version of the
-    # operator is no change of the set, and must not replace its pods.
+    # The spec of the default pod is not part of the hash: a new default image or a new version of
+    # the operator does not change the PodSet, so it must not replace the pods.
     hashed = {} if template is None else spec
     template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": hashed})
     return Blueprint(
         labels={
-            # A template may name another application: Services select by these labels.
+            # The template may override these labels, because Services select by them.
             MANAGED_BY: OPERATOR_ID,
             INSTANCE: name,
             **labels,
@@ -93,7 +93,7 @@ def build_blueprint_of(
 
 
 def build_selector(podset: PodSet) -> Manifest:
-    """Build the selector that finds the pods of a set; without one in the spec, those it made."""
+    """Build the selector of the pods: spec.selector, or the label of the PodSet if it is unset."""
     selector = podset.spec.selector
     if selector is not None:
         return selector.to_manifest()
@@ -106,11 +106,11 @@ def build_pod(
     """Build the pod of a slot.
 
     Args:
-        podset: The set.
-        blueprint: What its pods have in common.
+        podset: The PodSet.
+        blueprint: Data that the pods of its template share.
         slot: Number of the slot.
-        owner: Controller reference to the set.
-        attempt: How many pods before this one failed soon after their start.
+        owner: Controller reference to the PodSet.
+        attempt: Number of earlier pods in a row that failed soon after their start.
     """
     metadata: Manifest = {
         "labels": {**blueprint.labels, SLOT_LABEL: str(slot)},
@@ -131,14 +131,14 @@ def build_pod(
 def build_default_spec(image: str) -> Manifest:
     """Build the spec of the default pod: a busybox that sleeps for an hour.
 
-    It fits the restricted pod security standard, so that it runs in a locked-down namespace too.
+    The pod meets the restricted Pod Security Standard, so it runs in restricted namespaces as well.
     """
     return {
         "containers": [
             {
                 "name": "busybox",
                 "image": image,
-                # An image that is on the node already is used, even if nothing can be pulled.
+                # Use an image that is already on the node, even if the registry is unreachable.
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["sleep", "3600"],
                 "securityContext": {
@@ -155,7 +155,7 @@ def build_default_spec(image: str) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "automountServiceAccountToken": False,
-        # As process 1 `sleep` ignores SIGTERM; there is nothing to wait for.
+        # As process 1, `sleep` ignores SIGTERM, so a longer grace period would only delay deletion.
         "terminationGracePeriodSeconds": 1,
     }
 

@@ -1,12 +1,13 @@
-"""The revisions of a set: each template that it had, in a ControllerRevision. Pure.
+"""Revisions of a PodSet: each template that it has had, in a ControllerRevision. Pure.
 
-A revision is known by the hash of its template, which is also a label of the pods. What the object
-contains is believed only if it has that hash, so a revision that somebody else wrote changes
-nothing.
+A revision is identified by the hash of its template, which is a label of the pods as well. The
+template in a revision is used only if it has this hash, so a revision that somebody else has
+changed has no effect.
 
-The *update revision* is the template to which pods are brought. The *current revision* is the last
-one that all pods had while they were available; pods that a partition protects are recreated from
-it. `status.currentRevision` remembers it. Without that, it is the oldest one that a pod has.
+The *update revision* is the template from which new pods are created. The *current revision* is the
+last one that all pods had while they were available; pods that a partition protects are recreated
+from it. Its name is stored in `status.currentRevision`. If that field is empty, the current
+revision is the oldest revision of an existing pod.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from operators.podset.resources import DEFAULT_IMAGE, Blueprint, build_blueprint
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A ControllerRevision of a set, without its content.
+    """A ControllerRevision of a PodSet, without the template.
 
     Attributes:
         name: Name of the object.
         uid: UID of the object.
-        number: The later a template came into use, the higher.
-        template_hash: Hash of the template, as the label says.
+        number: Revision number, which is higher for templates that came into use later.
+        template_hash: Hash of the template, from the label.
     """
 
     name: str
@@ -55,11 +56,11 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The revisions of a set, in one snapshot.
+    """A snapshot of the revisions of a PodSet.
 
     Attributes:
-        revisions: Revisions that the set controls, the oldest first.
-        orphans: Revisions that a deleted set of the same name left behind.
+        revisions: Revisions that the PodSet controls, the oldest first.
+        orphans: Orphaned revisions of a deleted PodSet with the same name.
     """
 
     revisions: tuple[Revision, ...] = ()
@@ -71,11 +72,11 @@ class History:
         return found[-1] if found else None
 
     def find_former(self, podset: PodSet, hashes: Iterable[str]) -> Revision | None:
-        """Return the revision that the status remembers as current, or None if there is none.
+        """Return the current revision according to the status, or None if there is none.
 
         Args:
-            podset: The set.
-            hashes: Template hashes of its pods; the oldest one counts if the status is empty.
+            podset: The PodSet.
+            hashes: Template hashes of its pods; used if the status names no revision.
         """
         name = podset.status.current_revision if podset.status is not None else None
         held = frozenset(hashes)
@@ -87,7 +88,7 @@ class History:
 def build_history(
     controlled: Iterable[Mapping[str, Any]], orphans: Iterable[Manifest] = ()
 ) -> History:
-    """Read the revisions of a set."""
+    """Build the history from ControllerRevisions."""
     parsed = [Revision.parse(each) for each in controlled]
     ordered = sorted(parsed, key=lambda each: (each.number, each.name))
     return History(tuple(ordered), tuple(orphans))
@@ -103,7 +104,7 @@ def build_revision(podset: PodSet, blueprint: Blueprint, owner: Manifest, number
         revision_name(name, uid, blueprint.template_hash),
         podset.metadata.namespace,
         metadata={"labels": labels, "ownerReferences": [owner]},
-        # A strategic merge patch of the set, as StatefulSet and DaemonSet record it.
+        # A strategic merge patch of the PodSet, in the same format as for a StatefulSet.
         data={"spec": {} if template is None else {"template": _render_template(template)}},
         revision=number,
     )
@@ -115,7 +116,8 @@ def read_blueprint(
     """Read the template that a ControllerRevision records.
 
     Returns:
-        The template; None if the object is not a revision of the set, or not what its label says.
+        The template; None if the object is not a revision of the PodSet, or if its template does
+        not have the hash in its label.
     """
     metadata = map_at(manifest, "metadata")
     owners = metadata.get("ownerReferences") or ()
@@ -134,14 +136,14 @@ def read_blueprint(
 def plan_revisions(
     podset: PodSet, blueprint: Blueprint, owner: Manifest, history: History, hashes: Iterable[str]
 ) -> list[Step]:
-    """Plan what keeps the history: record the template, adopt orphans, delete what is too old.
+    """Plan the writes of revisions: record the template, adopt orphans, delete old revisions.
 
     Args:
-        podset: The set.
-        blueprint: The template to which pods are brought.
-        owner: Controller reference to the set.
-        history: The revisions.
-        hashes: Template hashes that are in use: of the pods, and of the current revision.
+        podset: The PodSet.
+        blueprint: The template from which new pods are created.
+        owner: Controller reference to the PodSet.
+        history: The existing revisions.
+        hashes: Template hashes in use, by pods or the current revision. Their revisions are kept.
     """
     namespace = podset.metadata.namespace
     if history.orphans:
@@ -164,7 +166,7 @@ def plan_revisions(
 
 
 def shrink_revision(manifest: Manifest) -> Manifest:
-    """Keep of a ControllerRevision what `Revision` and adoption read: all but its content."""
+    """Drop the template of a ControllerRevision; `Revision` and adoption do not read it."""
     metadata = manifest["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels")
     shrunk: Manifest = {name: metadata[name] for name in kept if metadata.get(name)}
@@ -174,12 +176,12 @@ def shrink_revision(manifest: Manifest) -> Manifest:
 
 
 def _render_template(template: PodTemplate) -> Manifest:
-    # The spec stays as it was written, including nulls, so that its hash stays the same.
+    # The spec is stored as the user wrote it, including nulls, so that its hash stays the same.
     return {"metadata": template.metadata.to_manifest(), "spec": template.spec}
 
 
 def _is_ambiguous(history: History) -> bool:
-    """Return whether two revisions have the highest number, such as after an adoption."""
+    """Return whether two revisions share the highest number, for example after an adoption."""
     return len(history.revisions) > 1 and (
         history.revisions[-1].number == history.revisions[-2].number
     )

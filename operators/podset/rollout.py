@@ -1,8 +1,9 @@
-"""How pods of an older template are replaced, a few at a time.
+"""Rolling update: replaces pods of an older template step by step.
 
-Budgets are the same as for a Deployment: at most `maxSurge` pods beyond the wanted number exist, at
-most `maxUnavailable` of the wanted number are missing. Pods of an older template that do not work
-anyway go first, and pods of the new template that do not come up stop the update.
+The limits are the same as for a Deployment: at most `maxSurge` pods exist in addition to
+spec.replicas, and at most `maxUnavailable` of spec.replicas are unavailable. Unavailable pods of an
+older template are replaced first. If pods of the new template do not become available, the update
+stops.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class Budget:
     """The limits of an update, in pods.
 
     Attributes:
-        replaces: Whether pods of an older template are replaced at all.
-        surge: Pods beyond the wanted number that may exist.
-        unavailable: Pods of the wanted number that may be missing.
-        partition: Pods that keep an older template.
+        replaces: Whether the operator replaces pods of an older template (not with OnDelete).
+        surge: Number of pods that may exist in addition to spec.replicas.
+        unavailable: Number of pods that may be unavailable.
+        partition: Number of pods that keep an older template.
     """
 
     replaces: bool = False
@@ -42,9 +43,9 @@ class Rollout:
     """The progress of an update.
 
     Attributes:
-        outdated: Pods that count and are of another template.
-        pending: How many of them are still to be replaced.
-        target: Number of pods to have at this moment: the wanted ones and the surge.
+        outdated: Active pods of an older template.
+        pending: Number of these pods that must still be replaced.
+        target: Number of pods that should exist now: spec.replicas plus the surge.
     """
 
     outdated: tuple[PodView, ...]
@@ -53,10 +54,10 @@ class Rollout:
 
 
 def parse_budget(spec: PodSetSpec) -> Budget:
-    """Read the update strategy of a set.
+    """Compute the limits from the update strategy of a PodSet.
 
     Raises:
-        TerminalError: A percentage is none.
+        TerminalError: A value is neither a number nor a percentage.
     """
     rolling = spec.update_strategy.rolling
     if rolling is None:
@@ -68,20 +69,20 @@ def parse_budget(spec: PodSetSpec) -> Budget:
         limits.max_unavailable, spec.replicas, f"{prefix}.maxUnavailable", up=False
     )
     partition = parse_share(limits.partition, spec.replicas, f"{prefix}.partition", up=True)
-    # Without any room an update could not begin. More new pods than are wanted are of no use, and
-    # every reconcile would look at that many slots.
+    # If neither surge nor unavailable pods were allowed, an update could not begin. A surge of more
+    # than spec.replicas would be useless, and every reconcile would look up that many slots.
     unavailable = unavailable if surge or unavailable else 1
     return Budget(True, min(surge, spec.replicas), unavailable, partition)
 
 
 def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:
-    """Turn a number or a percentage into a number of pods.
+    """Convert a number or a percentage to a number of pods.
 
     Args:
-        value: Such as `3` or `25%`.
-        total: What the percentage is of.
-        field: Where the value stands, for the error.
-        up: Whether a fraction is rounded up.
+        value: For example `3` or `25%`.
+        total: Number of which the percentage is taken.
+        field: Field path of the value, for the error message.
+        up: Whether to round up; otherwise the result is rounded down.
 
     Raises:
         TerminalError: The value is neither.
@@ -91,7 +92,7 @@ def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:
     digits = str(value).removesuffix("%")
     is_share = isinstance(value, str) and value.endswith("%")
     if not is_share or not digits.isdecimal() or int(digits) > _WHOLE:
-        message = f"{field}: {value!r} is neither a number from 0 nor a percentage such as '25%'"
+        message = f"{field}: {value!r} must be a number of at least 0 or a percentage such as '25%'"
         raise TerminalError(Reason.INVALID_SPEC, message, field=field)
     parts = int(digits) * total
     return -(-parts // _WHOLE) if up else parts // _WHOLE
@@ -100,13 +101,13 @@ def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:
 def observe_rollout(
     pods: Sequence[PodView], replicas: int, template_hash: str, budget: Budget
 ) -> Rollout:
-    """Compare the pods that count with the template.
+    """Compare the active pods with the template.
 
     Args:
-        pods: Pods that count.
-        replicas: Wanted number of pods.
+        pods: Active pods.
+        replicas: Desired number of pods.
         template_hash: Hash of the template.
-        budget: Bounds of the update.
+        budget: Limits of the update.
     """
     outdated = tuple(pod for pod in pods if pod.template_hash != template_hash)
     pending = max(0, len(outdated) - budget.partition) if budget.replaces else 0
@@ -124,11 +125,11 @@ def plan_replacements(
     """Choose the pods of an older template to delete now.
 
     Args:
-        pods: Pods that count.
-        available: Names of those that are available.
-        replicas: Wanted number of pods.
-        rollout: How far the update is.
-        budget: Bounds of the update.
+        pods: Active pods.
+        available: Names of the available pods.
+        replicas: Desired number of pods.
+        rollout: Progress of the update.
+        budget: Limits of the update.
         now: Time from which ages are measured.
     """
     if not rollout.pending:
@@ -136,7 +137,8 @@ def plan_replacements(
     needed = replicas - budget.unavailable
     old = {pod.name for pod in rollout.outdated}
     new_unavailable = sum(pod.name not in old and pod.name not in available for pod in pods)
-    # New pods that do not come up use the room, so that a broken template breaks no more.
+    # New pods that are not available use up maxUnavailable, so that a broken template makes no
+    # further pods unavailable.
     room = min(rollout.pending, len(pods) - needed - new_unavailable)
     spare = len(available) - needed
     chosen: list[PodView] = []

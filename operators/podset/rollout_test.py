@@ -57,7 +57,7 @@ def test_share_is_rounded(value: int | str, up: bool, pods: int) -> None:
 
 @pytest.mark.parametrize("value", ["25", "x%", "-1%", "101%", -1, "%"])
 def test_share_that_is_none_is_refused_with_its_field(value: int | str) -> None:
-    with pytest.raises(TerminalError, match=r"spec\.x: .* is neither a number") as caught:
+    with pytest.raises(TerminalError, match=r"spec\.x: .* must be a number") as caught:
         parse_share(value, 5, "spec.x", up=True)
 
     assert caught.value.field == "spec.x"

@@ -1,4 +1,4 @@
-"""Settings of the podset operator, beyond those that every operator has."""
+"""Settings of the podset operator, in addition to the settings that every operator has."""
 
 from pydantic import Field
 

@@ -1,6 +1,6 @@
-"""What the cache keeps of a pod: what `parse_pod`, adoption and the runtime read, and no more.
+"""Transform of the pod cache: keeps the fields that `parse_pod`, adoption and the runtime read.
 
-Pods of a set have most of it in common, and hold it in common.
+Most of these values are equal in all pods of a PodSet, so the pods share them in memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _READ_CONDITIONS: Final = frozenset({"Ready", "DisruptionTarget", "PodScheduled"
 
 
 def shrink_pod(manifest: Manifest) -> Manifest:
-    """Keep of a pod what `parse_pod`, adoption and the runtime read.
+    """Return a pod with only the fields that `parse_pod`, adoption and the runtime read.
 
-    A pod of a real cluster takes about 20 KiB of memory, a reduced one about 2 KiB. Shrinking a
-    shrunk pod changes nothing.
+    A pod of a real cluster takes about 20 KiB of memory, a shrunk one about 2 KiB. Shrinking is
+    idempotent.
     """
     metadata, spec, status = manifest["metadata"], manifest.get("spec"), manifest.get("status")
     shrunk: Manifest = {"metadata": _shrink_metadata(metadata)}
@@ -49,7 +49,8 @@ def _shrink_metadata(metadata: Mapping[str, Any]) -> Manifest:
         if metadata.get(name):
             kept[name] = _intern(metadata[name])
     if metadata.get("labels"):
-        # The slot is in the name as well; without it all pods of a template share their labels.
+        # The name contains the slot as well. Without this label, all pods of a template have equal
+        # labels, which they share.
         labels = {k: v for k, v in metadata["labels"].items() if k != SLOT_LABEL}
         kept["labels"] = _share_labels(tuple(sorted(labels.items())))
     annotations = metadata.get("annotations") or {}
@@ -106,14 +107,15 @@ def _shrink_status(status: Mapping[str, Any], sidecars: Collection[str]) -> Mani
 
 def _shrink_condition(condition: Mapping[str, Any]) -> Manifest:
     name = condition["type"]
-    # The message of PodScheduled is shown to people; of the other conditions only times are read.
+    # The status of the PodSet shows the reason of PodScheduled; the reasons of other conditions are
+    # not read.
     reason = (condition.get("reason") or "") if name == "PodScheduled" else ""
     time = condition.get("lastTransitionTime") or ""
     return _share_condition(name, condition.get("status") or "", time, reason)
 
 
 def _shrink_state(container: Mapping[str, Any]) -> Manifest:
-    """Keep restarts, and why and when a container does not run; empty when there is nothing."""
+    """Keep the restarts of a container, and when and why it stopped; empty if there is nothing."""
     kept: Manifest = {}
     if container.get("restartCount"):
         kept["restartCount"] = container["restartCount"]
@@ -126,7 +128,7 @@ def _shrink_state(container: Mapping[str, Any]) -> Manifest:
 
 
 def _shrink_init(container: Mapping[str, Any], sidecars: Collection[str]) -> Manifest:
-    """Keep restarts of a sidecar, and why an init container is not done; empty for nothing."""
+    """Keep the restarts of a sidecar, and why an init container is not complete; may be empty."""
     kept: Manifest = {}
     if container.get("restartCount") and container.get("name") in sidecars:
         kept = {"name": container["name"], "restartCount": container["restartCount"]}
@@ -146,5 +148,5 @@ def _share_condition(name: str, status: str, time: str, reason: str) -> Manifest
 
 @lru_cache(maxsize=16_384)
 def _intern(text: str) -> str:
-    """Return one and the same string for equal texts: pods of a set share most of them."""
+    """Return the same string object for equal texts, to save memory: many pods share them."""
     return text

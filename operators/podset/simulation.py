@@ -1,8 +1,8 @@
-"""A model of the API server and of writers that see it late, for tests of the planner.
+"""A model of the API server and of writers with outdated views, for tests of the planner.
 
-The model keeps what the planner relies on, and nothing else: names are locks, each write has a
-revision, a deletion names a UID, a pod on a node terminates before it is gone. A writer has what a
-process of the operator has: a view that lags behind and holds its own writes.
+The model implements only the guarantees on which the planner relies: names are locks, each write
+has a revision, a deletion names a UID, and a pod on a node terminates before it disappears. A
+writer models a process of the operator: its view lags behind, but contains its own writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEMPLATE: Final[dict[str, Any]] = {
 
 
 def build_podset(name: str = "web", **spec: Any) -> PodSet:
-    """Build a set of the namespace `default`, as the API server would hand it out."""
+    """Build a PodSet in the namespace `default`, as the API server would return it."""
     manifest = build_object(
         PODSET, name, "default", metadata={"uid": SET_UID, "generation": 1}, spec=spec
     )
@@ -43,26 +43,26 @@ def build_podset(name: str = "web", **spec: Any) -> PodSet:
 
 
 def build_owner(name: str = "web", uid: str = SET_UID) -> Manifest:
-    """Build the controller reference to a set."""
+    """Build the controller reference to a PodSet."""
     return build_owner_reference(PODSET, {"metadata": {"name": name, "uid": uid}})
 
 
 def desire(name: str = "web", **spec: Any) -> Desired:
-    """Work out what a spec asks for."""
+    """Compute the desired state from a spec."""
     return build_desired(build_podset(name, **spec), build_owner(name))
 
 
 class Taken(Exception):
-    """A pod of that name exists."""
+    """A pod with this name already exists."""
 
 
 class Stale(Exception):
-    """A pod is not what it was when the patch was planned."""
+    """The pod has changed since the patch was planned."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """The truth: pods by name, and the history of their changes."""
+    """The actual state: pods by name, and the history of their changes."""
 
     now: datetime = START
     pods: dict[str, Manifest] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Cluster:
     revision: int = 0
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create a pod, or find that its name is taken."""
+        """Create a pod, or raise `Taken` if its name is in use."""
         name = manifest["metadata"]["name"]
         if name in self.pods:
             raise Taken(name)
@@ -83,7 +83,7 @@ class Cluster:
         return self._record("ADDED", pod)
 
     def change(self, name: str, change: Callable[[Manifest], object]) -> Manifest:
-        """Change a pod in place, as a kubelet or a person does."""
+        """Change a pod in place, as a kubelet or a user does."""
         pod = copy.deepcopy(self.pods[name])
         change(pod)
         return self._record("MODIFIED", pod)
@@ -111,11 +111,11 @@ class Cluster:
         self.history.append(("DELETED", gone))
 
     def bind(self, name: str) -> None:
-        """Put a pod on a node."""
+        """Bind a pod to a node."""
         self.change(name, lambda pod: pod.update(spec={**pod["spec"], "nodeName": "node"}))
 
     def run(self, name: str, *, ready: bool = True) -> None:
-        """Run a pod, ready or not."""
+        """Set a pod to running, ready or not."""
         self.bind(name)
         condition = {
             "type": "Ready",
@@ -126,23 +126,23 @@ class Cluster:
         self.change(name, lambda pod: pod.update(status=status))
 
     def end(self, name: str, phase: str = "Failed") -> None:
-        """End a pod at this moment."""
+        """End a pod now."""
         terminated = {"reason": "Error", "finishedAt": render_time(self.now)}
         status = {"phase": phase, "containerStatuses": [{"state": {"terminated": terminated}}]}
         self.change(name, lambda pod: pod.update(status=status))
 
     def later(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
     def views(self, set_name: str = "web") -> list[PodView]:
-        """Show the pods that the set controls."""
+        """Return the pods that the PodSet controls."""
         return [
             parse_pod(pod, set_name) for pod in self.pods.values() if controller_uid(pod) == SET_UID
         ]
 
     def active(self) -> list[str]:
-        """Return the names of the active pods of the set, without pods of another `app`."""
+        """Return the names of the active pods of the PodSet, without pods of another `app`."""
         return sorted(
             pod.name
             for pod in self.views()
@@ -158,10 +158,10 @@ class Cluster:
 
 
 class Process:
-    """One process of the operator: a view that lags, and the writes made from it."""
+    """One process of the operator: an outdated view, and the writes planned from it."""
 
     def __init__(self, cluster: Cluster, desired: Desired) -> None:
-        """Start with a listing of everything."""
+        """Start with a complete listing."""
         self.cluster = cluster
         self.desired = desired
         self.view: dict[str, Manifest] = {}
@@ -171,7 +171,7 @@ class Process:
         self.deleted: set[str] = set()
 
     def deliver(self, count: int | None = None) -> None:
-        """Let the next events of the watch arrive; all of them without a count."""
+        """Deliver the next events of the watch to the view; None delivers all of them."""
         end = len(self.cluster.history) if count is None else self.seen + count
         for event, pod in self.cluster.history[self.seen : end]:
             self._put(pod) if event != "DELETED" else self._remove(pod)
@@ -206,22 +206,23 @@ class Process:
         return build_status(self.desired, self.observe(), self.cluster.now)
 
     def reconcile(self, *, crash_after: int | None = None, lose: Collection[int] = ()) -> int:
-        """Plan once and take the steps; returns how many were planned.
+        """Plan once, execute the steps and return the number of planned steps.
 
         Args:
-            crash_after: Steps after which the process ends; its view is then of no use any more.
-            lose: Numbers of steps whose answer is lost, and looked up at the end.
+            crash_after: Number of steps after which the process crashes. Its view must not be used
+                afterwards.
+            lose: Indexes of steps whose response is lost; their outcome is read at the end.
         """
         plan = self.plan()
         lost: list[str] = []
-        # A step that fails keeps those after it from being taken.
+        # A failed step skips all steps after it.
         for number, step in enumerate(plan.steps):
             if number == crash_after:
                 return len(plan.steps)
             try:
                 answer = self._take(step)
             except Taken:
-                # The one who creates looks at who has the name.
+                # As in the writer: after a name conflict, read the pod that has the name.
                 live = self.cluster.pods[step.key.name]
                 self._put(live)
                 if controller_uid(live) != SET_UID:
@@ -283,7 +284,7 @@ class Process:
 
 
 def start(replicas: int, *, ready: bool = True, **spec: Any) -> tuple[Cluster, Process]:
-    """Run a set whose pods are all on a node."""
+    """Start a PodSet whose pods all run on a node."""
     cluster = Cluster()
     process = Process(cluster, desire(replicas=replicas, template=TEMPLATE, **spec))
     process.reconcile()

@@ -1,7 +1,7 @@
-"""Slots: the numbers in the names of pods, and who holds them.
+"""Slots: the numbers in the names of pods, and the pods that occupy them.
 
-A slot is occupied by the pod with its name: one of ours in any state, including a terminating one,
-or somebody else's pod.
+A slot is occupied if a pod with its name exists: a pod of the PodSet in any state, including
+terminating, or a pod of another owner.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from libs.common.ownership import controller_of
 from operators.podset.naming import GROUP, SET_LABEL, pod_name
 
 type Lookup = Callable[[str], Manifest | None]
-"""Return the pod of a name in the namespace of the set, as the cache has it."""
+"""Returns the pod with a name in the namespace of the PodSet, from the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Know the slots of one set, in one snapshot.
+    """A snapshot of the slots of one PodSet.
 
     Attributes:
-        set_name: Name of the set.
-        own: Slots that pods of the set hold, in whatever state these are.
-        expected: Names of orphans that are about to be adopted.
-        lookup: Finds any pod of the namespace by name.
+        set_name: Name of the PodSet.
+        own: Slots that pods of the PodSet occupy, in any state.
+        expected: Names of orphans that will be adopted.
+        lookup: Returns any pod of the namespace by name.
     """
 
     set_name: str
@@ -35,11 +35,11 @@ class Slots:
     lookup: Lookup
 
     def free(self, *, besides: Iterable[int] = (), limit: int | None = None) -> Iterator[int]:
-        """Yield the slots that nobody holds, the lowest first.
+        """Yield the free slots, the lowest first.
 
         Args:
-            besides: Slots that are held now and will be free, or are promised already.
-            limit: First number that is out of bounds; None for no bound.
+            besides: Occupied slots that count as free, because the plan deletes their pods first.
+            limit: Exclusive upper bound of the slots; None for no bound.
         """
         released = frozenset(besides)
         slot = 0
@@ -50,18 +50,18 @@ class Slots:
             slot += 1
 
     def conflicts(self, limit: int, *, released: bool) -> list[str]:
-        """Return, in words, the pods of others that hold slots below `limit`.
+        """Describe the pods of other owners that occupy slots below `limit`.
 
         Args:
-            limit: First slot that is of no interest.
-            released: Whether pods count that the set itself let go.
+            limit: Exclusive upper bound of the slots.
+            released: Whether to include pods that the PodSet itself released.
         """
         found = []
         for slot in range(limit):
             if slot in self.own or self.name_of(slot) in self.expected:
                 continue
             pod = self.lookup(self.name_of(slot))
-            if pod is None or self._is_leaving(pod):
+            if pod is None or self._will_disappear(pod):
                 continue
             if released or not self._was_ours(pod):
                 found.append(f"{self.name_of(slot)} ({describe_holder(pod)})")
@@ -72,14 +72,14 @@ class Slots:
         return pod_name(self.set_name, slot)
 
     def _was_ours(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether a pod is one that the set made, and let go since a label was changed."""
+        """Return whether the PodSet created a pod and released it because its labels changed."""
         labels = pod["metadata"].get("labels") or {}
         return controller_of(pod) is None and labels.get(SET_LABEL) == self.set_name
 
-    def _is_leaving(self, pod: Mapping[str, Any]) -> bool:
-        """Return whether a pod will be gone without anybody's help.
+    def _will_disappear(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether a pod is being deleted or will be deleted by the garbage collector.
 
-        Pods of an earlier set of the same name are left to the garbage collector.
+        The garbage collector deletes the pods of an earlier PodSet of the same name.
         """
         reference = controller_of(pod) or {}
         group = str(reference.get("apiVersion", "")).rpartition("/")[0]
@@ -88,8 +88,8 @@ class Slots:
 
 
 def describe_holder(pod: Mapping[str, Any]) -> str:
-    """Say whose a pod is: `of ReplicaSet web`."""
+    """Describe the controller of a pod: `controlled by ReplicaSet web`."""
     reference = controller_of(pod)
     if reference is None:
-        return "of nobody"
-    return f"of {reference.get('kind')} {reference.get('name')}"
+        return "no controller"
+    return f"controlled by {reference.get('kind')} {reference.get('name')}"

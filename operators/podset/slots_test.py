@@ -45,8 +45,8 @@ def test_conflict_names_the_pod_and_its_owner() -> None:
     slots = build_slots({0}, {1: foreign(owner), 2: foreign(), 9: foreign()})
 
     assert slots.conflicts(3, released=False) == [
-        "web-pod-1 (of ReplicaSet rs)",
-        "web-pod-2 (of nobody)",
+        "web-pod-1 (controlled by ReplicaSet rs)",
+        "web-pod-2 (no controller)",
     ]
 
 
@@ -61,7 +61,7 @@ def test_pod_that_the_set_let_go_is_a_conflict_only_where_its_slot_is_needed() -
     pod = foreign(labels={SET_LABEL: "web", "app": "debug"})
 
     assert build_slots(set(), {0: pod}).conflicts(1, released=False) == []
-    assert build_slots(set(), {0: pod}).conflicts(1, released=True) == ["web-pod-0 (of nobody)"]
+    assert build_slots(set(), {0: pod}).conflicts(1, released=True) == ["web-pod-0 (no controller)"]
 
 
 def test_orphan_that_is_about_to_be_adopted_is_no_conflict() -> None:

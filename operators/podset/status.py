@@ -1,4 +1,4 @@
-"""What the status of a set says: equal pods give an equal status, so nothing is written twice."""
+"""Status of a PodSet. Equal pods result in an equal status, so no reconcile rewrites the status."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from operators.podset.reconcile import (
 from operators.podset.view import PodView
 
 _SHOWN: Final = 3
-"""Names that a message lists before it counts the rest."""
+"""Maximum number of names in a message; further names are only counted."""
 _LAST: Final = 1 << 31
 _OVERDUE: Final = Reason.PROGRESS_DEADLINE_EXCEEDED
 _REFUSALS: Final = frozenset({400, 403, 422})
 _WEBHOOK_FAILED: Final = "failed calling webhook"
-"""Words of the API server (500) where a webhook that must agree cannot be asked."""
+"""Part of the API server's message (status 500) if an admission webhook with failurePolicy Fail is
+unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Refusal:
 
     Attributes:
         reason: Reason of the condition.
-        message: Words of the API server.
+        message: Message of the API server.
     """
 
     reason: Reason
@@ -49,27 +50,28 @@ class Refusal:
 def build_status(
     desired: Desired, observed: Observed, now: datetime, outcome: Outcome | None = None
 ) -> Manifest:
-    """Build the whole status of a set.
+    """Build the complete status of a PodSet.
 
     Args:
-        desired: What the spec asks for.
-        observed: The pods as they are after the writes of the pass.
+        desired: Desired state.
+        observed: Pods after the writes of this reconcile.
         now: Time of conditions that change, and from which ages are measured.
-        outcome: What became of the writes; None when there were none.
+        outcome: Outcome of the writes; None if there were none.
     """
     facts = assess(desired, observed, now)
     podset = desired.podset
     template_hash = desired.blueprint.template_hash
     current = list_conditions(podset)
-    left = find_time_left(desired, facts, current, now)
+    time_left = find_time_left(desired, facts, current, now)
+    is_overdue = time_left is not None and time_left <= 0
     return {
         "conditions": build_conditions(
             current,
             [
-                # Plain text, so that every serializer takes it.
+                # Some serializers do not accept members of a StrEnum.
                 replace(condition, type=str(condition.type), reason=str(condition.reason))
                 for condition in state_conditions(
-                    desired, facts, find_refusal(outcome), is_overdue=left is not None and left <= 0
+                    desired, facts, find_refusal(outcome), is_overdue=is_overdue
                 )
             ],
             generation=podset.metadata.generation,
@@ -88,12 +90,12 @@ def build_status(
 
 
 def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: datetime) -> Manifest:
-    """Bring the counts of a status up to date if the spec cannot be read.
+    """Update only the counts of a status, for a PodSet whose spec is invalid.
 
     Args:
-        held: The status that the set shows.
-        pods: Pods that the set controls.
-        spec: The spec, whatever it holds.
+        held: The current status.
+        pods: Pods that the PodSet controls.
+        spec: The spec, which may be invalid.
         now: Time from which ages are measured.
     """
     active = [pod for pod in pods if pod.is_active]
@@ -104,7 +106,8 @@ def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: dat
         "replicas": len(active),
         "readyReplicas": sum(pod.is_ready for pod in active),
         "availableReplicas": len(available),
-        # Which template they are of is not known; there cannot be more of them than pods.
+        # Without a valid template, updated pods cannot be counted: keep the last number, which must
+        # not exceed the number of pods.
         "updatedReplicas": min(held.get("updatedReplicas") or 0, len(active)),
         "terminatingReplicas": sum(pod.is_deleting for pod in pods),
         "podNames": _name_pods(active),
@@ -123,7 +126,7 @@ def _show_revisions(desired: Desired, observed: Observed, facts: Assessment) -> 
 
 
 def list_conditions(podset: PodSet) -> list[Manifest]:
-    """List the conditions that a set shows."""
+    """Return the current conditions of a PodSet."""
     if podset.status is None:
         return []
     conditions: list[Manifest] = podset.status.to_manifest()["conditions"]
@@ -131,9 +134,9 @@ def list_conditions(podset: PodSet) -> list[Manifest]:
 
 
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
-    """Return the first step that the API server refused permanently reason; None for none.
+    """Return the first write that the API server refused, or None.
 
-    Errors that a retry resolves do not count: a lost connection, a conflict of versions.
+    Errors that a retry resolves do not count, such as a lost connection or a version conflict.
     """
     for failure in outcome.failures if outcome is not None else ():
         error, step = failure.error, failure.step
@@ -150,14 +153,14 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Return whether an error must be shown to people, such as a webhook without a response."""
+    """Return whether users must see an error, for example an unreachable webhook."""
     return error.status in _REFUSALS or _WEBHOOK_FAILED in error.message
 
 
 def state_conditions(
     desired: Desired, facts: Assessment, refusal: Refusal | None, *, is_overdue: bool = False
 ) -> list[Condition]:
-    """State the conditions of a set, always all of them and in the same order."""
+    """Build all conditions of a PodSet, always in the same order."""
     ready = _state_ready(desired, facts, refusal)
     progressing = _state_progressing(ready, is_overdue=is_overdue)
     return [
@@ -182,7 +185,7 @@ def _state_ready(desired: Desired, facts: Assessment, refusal: Refusal | None) -
 
 
 def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tuple[Reason, str]:
-    """Say what stands between a set and its spec, the most pressing first."""
+    """Return reason and message of the most important cause why a PodSet is not ready."""
     wanted, active = desired.podset.spec.replicas, len(facts.active)
     if desired.podset.spec.paused:
         return Reason.PAUSED, f"spec.paused is set: {active} of {_count(wanted, 'pod')} exist"
@@ -216,7 +219,7 @@ def _state_available(desired: Desired, facts: Assessment) -> Condition:
 
 
 def _state_progressing(ready: Condition, *, is_overdue: bool) -> Condition:
-    """Say whether work is under way: it is unless the set is ready or held up."""
+    """Build the condition Progressing: False if the PodSet is ready, blocked or overdue."""
     held_up = {
         Reason.PAUSED,
         Reason.BACK_OFF,
@@ -258,7 +261,7 @@ def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
 
 
 def _find_blocking(desired: Desired, facts: Assessment) -> list[str]:
-    """Return, in words, the pods of others that keep a set from having as many pods as it wants."""
+    """Describe the pods of other owners whose names prevent a PodSet from creating its pods."""
     if not desired.is_strict or next(facts.slots.free(limit=facts.window), None) is not None:
         return []
     return facts.slots.conflicts(facts.window, released=True)
@@ -273,7 +276,7 @@ def _describe_taken(desired: Desired, taken: Sequence[str]) -> str:
 
 
 def _describe_waiting(facts: Assessment) -> str:
-    # Without times: the message changes with the pods, not with the clock.
+    # The message contains no times, so that it changes only if the pods change.
     waiting = facts.vacancies.waiting
     pods = sorted((failure.pod for failure in waiting), key=_by_slot)
     names = _list([_describe_pod(pod) for pod in pods])
@@ -290,14 +293,14 @@ def _describe_unready(facts: Assessment, wanted: int) -> str:
 
 
 def _describe_update(facts: Assessment) -> str:
-    """Say how much of an update is left, and which pod of the new template it waits for."""
+    """Describe how many pods must still be updated, and which new pod the update waits for."""
     old = {pod.name for pod in facts.rollout.outdated} | facts.available
     waiting = [pod for pod in facts.active if pod.name not in old]
     return f"{_count(facts.rollout.pending, 'pod')} of an older template left{_name_first(waiting)}"
 
 
 def _name_first(waiting: Sequence[PodView]) -> str:
-    """Name one of the pods that are waited for: the first in trouble, else the first."""
+    """Name one of the pods that are not available yet: preferably one with a known problem."""
     pod = min(waiting, key=lambda pod: (not pod.problem, _by_slot(pod)), default=None)
     if pod is None:
         return ""

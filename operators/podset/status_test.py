@@ -207,7 +207,7 @@ def test_strict_set_that_lacks_a_slot_says_which_pod_to_delete() -> None:
 
     assert conditions(process.status())["Ready"] == ("False", "NameTaken")
     assert conditions(process.status())["Progressing"] == ("False", "NameTaken")
-    assert "until these pods are deleted: web-pod-1 (of nobody)" in message_of(process)
+    assert "until these pods are deleted: web-pod-1 (no controller)" in message_of(process)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,12 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
 _COST_LIMIT: Final = 2**31 - 1
 _COST: Final = re.compile(r"0|[1-9][0-9]{0,9}|-[0-9]{1,19}")
-"""A number as ReplicaSet reads it: no plus sign, no leading zeros."""
+"""A number in the format that ReplicaSet accepts: no plus sign, no leading zeros."""
 _ATTEMPT_LIMIT: Final = 1_000
 _COUNT: Final = re.compile(r"0|[1-9][0-9]*")
 _DIGITS: Final = 9
-"""Digits of a number that are read at most: parsing takes longer the more there are."""
+"""Maximum number of digits to parse: the time to parse a number grows with its length, and anyone
+who can annotate pods can set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,12 @@ class PodView:
 
     @property
     def is_active(self) -> bool:
-        """Whether the pod counts: it has not ended and is not being deleted."""
+        """Whether the pod counts as a replica: it has not ended and is not being deleted."""
         return not self.is_deleting and self.phase not in _INACTIVE
 
     @property
     def has_ended(self) -> bool:
-        """Whether all containers are done and nobody has asked for deletion yet."""
+        """Whether all containers have terminated and the pod is not being deleted."""
         return not self.is_deleting and self.phase in _INACTIVE
 
 
@@ -94,13 +95,13 @@ class ShrunkPod(dict[str, Any]):
     __slots__ = ("read",)
 
     def __init__(self, manifest: Manifest) -> None:
-        """Take over the fields of a manifest."""
+        """Copy the fields of a manifest."""
         super().__init__(manifest)
         self.read: tuple[str, PodView] | None = None
 
 
 def parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
-    """Read a pod, whole or shrunk."""
+    """Parse a pod, complete or shrunk."""
     if not isinstance(manifest, ShrunkPod):
         return _parse_pod(manifest, set_name)
     if manifest.read is None or manifest.read[0] != set_name:
@@ -139,11 +140,11 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
 
 
 def is_gone(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a pod is only shown as it last was.
+    """Return whether a pod in the cache has been deleted already.
 
-    A pod on no node, or one that ended, goes in the moment in which it is deleted; the response to
-    the deletion still shows it, without any grace. Should it be there after all, then its name is
-    taken, and the next look finds out.
+    A pod that ended or has no node is deleted without a grace period, but the response to the
+    deletion still contains it. If such a pod exists nevertheless, the next create with its name
+    fails and reads it.
     """
     metadata = manifest["metadata"]
     deleted = bool(metadata.get("deletionTimestamp")) and metadata.get(GRACE) == 0
@@ -168,7 +169,10 @@ def _find_condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _ended(metadata: Mapping[str, Any], status: Mapping[str, Any], ready: Mapping[str, Any]) -> str:
-    """Return when a pod ended: its last container, else a condition, else its creation."""
+    """Return when a pod ended: the end of its last container, else a condition, else its creation.
+
+    The kubelet may not report container statuses, for example for an evicted pod.
+    """
     finished = [
         ((container.get("state") or {}).get("terminated") or {}).get("finishedAt") or ""
         for container in status.get("containerStatuses") or ()
@@ -179,13 +183,13 @@ def _ended(metadata: Mapping[str, Any], status: Mapping[str, Any], ready: Mappin
 
 
 def _parse_cost(text: object) -> int:
-    """Read a deletion cost as ReplicaSet does: what is not a 32-bit number counts as 0."""
+    """Parse a deletion cost as ReplicaSet does: anything but a 32-bit number counts as 0."""
     cost = int(text) if isinstance(text, str) and _COST.fullmatch(text) else 0
     return cost if -_COST_LIMIT - 1 <= cost <= _COST_LIMIT else 0
 
 
 def _parse_count(text: object) -> int:
-    """Read a count with its bound; anybody who may annotate pods may have written any text."""
+    """Parse a bounded count; anyone who can annotate pods may have set it to any text."""
     if not isinstance(text, str) or not _COUNT.fullmatch(text):
         return 0
     return min(int(text[:_DIGITS]), _ATTEMPT_LIMIT)
@@ -228,7 +232,7 @@ def _describe_problem(
 
 
 def init_problem(container: Mapping[str, Any]) -> str:
-    """Say what keeps an init container from being done; one that waits for its turn is fine."""
+    """Return why an init container does not complete; empty if it only waits for its turn."""
     state = container.get("state") or {}
     waiting = str((state.get("waiting") or {}).get("reason") or "")
     if waiting and waiting != "PodInitializing":
