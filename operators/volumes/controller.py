@@ -1,4 +1,7 @@
-"""The controller: what is watched, and observe, plan, execute, state for each DemoVolume."""
+"""Controller of DemoVolume: watches and the reconcile.
+
+A reconcile observes the claim and its environment, plans, executes, and reports the status.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from operators.volumes.settings import Settings
 from operators.volumes.status import PROBLEMS, build_final_status, build_status
 
 _STALE_SECONDS: Final = 1.0
-"""Seconds until another look at a DemoVolume that turned out to be newer than the cache has it."""
+"""Seconds until the retry of a DemoVolume whose cached version is outdated."""
 
 
 def build_controller(settings: Settings) -> Controller:
@@ -87,7 +90,7 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
@@ -95,7 +98,7 @@ class Reconciler:
         volume = DemoVolume.parse(ctx.primary)
         observed = observe(ctx, volume)
         plan = plan_volume(volume, observed)
-        if plan.takes_over and not await _may_take_over(ctx, observed):
+        if plan.takes_over and not await _may_claim_ownership(ctx, observed):
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(plan.actions))
         _report_actions(ctx, plan.actions, outcome)
@@ -109,11 +112,12 @@ class Reconciler:
         )
         ctx.warn_on_new_reason(status, ConditionType.READY, PROBLEMS)
         await ctx.apply_status(status)
-        return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
+        return Result.from_outcome(outcome, requeue_after=self._poll_interval(volume, observed))
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Reconcile a DemoVolume that is being deleted; None removes the finalizer."""
-        # One whose policy cannot be read stays: neither keeping nor deleting would be right.
+        # If the spec is invalid, parse() raises and the finalizer remains: without a valid
+        # reclaimPolicy, neither keeping nor deleting the data would be right.
         volume = DemoVolume.parse(ctx.primary)
         observed = await _observe_for_deletion(ctx, volume)
         plan = plan_finalize(volume, observed)
@@ -136,19 +140,24 @@ class Reconciler:
         )
         ctx.warn_on_new_reason(status, ConditionType.TERMINATING, PROBLEMS)
         await ctx.apply_status(status)
-        return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
+        return Result.from_outcome(outcome, requeue_after=self._poll_interval(volume, observed))
 
-    def _next_look(self, volume: DemoVolume, observed: Observed) -> float | None:
-        """Return when to look again though nothing happens: a kind that appears is no event."""
+    def _poll_interval(self, volume: DemoVolume, observed: Observed) -> float | None:
+        """Return the seconds until the next reconcile if the DemoVolume waits for VolumeSnapshot.
+
+        Installing the CRDs of snapshots causes no event, so the reconciler polls.
+        """
         waits = volume.needs_snapshots and not observed.snapshots_served
         return self._settings.snapshot_api_poll_seconds if waits else None
 
 
-async def _may_take_over(ctx: Context, observed: Observed) -> bool:
-    """Ask the API server before the mark of the owner is written on a claim that exists.
+async def _may_claim_ownership(ctx: Context, observed: Observed) -> bool:
+    """Check with the API server whether this DemoVolume may become the owner of an existing claim.
 
-    The DemoVolume may be gone by now. And a claim that is kept for one of which nothing was heard
-    yet, as a leader before this one may have made it a moment ago, looks as if it were nobody's.
+    Two races make the cache insufficient. The DemoVolume may have been deleted: then the garbage
+    collector would delete a claim that refers to it. And the claim may belong to a DemoVolume that
+    is not in the cache yet, because the previous leader has just created the claim for it: then the
+    claim looks as if nobody owned it.
     """
     if not await ctx.is_current():
         return False
@@ -160,12 +169,12 @@ async def _may_take_over(ctx: Context, observed: Observed) -> bool:
 
 
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
-    """Look around, and at the claim itself at the API server.
+    """Observe the environment from the cache, but read the claim itself from the API server.
 
-    A deletion cannot be undone, and watches of different kinds are not ordered: the cache may have
-    the removal of the finalizer `orphan` from the DemoVolume, but not yet the earlier removal of
-    the owner reference from the claim. And after the deletion of the DemoVolume nobody reconciles
-    again, so the absence of the claim must be certain.
+    A deletion cannot be undone, and watches of different kinds are not ordered: the cache may show
+    that the finalizer `orphan` was removed from the DemoVolume, but not yet the earlier removal of
+    the owner reference from the claim. And after the finalizer is removed, no further reconcile can
+    find a claim that the cache lacked, so the absence of the claim must be certain.
     """
     observed = observe(ctx, volume)
     live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))
@@ -181,9 +190,10 @@ OPERATOR: Final = Operator(
     ID,
     (build_controller,),
     settings=Settings,
-    # Claims have an owner reference, though they are watched by name.
+    # Claims are watched by name, not by `owns`, so the permission to set an owner reference that
+    # blocks the owner's deletion is not derived from the watches.
     permissions=(grant(DEMO_VOLUME, "update", subresource="finalizers", why="own children"),),
     metrics=METRICS,
     summary="Manages a PersistentVolumeClaim for each DemoVolume.",
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, which the process and the tests run."""

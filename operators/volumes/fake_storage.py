@@ -1,4 +1,4 @@
-"""What users and the rest of the cluster do to volumes, for tests over HTTP."""
+"""Actions of users, kubelets and provisioners on volumes, for tests over HTTP."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from operators.volumes.samples import (
 )
 
 DATA = Key("default", "data")
-"""The volume of most tests, and its claim."""
+"""Key of the DemoVolume of most tests, and of its claim."""
 
 
 def build(name: str = "data", /, **spec: Any) -> Manifest:
-    """Build a DemoVolume of 10 GiB with what a test adds to its spec."""
+    """Build a DemoVolume of 10 GiB with further fields in its spec."""
     spec = {"size": 10, "storageClassName": "standard", **spec}
     return build_object(DEMO_VOLUME, name, "default", spec=spec)
 
 
 def take_name(api: FakeApi, *, owned: bool = False, controller: bool = True) -> Manifest:
-    """Create the claim `data` as somebody else, with or without an owner."""
+    """Create the claim `data` as another client, with or without an owner."""
     claim = build_foreign_claim()
     claim["metadata"] = {"name": "data", "namespace": "default"}
     if owned:
@@ -50,18 +50,18 @@ def take_name(api: FakeApi, *, owned: bool = False, controller: bool = True) -> 
 
 
 def bind(api: FakeApi, capacity: str = "10Gi", key: Key = DATA) -> None:
-    """Give a claim its volume, as a provisioner does; again to grow it."""
+    """Bind a claim to a volume, as a provisioner does; call it again to grow the volume."""
     api.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})
     api.patch_status(PVC, key, {"phase": "Bound", "capacity": {"storage": capacity}})
 
 
 def protect(api: FakeApi, key: Key = DATA) -> None:
-    """Protect a claim in use, as Kubernetes does."""
+    """Add the finalizer with which Kubernetes protects a claim in use."""
     api.patch(PVC, key, {"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})
 
 
 def unprotect(api: FakeApi, key: Key = DATA) -> None:
-    """End the protection of a claim."""
+    """Remove the finalizer that protects a claim in use."""
     api.patch(PVC, key, {"metadata": {"finalizers": None}})
 
 
@@ -88,12 +88,12 @@ def end_pod(api: FakeApi, name: str = "web-0") -> None:
 def condition(api: FakeApi, condition_type: str, key: Key = DATA) -> tuple[str, str]:
     """Return status and reason of a condition."""
     found = find_condition(api.get(DEMO_VOLUME, key), condition_type)
-    assert found is not None, f"{condition_type} is not shown"
+    assert found is not None, f"condition {condition_type} does not exist"
     return found["status"], found["reason"]
 
 
 def warnings(api: FakeApi) -> list[tuple[str, str]]:
-    """Return reason and first two words of each Event that warns, the oldest first."""
+    """Return reason and first two words of each Event of type Warning, the oldest first."""
     events = [event for event in api.objects(EVENT) if event["type"] == "Warning"]
     events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
     return [(event["reason"], " ".join(event["note"].split()[:2])) for event in events]

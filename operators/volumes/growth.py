@@ -1,14 +1,15 @@
-"""Growth of a volume: which size to ask for, and how far growing has come; pure.
+"""Volume expansion: the size to request, and the progress of the expansion. Pure.
 
-What Kubernetes says about sizes, and what follows:
+Kubernetes restricts the requested size of a claim as follows:
 
-* A claim that is not bound cannot change at all. It is grown once it is bound.
-* A bound claim may ask for more, if its class allows it.
-* It may ask for less only while it asks for more than it has, and then for more than it has: this
-  reverts an infeasible expansion. A request for exactly the current size, as after reverting a
-  commit, is refused; the operator requests `SLACK` more then.
-* The capacity in the status is raised last, after the file system. No event and no condition is
-  proof, the capacity is.
+* A claim that is not bound is immutable. The operator expands it after it is bound.
+* A bound claim can request a larger size if its StorageClass allows volume expansion.
+* A bound claim can request a smaller size only while the request exceeds the capacity, and the new
+  request must still exceed the capacity. This reverts an infeasible expansion. If spec.size is
+  reverted to exactly the capacity, the API server would refuse that request; so the operator
+  requests `SLACK` more.
+* The capacity in the status is updated last, after the file system has grown. So only the capacity
+  proves that an expansion is complete; conditions and Events do not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from libs.contracts.claims import ClaimCondition, ClaimView, StorageClassView
 from operators.volumes.api.v1alpha1 import ConditionType, Reason
 
 SLACK: Final = 2**20
-"""Bytes above the capacity that the smallest allowed request has; storage counts in MiB or more."""
+"""Bytes that a request must exceed the capacity by. Storage allocates in units of at least 1 MiB,
+so the slack does not change the size of the volume."""
 
 _FAILURES: Final = ("ControllerResizeError", "NodeResizeError")
 _FILE_SYSTEM: Final = ("NodeResizePending", "FileSystemResizePending")
@@ -34,8 +36,8 @@ class GrowthRule:
     """The decision whether a claim may grow.
 
     Attributes:
-        allowed: Whether the API server would take a larger size.
-        obstacle: Sentence that names what forbids it; empty when allowed.
+        allowed: Whether the API server accepts a larger request.
+        obstacle: Why it does not, as a clause of a message; empty if it does.
     """
 
     allowed: bool
@@ -43,11 +45,11 @@ class GrowthRule:
 
 
 def find_rule(claim: ClaimView, storage_class: StorageClassView | None) -> GrowthRule:
-    """Find out whether the class of a claim lets it grow.
+    """Return whether the StorageClass of a claim allows volume expansion.
 
     Args:
         claim: The claim.
-        storage_class: Its class; None when it has none, or one that does not exist.
+        storage_class: Its StorageClass; None if the claim has none or the class does not exist.
     """
     if storage_class is None and claim.storage_class:
         return GrowthRule(False, f"storage class {claim.storage_class} does not exist")
@@ -61,10 +63,10 @@ def find_rule(claim: ClaimView, storage_class: StorageClassView | None) -> Growt
 
 
 def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction | None:
-    """Decide on the size that a claim should ask for.
+    """Return the size that a claim should request.
 
     Returns:
-        Bytes; None when the claim must be left as it is. Never less than the capacity.
+        The size in bytes, which is never less than the capacity; None to keep the current request.
     """
     requested, capacity = claim.requested, claim.capacity
     if requested is None or capacity is None or not claim.bound:
@@ -80,13 +82,13 @@ def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction
 def evaluate_growth(
     size: Fraction, claim: ClaimView, rule: GrowthRule, refusal: str = ""
 ) -> Condition:
-    """State how far growing has come.
+    """Build the condition Resized.
 
     Args:
-        size: Bytes that the spec asks for.
+        size: Size in the spec, in bytes.
         claim: The claim.
-        rule: Whether it may grow.
-        refusal: What the API server said to the last change of the size; empty for nothing.
+        rule: Whether the claim may grow.
+        refusal: Error message of the API server for the last change of the size; empty for none.
     """
     if claim.capacity is None or claim.requested is None or not claim.bound:
         return Condition.unknown(

@@ -12,4 +12,4 @@ ACTIONS: Final = MetricSpec(
 )
 
 METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS,)
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

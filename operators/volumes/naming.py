@@ -1,22 +1,23 @@
-"""Names that the operator gives, one function each, and the marks that it leaves on claims.
+"""Names of the claims and snapshots of a DemoVolume, and the labels and annotations on claims.
 
 Which claim belongs to a DemoVolume
 -----------------------------------
-The manifests that must keep working say `spec.name` and promise "a claim of the same name", so the
-claim is named by `spec.name`; without it, by the DemoVolume. Two DemoVolumes may thus name one
-claim: anyone who creates it has it, the other shows the condition Conflict.
+Manifests of earlier versions contain `spec.name`, so the claim has the name in `spec.name`, or the
+name of the DemoVolume if the field is unset. Two DemoVolumes can therefore name the same claim. The
+DemoVolume that creates the claim owns it; the other one gets the condition Conflict.
 
-A claim says whose it is by UID, in one of two ways:
+A claim records the UID of its DemoVolume in one of two ways:
 
-* reclaimPolicy Delete: a controller reference. Kubernetes' garbage collector deletes the claim with
-  its owner, even if this operator is no longer installed.
+* reclaimPolicy Delete: a controller reference. The garbage collector of Kubernetes deletes the
+  claim together with its owner, even if this operator is no longer installed.
 * reclaimPolicy Retain or Snapshot: the annotation `storage.slipway.dev/kept-for`, and *no* owner
-  reference. A reference would put the data at the mercy of the garbage collector: a foreground
-  deletion (the default of some GitOps tools) deletes what refers to an owner before a finalizer of
-  the owner can say no, and so does a restore from backup, after which the UID of the owner differs.
-  StatefulSets keep the references of their claims by the same rule.
+  reference. With an owner reference, the garbage collector could delete the data: a foreground
+  deletion (the default of some GitOps tools) deletes dependents before the owner's finalizer can
+  prevent it, and after a restore from backup the owner has another UID, so the reference is
+  dangling. StatefulSets set the owner references of their claims by the same rule.
 
-Anyone who can write either mark can delete the claim anyway, so neither is stronger than the other.
+Anyone who can write the reference or the annotation can delete the claim as well, so the annotation
+protects the claim no less than the reference.
 """
 
 from __future__ import annotations
@@ -32,39 +33,42 @@ OPERATOR: Final = "volumes"
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each DemoVolume."""
 KEPT_FOR: Final = f"{GROUP}/kept-for"
-"""Annotation on a claim without owner reference: UID of the DemoVolume that it belongs to."""
+"""Annotation on a claim without owner reference: UID of the DemoVolume to which it belongs."""
 ADOPTED_BY: Final = f"{GROUP}/adopted-by"
 """Annotation on a claim that existed before: UID of the DemoVolume that adopted it."""
 VOLUME_LABEL: Final = f"{GROUP}/demovolume"
-"""Label on claims and last snapshots: name of the DemoVolume. Labels of the form
-app.kubernetes.io/... are left to others: some GitOps tools take an object with the label `instance`
-and without an owner for a part of the application of that name, and delete it."""
+"""Label on claims and last snapshots: name of the DemoVolume. The operator does not set any label
+under app.kubernetes.io: some GitOps tools treat an object with the label `instance` and without an
+owner as a part of the application of that name, and delete it."""
 SYNC_OPTIONS: Final = "argocd.argoproj.io/sync-options"
 """Annotation with the sync options of Argo CD."""
 NO_PRUNING: Final = "Prune=false"
-"""Value of `SYNC_OPTIONS` on what is kept after its DemoVolume."""
+"""Value of `SYNC_OPTIONS` on claims and snapshots that are kept after their DemoVolume."""
 CLAIM_METADATA: Final = f"{GROUP}/claim-metadata"
-"""Annotation on a claim: keys of the labels and annotations that come from spec.claimMetadata, in
-JSON, so that an entry which is removed from the spec is removed from the claim."""
+"""Annotation on a claim: JSON with the keys of the labels and annotations from spec.claimMetadata,
+so that the operator removes an entry from the claim if it is removed from the spec."""
 SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
-"""Annotation on a last snapshot: UID of the claim that it was taken of."""
+"""Annotation on a last snapshot: UID of the claim from which it was taken."""
 
 OUTDATED_SNAPSHOT: Final = f"{GROUP}/outdated-snapshot"
-"""Annotation on a claim: name of a last snapshot after which the claim was used again."""
+"""Annotation on a claim: name of a last snapshot that is outdated because the claim was used after
+it."""
 
 
 def snapshot_name(claim: str, claim_uid: str, outdated: str = "") -> str:
-    """Name the last snapshot of a claim; another incarnation of the claim gets another name.
+    """Return the name of the last snapshot of a claim.
+
+    The name contains a hash of the UID, so that a recreated claim gets another snapshot.
 
     Args:
         claim: Name of the claim.
-        claim_uid: Its incarnation.
-        outdated: Name of the snapshot that this one takes the place of; empty for none.
+        claim_uid: UID of the claim.
+        outdated: Name of the outdated snapshot that this one replaces; empty for none.
     """
     return build_name(claim, "final", short_hash(claim_uid + outdated), limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def last_snapshot_name(claim: ClaimView) -> str:
-    """Name the last snapshot that counts for a claim as it is: after one that is outdated."""
+    """Return the name of the current last snapshot of a claim, ignoring an outdated one."""
     outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
     return snapshot_name(claim.key.name, claim.uid, outdated)

@@ -35,13 +35,13 @@ from operators.volumes.naming import (
 from operators.volumes.observed import Observed, SourceView, belongs_to
 
 BY_CLAIM: Final = "claim"
-"""Index of DemoVolumes by the claim they ask for, and of pods by the claims they mount."""
+"""Index of DemoVolumes by the name of their claim, and of pods by the claims that they mount."""
 BY_SOURCE: Final = "source"
-"""Index of DemoVolumes by what they are filled from."""
+"""Index of DemoVolumes by the snapshot or DemoVolume in spec.source."""
 
 
 def observe(ctx: Context, volume: DemoVolume) -> Observed:
-    """Look at everything that the plan and the status of a DemoVolume depend on."""
+    """Read everything from the cache on which the plan and the status of a DemoVolume depend."""
     key = Key(ctx.key.namespace, volume.claim_name)
     held = ctx.get(PVC, key)
     source = _observe_source(ctx, volume)
@@ -52,12 +52,12 @@ def observe(ctx: Context, volume: DemoVolume) -> Observed:
 
 
 def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
-    """Look at a claim, which may be newer than that in the cache.
+    """Observe a given version of the claim, which may be newer than the version in the cache.
 
     Args:
-        ctx: What is known.
+        ctx: Context of the reconcile.
         held: The claim.
-        around: What is known apart from the claim.
+        around: Observed objects other than the claim.
     """
     claim = ClaimView.parse(held)
     name = Key(claim.key.namespace, last_snapshot_name(claim))
@@ -86,7 +86,7 @@ def _find_holder(ctx: Context, claim: ClaimView) -> str:
     for volume in ctx.indexed(DEMO_VOLUME, BY_CLAIM, str(claim.key)):
         if uid_of(volume) == uid and uid != ctx.uid:
             return f"DemoVolume {volume['metadata']['name']}"
-    # The mark of a DemoVolume that is gone: the claim belongs to nobody.
+    # The DemoVolume in the annotation no longer exists, so nobody owns the claim.
     return ""
 
 
@@ -118,20 +118,20 @@ def _observe_source(ctx: Context, volume: DemoVolume) -> SourceView | None:
     if other is None or held is None:
         return None
     claim = ClaimView.parse(held)
-    # Only a claim of that DemoVolume: one that it is in conflict with belongs to somebody else.
+    # If the other DemoVolume has a conflict, the claim belongs to another owner: do not clone it.
     return SourceView.of_claim(claim) if belongs_to(uid_of(other), claim) else None
 
 
-# Whose business a change is.
+# Indexes, and the mapping of changes to the DemoVolumes that they affect.
 
 
 def index_volume_by_claim(volume: Manifest) -> Iterable[str]:
-    """Index a DemoVolume by the claim that it asks for."""
+    """Index a DemoVolume by its claim."""
     return (str(_claim_key(volume)),)
 
 
 def index_volume_by_source(volume: Manifest) -> Iterable[str]:
-    """Index a DemoVolume by what it is filled from."""
+    """Index a DemoVolume by its source."""
     namespace = key_of(volume).namespace
     for kind in ("snapshot", "volume"):
         name = text_at(volume, "spec", "source", kind)
@@ -146,39 +146,40 @@ def index_pod_by_claim(pod: Manifest) -> Iterable[str]:
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes that ask for a claim, and those that are cloned from it."""
+    """Map a claim to the DemoVolumes that name it, and to the DemoVolumes cloned from those."""
     return _map_key(key_of(claim), cache)
 
 
 def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes whose claims a pod mounts."""
+    """Map a pod to the DemoVolumes whose claims it mounts."""
     store = cache.store(DEMO_VOLUME)
     for value in index_pod_by_claim(pod):
         yield from map(key_of, store.indexed(BY_CLAIM, value))
 
 
 def map_volume(volume: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes that ask for the same claim, and the clones of a DemoVolume."""
+    """Map a DemoVolume to the DemoVolumes with the same claim, and to its clones."""
     own = key_of(volume)
     yield from (key for key in _map_key(_claim_key(volume), cache) if key != own)
-    # One that is gone is not found by its claim any more.
+    # The index by claim no longer contains a deleted DemoVolume, so its clones are added here.
     yield from map(key_of, cache.store(DEMO_VOLUME).indexed(BY_SOURCE, f"volume {own}"))
 
 
 def map_snapshot(snapshot: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes that are filled from a snapshot, or that wait for it."""
+    """Map a snapshot to the DemoVolumes that it populates, and to those that wait for it."""
     store, key = cache.store(DEMO_VOLUME), key_of(snapshot)
     yield from map(key_of, store.indexed(BY_SOURCE, f"snapshot {key}"))
     if text_at(snapshot, "metadata", "annotations", SNAPSHOT_OF):
         claim = text_at(snapshot, "spec", "source", "persistentVolumeClaimName")
         yield from map(key_of, store.indexed(BY_CLAIM, str(Key(key.namespace, claim))))
     else:
-        # One of somebody else may have the name of a last snapshot, or have given it free.
+        # A snapshot of another owner may use the name of a last snapshot, or have been deleted, so
+        # that the name is free again.
         yield from _find_waiting(key, cache)
 
 
 def _find_waiting(snapshot: Key, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes that are being deleted and whose last snapshot has a name."""
+    """Return the DemoVolumes that are being deleted and whose last snapshot has this name."""
     for volume in filter(is_deleting, cache.store(DEMO_VOLUME).list(snapshot.namespace)):
         claim = cache.store(PVC).get(_claim_key(volume))
         if claim is not None and last_snapshot_name(ClaimView.parse(claim)) == snapshot.name:
@@ -186,7 +187,7 @@ def _find_waiting(snapshot: Key, cache: Cache) -> Iterable[Key]:
 
 
 def map_class(storage_class: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the DemoVolumes of a storage class, and those that have none yet."""
+    """Map a StorageClass to the DemoVolumes that use it, and to those without a class."""
     name = key_of(storage_class).name
     for volume in cache.store(DEMO_VOLUME).list():
         if text_at(volume, "status", "storageClassName") in (name, ""):

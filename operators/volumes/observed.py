@@ -1,4 +1,4 @@
-"""What was seen around a DemoVolume, and what follows for whose its claim is; pure."""
+"""The observed state of a DemoVolume, and the ownership of its claim. Pure."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class SourceView:
     """The source from which a new volume must be filled.
 
     Attributes:
-        ready: Whether there is something to copy.
-        size: Bytes that the copy needs at least; None while not known.
-        volume_mode: Mode that the copy must have; empty when any will do.
+        ready: Whether the data can be copied.
+        size: Minimum size of the copy in bytes; None if it is not known yet.
+        volume_mode: Mode that the copy must have; empty for any mode.
         claim: Name of the claim to clone; empty for a snapshot.
     """
 
@@ -52,12 +52,12 @@ class SourceView:
 
     @classmethod
     def of_snapshot(cls, snapshot: VolumeSnapshotView) -> Self:
-        """Show a snapshot as a source."""
+        """Build the source from a snapshot."""
         return cls(snapshot.ready and not snapshot.deleting, snapshot.restore_size)
 
     @classmethod
     def of_claim(cls, claim: ClaimView) -> Self:
-        """Show the claim of another DemoVolume as a source."""
+        """Build the source from the claim of another DemoVolume."""
         ready = claim.bound and not claim.deleting
         return cls(ready, claim.capacity, claim.volume_mode, claim.key.name)
 
@@ -67,15 +67,15 @@ class Observed:
     """The current state of one DemoVolume and its dependencies.
 
     Attributes:
-        claim: Claim of the name that the DemoVolume asks for, no matter who has it.
-        holder: Who else the claim belongs to, for people; empty when nobody else does.
-        storage_class: Class of the claim; None when it has none or one that does not exist.
-        users: Pods that hold the claim, by name.
+        claim: Claim with the name in the spec, whoever owns it.
+        holder: Other owner of the claim, for messages; empty if there is none.
+        storage_class: StorageClass of the claim; None if it has none or the class does not exist.
+        users: Pods that use the claim, by name.
         snapshots_served: Whether the cluster serves VolumeSnapshot.
-        source: What the volume must be filled from; None when it does not exist.
-        snapshot: Last snapshot of the claim, by its name.
-        lost_origin: What a claim without a volume must be filled from and does not exist, for
-            people; empty for none. Nothing keeps an origin before the copy has begun.
+        source: Source of the data of the volume; None if the source does not exist.
+        snapshot: Last snapshot of the claim, found by its name.
+        lost_origin: Data source of an unbound claim that no longer exists, for messages; empty for
+            none. Before the copy begins, nothing protects the data source from deletion.
     """
 
     claim: ClaimView | None = None
@@ -88,15 +88,15 @@ class Observed:
     lost_origin: str = ""
 
     def without_claim(self) -> Observed:
-        """Return the same without the claim."""
+        """Return a copy without the claim."""
         return replace(self, claim=None)
 
 
 def belongs_to(uid: str, claim: ClaimView) -> bool:
-    """Return whether a claim belongs to the DemoVolume of a UID, and to nobody else.
+    """Return whether a claim belongs to the DemoVolume with a UID, and to no other owner.
 
-    An owner that is not the controller is an owner all the same: garbage collection deletes the
-    claim with the last of them.
+    Owners that are not the controller count as well: the garbage collector deletes the claim after
+    its last owner.
     """
     owners = {reference.get("uid") for reference in claim.owner_references}
     if owners:
@@ -105,12 +105,12 @@ def belongs_to(uid: str, claim: ClaimView) -> bool:
 
 
 def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
-    """Return whether a claim belongs to this very incarnation of a DemoVolume alone."""
+    """Return whether a claim belongs only to this incarnation of a DemoVolume."""
     return belongs_to(volume.metadata.uid, claim)
 
 
 def shares(volume: DemoVolume, claim: ClaimView) -> bool:
-    """Return whether a claim refers to this incarnation of a DemoVolume and to other owners."""
+    """Return whether this incarnation of a DemoVolume is one of several owners of a claim."""
     owners = {reference.get("uid") for reference in claim.owner_references}
     return volume.metadata.uid in owners and len(owners) > 1
 
@@ -118,8 +118,8 @@ def shares(volume: DemoVolume, claim: ClaimView) -> bool:
 def find_policy(volume: DemoVolume, claim: ClaimView | None) -> ReclaimPolicy:
     """Return the reclaim policy in effect.
 
-    A claim that was adopted holds data that somebody else put there, so nothing but a word of the
-    user deletes it.
+    An adopted claim contains data from before the adoption, so it is deleted only if the user sets
+    reclaimPolicy explicitly.
     """
     if volume.spec.reclaim_policy is not None:
         return volume.spec.reclaim_policy
@@ -131,7 +131,7 @@ def find_policy(volume: DemoVolume, claim: ClaimView | None) -> ReclaimPolicy:
 
 
 def is_lost(volume: DemoVolume, observed: Observed) -> bool:
-    """Return whether the claim is gone that has to be waited for, since an empty one is no help."""
+    """Return whether the claim was lost and must not be recreated with an empty volume."""
     had = volume.status is not None and volume.status.pvc_ref is not None
     if observed.claim is not None or not had:
         return False
@@ -141,7 +141,7 @@ def is_lost(volume: DemoVolume, observed: Observed) -> bool:
 
 
 def find_ownership(volume: DemoVolume, observed: Observed) -> ClaimOwnership:
-    """Find out whose the claim of that name is."""
+    """Return who owns the claim with the name in the spec."""
     claim = observed.claim
     if claim is None:
         return ClaimOwnership.ABSENT
@@ -155,12 +155,12 @@ def find_ownership(volume: DemoVolume, observed: Observed) -> ClaimOwnership:
 
 
 def evaluate_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:
-    """State whether somebody else has the claim of that name.
+    """Build the condition Conflict.
 
     Args:
-        volume: What is asked for.
+        volume: The DemoVolume.
         observed: Observed objects.
-        refusal: What the API server said to an adoption; empty for nothing.
+        refusal: Error message of the API server for an adoption; empty for none.
     """
     standing = find_ownership(volume, observed)
     match standing:
@@ -179,7 +179,7 @@ def evaluate_conflict(volume: DemoVolume, observed: Observed, refusal: str = "")
 
 
 def render_selector(selector: LabelSelector) -> Manifest:
-    """Render a selector as the API server stores it in a claim: without empty members."""
+    """Render a selector as the API server stores it in a claim: without empty fields."""
     raw = selector.to_manifest()
     rules = [
         {name: value for name, value in rule.items() if value} for rule in raw["matchExpressions"]
@@ -189,7 +189,7 @@ def render_selector(selector: LabelSelector) -> Manifest:
 
 
 def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
-    """List everything for which a claim without owner cannot be adopted."""
+    """Return the reasons why a claim without an owner cannot be adopted."""
     claim, spec = observed.claim, volume.spec
     if claim is None:
         return []
@@ -215,7 +215,7 @@ def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
 
 
 def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | None:
-    """State why a volume cannot be filled yet; None when it can, or starts empty."""
+    """Return a condition with the cause why a volume cannot be populated yet, or None."""
     wanted, source = volume.spec.source, observed.source
     if wanted is None:
         return None
@@ -239,7 +239,7 @@ def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | N
 
 
 def explain_missing_api(field: str) -> str:
-    """Say that a field needs a kind that the cluster does not serve."""
+    """Return the message for a field that needs a kind that the cluster does not serve."""
     return (
         f"{field} needs {VOLUME_SNAPSHOT.resource}, which this cluster does not serve; "
         "install the snapshot CRDs and controller"
@@ -247,7 +247,7 @@ def explain_missing_api(field: str) -> str:
 
 
 def render_users(users: Iterable[ClaimUser], limit: int = 3) -> str:
-    """Render who uses a claim for a message: `pods a, b and 2 more`."""
+    """Render the users of a claim for a message: `pods a, b and 2 more`."""
     names = [str(user) for user in users]
     shown = ", ".join(names[:limit])
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
@@ -260,7 +260,7 @@ def _evaluate_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> C
         return _conflict(
             Reason.UNOWNED_CLAIM,
             f"{claim} existed before and is not changed; "
-            "set spec.adopt to IfMatching to take it over, or delete it",
+            "set spec.adopt to IfMatching to adopt it, or delete it",
         )
     problems = list_mismatches(volume, observed)
     if problems:

@@ -1,7 +1,8 @@
-"""What to do next for a DemoVolume; pure: no input or output, no clock.
+"""Planning: computes the next actions for a DemoVolume. Pure: no I/O, no clock.
 
-Each plan is a function of what was seen, so a crash between any two steps is one more thing to
-see. Once a plan was carried out, the plan of what exists then is empty.
+A plan depends only on the observed state. So after a crash between two steps, the next reconcile
+observes the intermediate state and plans the remaining steps. After a plan was executed completely,
+the next plan is empty.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Plan:
     """The plan for a DemoVolume that is not being deleted.
 
     Attributes:
-        actions: Taken one after the other.
-        takes_over: Whether the mark of the owner is written on a claim that exists. The DemoVolume
-            must be confirmed with the API server first: a mark of an owner that is gone already
-            hands the claim to the garbage collector.
+        actions: Actions to execute one after the other.
+        takes_over: Whether the plan makes the DemoVolume the owner of an existing claim. Check with
+            the API server first that the DemoVolume still exists: the garbage collector deletes a
+            claim whose owner reference is dangling.
     """
 
     actions: tuple[Action, ...] = ()
@@ -63,9 +64,9 @@ class Plan:
 
 
 def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
-    """Decide what brings the claim in line with the spec.
+    """Plan the actions that bring the claim in line with the spec.
 
-    A claim of somebody else is never touched, and no step ever asks for less than there is.
+    A plan never changes a claim of another owner, and never requests less than the capacity.
     """
     claim = observed.claim
     match find_ownership(volume, observed):
@@ -74,7 +75,8 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
         case ClaimOwnership.OURS if claim is not None and not claim.deleting:
             return _plan_correction(volume, observed, claim)
         case ClaimOwnership.FOREIGN if claim is not None and shares(volume, claim):
-            # Others own it as well, so nothing but our own marks is brought in line.
+            # The claim has other owners as well: correct only our labels, annotations and owner
+            # reference.
             return Plan(_plan_metadata(volume, claim), takes_over=True)
         case ClaimOwnership.UNOWNED if claim is not None and may_adopt(volume, observed):
             return Plan(_plan_adoption(volume, observed, claim), takes_over=True)
@@ -83,21 +85,21 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
 
 
 def plan_finalize(volume: DemoVolume, observed: Observed) -> Teardown:
-    """Decide what has to happen before a DemoVolume may go.
+    """Plan the clean-up before the finalizer of a DemoVolume can be removed.
 
-    The current policy applies: it can be changed while the deletion waits.
+    The current reclaimPolicy applies: users can change it while the deletion waits.
     """
     claim = observed.claim
     if claim is None:
         return Teardown(done=True)
     if find_ownership(volume, observed) is not ClaimOwnership.OURS:
-        # A claim that others own as well is theirs from now on.
+        # The claim stays with its other owners.
         return _plan_release(volume, claim) if shares(volume, claim) else Teardown(done=True)
     policy = find_policy(volume, claim)
     if policy is ReclaimPolicy.RETAIN or is_orphaning(volume, policy):
         return _plan_release(volume, claim)
-    # A claim that never had a volume has nothing to keep, and one that is going already can no
-    # longer be snapshotted.
+    # A claim that was never bound contains no data, and a claim that is being deleted can no longer
+    # be snapshotted.
     if (
         policy is ReclaimPolicy.SNAPSHOT
         and claim.volume_name
@@ -109,23 +111,24 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> Teardown:
 
 
 def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
-    """Return whether a claim that belongs to nobody may be taken over."""
+    """Return whether a claim without an owner may be adopted."""
     return volume.spec.adopt is AdoptPolicy.IF_MATCHING and not list_mismatches(volume, observed)
 
 
 def is_orphaning(volume: DemoVolume, policy: ReclaimPolicy) -> bool:
     """Return whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
 
-    Kubernetes orphans what has an owner reference, so this is about reclaimPolicy Delete alone. The
-    claim has lost its reference, and is not ours any more, once the finalizer is gone.
+    Kubernetes orphans only objects with an owner reference, so this concerns only reclaimPolicy
+    Delete. Kubernetes removes the finalizer `orphan` after it has removed the owner reference: from
+    then on the claim is no longer ours.
     """
     return policy is ReclaimPolicy.DELETE and _ORPHAN in volume.metadata.finalizers
 
 
 def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
     if find_source_problem(volume, observed) is not None:
-        # A claim that is created with a source that does not fit stays pending indefinitely, and
-        # pending claims cannot be changed.
+        # A claim whose source does not fit would stay Pending indefinitely, and a pending claim is
+        # immutable.
         return Plan()
     if is_lost(volume, observed):
         return Plan()
@@ -140,16 +143,18 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
 
 
 def _plan_adoption(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
-    # A last snapshot that an earlier DemoVolume left does not count for this one, not even if it is
+    # A last snapshot of an earlier DemoVolume must not count for this one: the claim can be used
+    # after the adoption. The adoption itself records it as outdated, because this DemoVolume may be
     # deleted before its next reconcile.
     snapshot = observed.snapshot
     earlier = snapshot.key.name if snapshot is not None and _is_last_of(snapshot, claim) else ""
     operations = build_adoption_patch(volume, claim, outdated=earlier)
-    return _patch_metadata(claim, operations, Reason.ADOPTED, "Took over")
+    return _patch_metadata(claim, operations, Reason.ADOPTED, "Adopted")
 
 
 def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Plan:
-    # Left by a deletion that went another way in the end; the volume lives and changes.
+    # The last snapshot of an earlier deletion that kept the claim in the end, for example because
+    # reclaimPolicy was changed. The claim is in use again, so the snapshot is outdated.
     outdated = _plan_outdated(observed, claim)
     if outdated:
         return Plan(outdated)
@@ -169,12 +174,12 @@ def _plan_growth(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tu
 
 
 def _plan_attributes(volume: DemoVolume, claim: ClaimView) -> tuple[Action, ...]:
-    """Ask for another VolumeAttributesClass; Kubernetes allows that for bound claims only."""
+    """Request another VolumeAttributesClass; Kubernetes allows this only for bound claims."""
     name = volume.spec.volume_attributes_class_name
     if name is None or name == claim.attributes_class or not claim.bound:
         return ()
     step = Patch(PVC, claim.key, claim.uid, build_attributes_patch(name))
-    note = f"Asked for VolumeAttributesClass {name}"
+    note = f"Requested VolumeAttributesClass {name}"
     if claim.attributes_class:
         note = f"{note} instead of {claim.attributes_class}"
     return (Action(step, Reason.MODIFYING, note),)
@@ -190,15 +195,17 @@ def _patch_metadata(
 ) -> tuple[Action, ...]:
     if not operations:
         return ()
-    # Owner references are replaced as a list, so another writer's change in between must fail us.
+    # The patch replaces the owner references as a list. The resource version makes it fail if
+    # another client has changed them in the meantime, so that their change is not lost.
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
     return (Action(step, reason, f"{note} {describe(PVC, claim.key)}"),)
 
 
 def _plan_outdated(observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
-    """Note that the claim is in use after its last snapshot, so that another one is taken.
+    """Record that the claim was used after its last snapshot, so that another one is taken.
 
-    What tells is on the claim, where a restart finds it. The outdated snapshot is left to people.
+    The record is an annotation on the claim, so it survives a restart of the operator. The outdated
+    snapshot is kept; users can delete it.
     """
     snapshot = observed.snapshot
     if snapshot is None or not _is_last_of(snapshot, claim):
@@ -219,13 +226,13 @@ def _plan_release(volume: DemoVolume, claim: ClaimView) -> Teardown:
 
 
 def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Teardown | None:
-    """Decide what has to happen before the claim may be deleted; None when nothing has."""
+    """Plan what must happen before the claim may be deleted; None if it can be deleted now."""
     snapshot = observed.snapshot
     if not observed.snapshots_served:
         hint = f"{explain_missing_api('reclaimPolicy Snapshot')}, or set Retain or Delete"
         return Teardown(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
     if observed.users:
-        # What a pod writes after the snapshot would be lost with the claim.
+        # Data that a pod writes after the snapshot would be lost with the claim.
         waiting = _wait_for_users(observed, "the last snapshot will be taken next")
         return replace(waiting, actions=_plan_outdated(observed, claim))
     if snapshot is None:
@@ -269,7 +276,7 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Teardown:
 
 
 def _is_last_of(snapshot: VolumeSnapshotView, claim: ClaimView) -> bool:
-    """Return whether a snapshot is one that was taken for a deletion, of this very claim."""
+    """Return whether a snapshot is a last snapshot of this incarnation of the claim."""
     is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
     return is_of_claim and snapshot.source_claim == claim.key.name
 

@@ -1,4 +1,4 @@
-"""Manifests and patches of what a DemoVolume makes; pure."""
+"""Manifests and patches of the claim and the last snapshot of a DemoVolume. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from operators.volumes.observed import find_policy, is_ours, render_selector, sh
 
 
 def build_labels(volume: DemoVolume) -> dict[str, str]:
-    """Build the labels that each child carries."""
+    """Build the labels of each child."""
     return {VOLUME_LABEL: label_value(volume.metadata.name)}
 
 
@@ -41,8 +41,8 @@ def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
     """Build the claim of a DemoVolume.
 
     Args:
-        volume: What is asked for.
-        source_claim: Name of the claim of the DemoVolume to clone, if one is.
+        volume: The DemoVolume.
+        source_claim: Name of the claim to clone; empty for none.
     """
     spec: Manifest = {
         "accessModes": [str(mode) for mode in volume.spec.access_modes],
@@ -85,7 +85,7 @@ def _build_choices(volume: DemoVolume) -> Manifest:
 
 
 def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
-    """Build what a claim is filled from; None for an empty volume."""
+    """Build the data source of a claim; None for an empty volume."""
     source = volume.spec.source
     if source is None:
         return None
@@ -99,7 +99,7 @@ def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
 
 
 def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
-    """Build the last snapshot of a claim; it has no owner, so that it outlives everything."""
+    """Build the last snapshot of a claim; it has no owner, so it is never garbage collected."""
     spec: Manifest = {"source": {"persistentVolumeClaimName": claim.key.name}}
     if volume.spec.snapshot_class_name is not None:
         spec["volumeSnapshotClassName"] = volume.spec.snapshot_class_name
@@ -124,15 +124,15 @@ def build_reference(volume: DemoVolume) -> Manifest:
 def build_metadata_patch(
     volume: DemoVolume, claim: ClaimView, *, outdated: str = ""
 ) -> list[Manifest]:
-    """Build the operations that give a claim its labels and the mark of its owner.
+    """Build the operations that set the labels, annotations and owner of a claim.
 
     Args:
-        volume: What is asked for.
+        volume: The DemoVolume.
         claim: The claim.
-        outdated: Name of a last snapshot to be noted as outdated; empty for none.
+        outdated: Name of a last snapshot to record as outdated; empty for none.
 
     Returns:
-        Operations; empty when the claim has it all.
+        The operations; empty if the claim needs no change.
     """
     owned = find_policy(volume, claim) is ReclaimPolicy.DELETE
     asked = volume.spec.claim_metadata
@@ -156,12 +156,12 @@ def build_metadata_patch(
 def build_adoption_patch(
     volume: DemoVolume, claim: ClaimView, *, outdated: str = ""
 ) -> list[Manifest]:
-    """Build the operations that make a claim without owner one of a DemoVolume.
+    """Build the operations that make a DemoVolume the owner of a claim without an owner.
 
     Args:
-        volume: What is asked for.
+        volume: The DemoVolume.
         claim: The claim.
-        outdated: Name of a last snapshot to be noted as outdated; empty for none.
+        outdated: Name of a last snapshot to record as outdated; empty for none.
     """
     mark = {ADOPTED_BY: volume.metadata.uid}
     adopted = replace(claim, annotations={**claim.annotations, **mark})
@@ -183,8 +183,8 @@ def _record_metadata(volume: DemoVolume) -> dict[str, str]:
 def _read_record(claim: ClaimView) -> dict[str, list[str]]:
     """Return the keys that were set from spec.claimMetadata, except those of the operator.
 
-    Anyone who may edit the claim may have written the record, so it can name only entries that
-    spec.claimMetadata could have set.
+    Anyone who can edit the claim can edit the record, so keys that spec.claimMetadata could not
+    have set are ignored.
     """
     try:
         held = json.loads(claim.annotations.get(CLAIM_METADATA, "") or "{}")
@@ -199,18 +199,19 @@ def _read_record(claim: ClaimView) -> dict[str, list[str]]:
 
 
 def _former_labels(volume: DemoVolume, claim: ClaimView) -> dict[str, str]:
-    """Return the labels that version 0.1 set, to be removed; none if others have changed them."""
+    """Return labels to remove that version 0.1 has set; none if other clients changed them."""
     former = {MANAGED_BY: OPERATOR, INSTANCE: label_value(volume.metadata.name)}
     held = {name: claim.labels.get(name) for name in former}
     return dict.fromkeys(former, "") if held == former else {}
 
 
 def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
-    """Build the operations that make a claim belong to nobody; empty when it does already."""
+    """Build the operations that remove the owner from a claim; empty if it has no owner."""
     uid = volume.metadata.uid
     marks = {name: "" for name in (KEPT_FOR, ADOPTED_BY) if claim.annotations.get(name) == uid}
     if is_ours(volume, claim) or shares(volume, claim):
-        # The labels and annotations themselves stay: a kept claim still has to be found by backups.
+        # The labels and annotations of spec.claimMetadata remain, so that backup tools still find
+        # the claim. Only the record of their keys is removed.
         marks[CLAIM_METADATA] = ""
     return [
         *_set_references(claim, [], uid),
@@ -220,19 +221,20 @@ def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
 
 
 def build_outdated_patch(claim: ClaimView, snapshot: str) -> list[Manifest]:
-    """Build the operations that note on a claim which last snapshot is older than its last use."""
+    """Build the operations that record the outdated last snapshot on a claim."""
     return _set_entries("annotations", claim.annotations, {OUTDATED_SNAPSHOT: snapshot})
 
 
 def build_attributes_patch(name: str) -> list[Manifest]:
-    """Build the operation that changes the VolumeAttributesClass that a claim asks for."""
+    """Build the operation that changes the VolumeAttributesClass of a claim."""
     return [{"op": "add", "path": "/spec/volumeAttributesClassName", "value": name}]
 
 
 def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
-    """Build the operations that change the size a claim asks for.
+    """Build the operations that change the requested size of a claim.
 
-    The size that was looked at is tested first: what was decided on for another one is not written.
+    The patch tests the observed size first, so that a decision based on another size is not
+    written.
     """
     path = "/spec/resources/requests/storage"
     return [
@@ -242,7 +244,7 @@ def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
 
 
 def render_size(volume: DemoVolume) -> str:
-    """Render the size of a spec as Kubernetes writes it: 5 becomes `5Gi`, and `1e9` stays."""
+    """Render the size of a spec as a quantity: 5 becomes `5Gi`, and `1e9` is unchanged."""
     size, exact = volume.spec.size, volume.spec.size_bytes
     if isinstance(size, int):
         return f"{size}Gi"
@@ -260,7 +262,7 @@ def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> l
 
 
 def _set_entries(field: str, held: Mapping[str, str], wanted: Mapping[str, str]) -> list[Manifest]:
-    """Set entries of a metadata map; an empty value takes an entry out."""
+    """Set entries of a metadata map; an empty value removes an entry."""
     path = f"/metadata/{field}"
     if not held:
         new = {name: value for name, value in wanted.items() if value}

@@ -21,7 +21,7 @@ RIGID: Final = StorageClassView("rigid", expandable=False, waits_for_consumer=Fa
 
 
 def build_volume(name: str = "data", /, **spec: Any) -> Manifest:
-    """Build a DemoVolume of 10 GiB, as the API server has it."""
+    """Build a DemoVolume of 10 GiB, as the API server would return it."""
     return build_object(
         DEMO_VOLUME,
         name,
@@ -32,7 +32,7 @@ def build_volume(name: str = "data", /, **spec: Any) -> Manifest:
 
 
 def parse_volume(name: str = "data", /, **spec: Any) -> DemoVolume:
-    """Build a DemoVolume as the plan gets it."""
+    """Build a parsed DemoVolume."""
     return DemoVolume.parse(build_volume(name, **spec))
 
 
@@ -49,7 +49,7 @@ def build_bound_claim(
 
 
 def build_foreign_claim(owner: Mapping[str, Any] | None = None) -> Manifest:
-    """Build a claim named `data` that no DemoVolume made."""
+    """Build a claim named `data` that no DemoVolume created."""
     metadata: Manifest = {
         "name": "data",
         "namespace": "default",
@@ -74,7 +74,7 @@ def build_foreign_claim(owner: Mapping[str, Any] | None = None) -> Manifest:
 
 
 def observe(claim: Manifest | None, **around: Any) -> Observed:
-    """Show a claim, whose class lets it grow unless said otherwise."""
+    """Build the observed state with a claim, by default with a class that allows expansion."""
     view = None if claim is None else ClaimView.parse(claim)
     return Observed(claim=view, **{"storage_class": EXPANDABLE, **around})
 
@@ -93,7 +93,7 @@ def build_class(
 
 
 def build_statefulset_owner() -> Manifest:
-    """Build the controller reference of somebody else."""
+    """Build a controller reference to a StatefulSet."""
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -105,6 +105,6 @@ def build_statefulset_owner() -> Manifest:
 
 
 def is_kept_for(claim: Mapping[str, Any], uid: str = UID) -> bool:
-    """Return whether a claim carries the mark of a DemoVolume that keeps it."""
+    """Return whether a claim has the annotation of a DemoVolume, and no owner reference."""
     annotations = claim["metadata"].get("annotations") or {}
     return bool(annotations.get(KEPT_FOR) == uid)

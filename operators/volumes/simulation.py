@@ -1,8 +1,8 @@
-"""A model of everybody who may touch a DemoVolume and its claim, for tests of the plan.
+"""A model of all clients that can change a DemoVolume and its claim, for tests of the planner.
 
-The world is one DemoVolume, one name of a claim, and everybody who may touch them. The operator
-hears of each kind on a watch of its own, late and in no common order, acts on what it has heard,
-and may crash after any step.
+The model contains one DemoVolume, one claim name, and all clients that can change them. The
+operator watches each kind separately, with delays and in no common order, acts on its outdated
+view, and can crash after any step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Simulation:
     """One DemoVolume, its claim and their environment, with the actions of the operator."""
 
     def __init__(self) -> None:
-        """Begin with an empty namespace."""
+        """Start with an empty namespace."""
         self.uids = (f"uid-{number}" for number in itertools.count())
         self.versions = itertools.count(1)
         self.volume: Manifest | None = None
@@ -36,10 +36,10 @@ class Simulation:
         self.pods: set[str] = set()
         self.expandable = True
         self.seen_volume: Manifest | None = None
-        self.seen_around = Observed()
+        self.last_observed = Observed()
         self.kept: set[str] = set()
         self.destroyed: set[str] = set()
-        self.at_rest = False
+        self.has_converged = False
 
     # The API server.
 
@@ -113,8 +113,8 @@ class Simulation:
 
     # The operator.
 
-    def see_around(self) -> Observed:
-        """See the current state around the volume."""
+    def observe_now(self) -> Observed:
+        """Return the current state of the claim and its environment."""
         if self.claim is None:
             return Observed()
         claim = ClaimView.parse(copy.deepcopy(self.claim))
@@ -128,16 +128,16 @@ class Simulation:
         )
 
     def act(self, steps: int) -> None:
-        """Act on what was heard, and crash after some steps."""
+        """Reconcile based on the view, and crash after some steps."""
         if self.seen_volume is None:
             return
-        volume, observed = DemoVolume.parse(self.seen_volume), self.seen_around
+        volume, observed = DemoVolume.parse(self.seen_volume), self.last_observed
         if volume.metadata.is_deleting:
-            # The claim is read from the API server then, as the controller does.
-            observed = self.see_around()
+            # The controller reads the claim from the API server in this case.
+            observed = self.observe_now()
             final = plan_finalize(volume, observed)
             if final.done:
-                self._let_go(volume)
+                self._remove_finalizer(volume)
                 return
             actions = final.actions
         else:
@@ -159,26 +159,26 @@ class Simulation:
             and "deletionTimestamp" not in live["metadata"]
         )
 
-    def _let_go(self, volume: DemoVolume) -> None:
+    def _remove_finalizer(self, volume: DemoVolume) -> None:
         live = self.volume
         if live is not None and live["metadata"]["uid"] == volume.metadata.uid:
             live["metadata"]["finalizers"] = [
                 name for name in live["metadata"]["finalizers"] if name != FINALIZER
             ]
-            self._vanish()
+            self._delete_if_finalized()
 
     def _check(self, step: Step, volume: DemoVolume, observed: Observed) -> None:
-        """Check what must hold of each write, however stale the look was."""
+        """Check the invariants of each write, which must hold for any outdated view."""
         if isinstance(step, Create):
             return
         claim = observed.claim
         assert claim is not None
         assert isinstance(step, Patch | Delete)
-        assert step.uid == claim.uid, "a step names the incarnation that was looked at"
+        assert step.uid == claim.uid, "a step names the UID of the observed claim"
         owners = {reference["uid"] for reference in claim.owner_references}
         ours = volume.metadata.uid
-        assert not owners or ours in owners, "what others own is never touched"
-        assert owners <= {ours} or isinstance(step, Patch), "nor deleted while they own it as well"
+        assert not owners or ours in owners, "claims of other owners are never changed"
+        assert owners <= {ours} or isinstance(step, Patch), "nor deleted if there are other owners"
         if isinstance(step, Patch):
             self._check_size(step, claim)
             return
@@ -197,9 +197,9 @@ class Simulation:
                 assert size > claim.requested or size > claim.capacity, "a volume never shrinks"
 
     def observe_all(self) -> None:
-        """Hear of everything, and show it in the status."""
-        self.seen_around = self.see_around()
-        claim, live = self.seen_around.claim, self.volume
+        """Bring the view up to date, and write the status."""
+        self.last_observed = self.observe_now()
+        claim, live = self.last_observed.claim, self.volume
         self.seen_volume = None
         if live is None:
             return
@@ -211,7 +211,7 @@ class Simulation:
         self.seen_volume = copy.deepcopy(live)
 
     def converge(self) -> None:
-        """Let the operator work undisturbed; the volume must come to rest."""
+        """Run the operator without other clients until the volume has converged."""
         for _ in range(12):
             before = copy.deepcopy((self.volume, self.claim, self.snapshots))
             self.observe_all()
@@ -219,13 +219,13 @@ class Simulation:
             if before == (self.volume, self.claim, self.snapshots):
                 break
         else:
-            raise AssertionError("the operator never comes to rest")
+            raise AssertionError("the operator does not converge")
         if self.volume is not None and "deletionTimestamp" not in self.volume["metadata"]:
             volume = DemoVolume.parse(self.volume)
-            assert plan_volume(volume, self.see_around()).actions == ()
-            self.at_rest = True
+            assert plan_volume(volume, self.observe_now()).actions == ()
+            self.has_converged = True
 
-    def _vanish(self) -> None:
+    def _delete_if_finalized(self) -> None:
         assert self.volume is not None
         metadata = self.volume["metadata"]
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:

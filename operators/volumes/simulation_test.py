@@ -57,7 +57,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     @rule()
     def operator_hears_of_the_claim(self) -> None:
         """Hear of what is around the volume, but not of the volume."""
-        self.seen_around = self.see_around()
+        self.last_observed = self.observe_now()
 
     @rule()
     def operator_has_time(self) -> None:
@@ -76,7 +76,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     @rule(policy=POLICIES, size=SIZES, adopt=st.sampled_from(["Never", "IfMatching"]))
     def user_creates(self, policy: str, size: Any, adopt: str) -> None:
         """Create the DemoVolume, perhaps again under the same name."""
-        self.at_rest = False
+        self.has_converged = False
         if adopt == "IfMatching":
             self.kept.clear()  # What is taken over is subject to the policy of who takes it.
         self.volume = build_volume(reclaimPolicy=policy, size=size, adopt=adopt)
@@ -100,7 +100,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
 
     def _edit(self, **spec: Any) -> None:
         assert self.volume is not None
-        self.at_rest = False
+        self.has_converged = False
         if "reclaimPolicy" in spec and spec["reclaimPolicy"] != "Retain":
             self.kept.clear()
         if any(self.volume["spec"].get(name) != value for name, value in spec.items()):
@@ -118,9 +118,9 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
         policy = self.volume["spec"]["reclaimPolicy"]
         # Nobody can promise that the collector, which does not wait for finalizers, respects what
         # the operator has not even seen.
-        if policy == "Retain" and (self.at_rest or how == "background"):
+        if policy == "Retain" and (self.has_converged or how == "background"):
             self._keep()
-        if policy == "Delete" and self.at_rest and how == "orphan":
+        if policy == "Delete" and self.has_converged and how == "orphan":
             self._keep()
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         if how != "background":
@@ -143,10 +143,10 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
         assert self.volume is not None
         metadata = self.volume["metadata"]
         if "deletionTimestamp" in metadata:
-            if not self.at_rest:
+            if not self.has_converged:
                 self.kept.clear()
             metadata["finalizers"] = [name for name in metadata["finalizers"] if name != FINALIZER]
-            self._vanish()
+            self._delete_if_finalized()
 
     @precondition(lambda self: self.claim is not None)
     @rule()
@@ -161,7 +161,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     def user_edits_the_claim(self, what: str) -> None:
         """Edit the claim by hand."""
         assert self.claim is not None
-        self.at_rest = False
+        self.has_converged = False
         if what == "request":
             if self.expandable and "capacity" in self.claim["status"]:
                 self.claim["spec"]["resources"]["requests"]["storage"] = "3Ti"
@@ -175,7 +175,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
     @rule(owned=st.booleans())
     def others_create_the_claim(self, owned: bool) -> None:
         """Take the name before the operator does."""
-        self.at_rest = False
+        self.has_converged = False
         self.claim = build_foreign_claim(build_statefulset_owner() if owned else None)
         self.claim["metadata"]["uid"] = next(self.uids)
         self._touch()
@@ -232,7 +232,7 @@ class VolumeMachine(Simulation, RuleBasedStateMachine):
             if self.claim is None or ours == [] or ours[0]["uid"] != uid:
                 done |= {"foregroundDeletion"}
             self.volume["metadata"]["finalizers"] = [n for n in finalizers if n not in done]
-            self._vanish()
+            self._delete_if_finalized()
 
     # Promises.
 

@@ -1,9 +1,9 @@
-"""What a DemoVolume shows of itself; pure.
+"""Status of a DemoVolume. Pure.
 
-Ready is True when a pod can use the volume at the size that the spec asks for. It is also True
-while a class waits for the first consumer, and while a volume that nobody uses waits for a pod to
-grow its file system: nothing is left to do except for a pod to come, and who waits for Ready before
-making that pod would wait indefinitely.
+Ready is True if a pod can use the volume with the size in the spec. Ready is True in two more
+cases, in which only a pod can continue the work, so that a client that waits for Ready before it
+creates the pod would wait indefinitely: while the StorageClass waits for the first consumer, and
+while a volume that no pod uses waits for a pod to grow its file system.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ PROBLEMS: Final = frozenset(
         Reason.IN_USE,
     }
 )
-"""Reasons that people have to do something about; an Event says when one comes up."""
+"""Reasons that require action by a person; a Warning Event is recorded when one first occurs."""
 
 type Refusals = Mapping[StrEnum, str]
-"""What the API server said to steps that failed, by the reason of their action."""
+"""Error messages of the API server for failed steps, by the reason of their action."""
 
 
 def build_status(
@@ -78,11 +78,11 @@ def build_status(
     """Build the status of a DemoVolume that is not being deleted.
 
     Args:
-        volume: What is asked for.
+        volume: The DemoVolume.
         observed: Observed objects after the steps of this reconcile.
-        refusals: Steps of this reconcile that failed.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
+        refusals: Error messages of failed steps of this reconcile.
+        current: Current conditions of the DemoVolume.
+        now: Time for conditions whose status changes.
     """
     conditions = [*_evaluate(volume, observed, refusals), *_evaluate_snapshot_api(volume, observed)]
     return _build(volume, observed, conditions, current, now)
@@ -97,7 +97,7 @@ def build_final_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a DemoVolume that is being deleted; arguments as `build_status`."""
+    """Build the status of a DemoVolume that is being deleted; see `build_status` for arguments."""
     message = "; ".join([plan.message, *dict.fromkeys(refusals.values())])
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
@@ -123,7 +123,8 @@ def _build(
         status |= _show_claim(volume, claim, observed).to_manifest()
         status |= {"observedGeneration": volume.metadata.generation, "name": volume.claim_name}
     if is_lost(volume, observed):
-        # What was lost is remembered, so that the next reconcile does not take it for a first one.
+        # Keep the reference to the lost claim. Without it, the next reconcile would create an empty
+        # claim, as for a new DemoVolume.
         before = (volume.status or DemoVolumeStatus()).to_manifest()
         status |= {name: before[name] for name in ("pvcRef", "reclaimPolicy") if name in before}
     status["conditions"] = build_conditions(
@@ -147,7 +148,7 @@ def _show_claim(volume: DemoVolume, claim: ClaimView, observed: Observed) -> Dem
 
 
 def _evaluate(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[Condition]:
-    """Build all conditions except those of a few policies; Ready comes first."""
+    """Build the conditions that every DemoVolume has; Ready comes first."""
     conflict = evaluate_conflict(volume, observed, refusals.get(Reason.ADOPTED, ""))
     claim = observed.claim
     if claim is None or find_ownership(volume, observed) is not ClaimOwnership.OURS:
@@ -166,7 +167,7 @@ def _evaluate(volume: DemoVolume, observed: Observed, refusals: Refusals) -> lis
 
 
 def _evaluate_modified(volume: DemoVolume, claim: ClaimView, refusal: str) -> list[Condition]:
-    """State whether the volume has the attributes that the spec asks for."""
+    """Build the condition Modified."""
     name = volume.spec.volume_attributes_class_name
     if name is None:
         return []
@@ -243,13 +244,14 @@ def _evaluate_ready(
 
 
 def _evaluate_mounting(resized: Condition, users: Sequence[ClaimUser]) -> Condition:
-    """State whether a volume is ready whose file system grows while a pod mounts it.
+    """Build the condition Ready for a volume whose file system must still grow.
 
-    The kubelet grows it before it starts the pod, so for the next pod it has the size.
+    If no pod uses the volume, it is ready: the kubelet grows the file system before it starts the
+    next pod.
     """
     if not users:
         return Condition.true(ConditionType.READY, resized.reason, resized.message)
-    # Some storage grows only what is not mounted.
+    # Some storage drivers can grow a file system only while it is not mounted.
     hint = f"if that lasts, restart {render_users(users)}"
     return Condition.false(ConditionType.READY, resized.reason, f"{resized.message}; {hint}")
 
@@ -279,7 +281,7 @@ def _evaluate_bound(claim: ClaimView, observed: Observed) -> Condition:
 
 
 def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
-    """Say what may keep a claim without a volume from getting one."""
+    """Return why a claim may be unbound, or what to do about it."""
     if observed.storage_class is not None:
         return "see its events"
     if claim.storage_class is None:
@@ -314,7 +316,7 @@ def _evaluate_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) ->
 
 
 def _evaluate_snapshot_api(volume: DemoVolume, observed: Observed) -> list[Condition]:
-    """State whether snapshots can be had, where the spec needs them."""
+    """Build the condition SnapshotsAvailable, if the spec needs snapshots."""
     source = volume.spec.source
     fields = []
     if find_policy(volume, observed.claim) is ReclaimPolicy.SNAPSHOT:
