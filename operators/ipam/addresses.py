@@ -1,8 +1,7 @@
-"""Sets of addresses as sorted runs of numbers; pure.
+"""Sets of addresses as sorted runs of numbers. Pure.
 
-A /64 has more addresses than a machine can count through, so nothing here ever enumerates: sizes
-are sums, members are found by bisection, and the next free number is found by bisection over how
-far the used ones are apart.
+A /64 has too many addresses to enumerate. So sizes are computed as sums, membership is tested by
+bisection, and the next free number is found by bisection over the gaps between used numbers.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 type Run = tuple[int, int]
-"""The first and the last number of a run, both in it."""
+"""The first and the last number of a run, both inclusive."""
 
 _SMALLEST_WITH_BROADCAST: Final = 4
-"""A network of one or two addresses (RFC 3021) has no network and no broadcast address."""
+"""A network of one or two addresses (RFC 3021) has neither a network nor a broadcast address."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressSet:
-    """A set of numbers as sorted ranges that are disjoint and not empty.
+    """A set of numbers as sorted, disjoint runs that are not empty.
 
     Attributes:
         runs: First and last number of each run.
@@ -32,7 +31,7 @@ class AddressSet:
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Self:
-        """Build a set of runs in any order that may overlap."""
+        """Build a set from runs, which can overlap and be in any order."""
         merged: list[Run] = []
         for first, last in sorted(run for run in runs if run[0] <= run[1]):
             if merged and first <= merged[-1][1] + 1:
@@ -43,7 +42,7 @@ class AddressSet:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Number of elements."""
         return sum(last - first + 1 for first, last in self.runs)
 
     def __contains__(self, number: int) -> bool:
@@ -52,7 +51,7 @@ class AddressSet:
         return index >= 0 and number <= self.runs[index][1]
 
     def without(self, other: AddressSet) -> AddressSet:
-        """Return the numbers that the other set does not have."""
+        """Return the difference: the numbers that are not in the other set."""
         left: list[Run] = []
         for first, last in self.runs:
             for hole_first, hole_last in other.runs:
@@ -80,14 +79,14 @@ class AddressSet:
         )
 
     def find_free(self, used: Sequence[int], start: int) -> int | None:
-        """Return the first number from `start` on that is not used, going round once.
+        """Return the first unused number at or after `start`, wrapping around once.
 
         Args:
-            used: Sorted, distinct numbers; those outside of the set do not matter.
-            start: Where to begin; any number.
+            used: Sorted, distinct numbers; numbers outside of the set are ignored.
+            start: Any number.
 
         Returns:
-            None when every number of the set is used.
+            The number; None if every number of the set is used.
         """
         split = bisect_left(self.runs, start, key=_last_of)
         for index in (*range(split, len(self.runs)), *range(split)):
@@ -102,10 +101,10 @@ class AddressSet:
         return None
 
     def at(self, rank: int) -> int:
-        """Return the number that has `rank` numbers of the set before it.
+        """Return the element at an index, counted from 0.
 
         Raises:
-            IndexError: The set has not so many.
+            IndexError: The set has fewer elements.
         """
         for first, last in self.runs:
             if rank <= last - first:
@@ -115,10 +114,10 @@ class AddressSet:
 
 
 def find_gap(used: Sequence[int], start: int) -> int:
-    """Return the smallest number from `start` on that is not among sorted, distinct numbers.
+    """Return the smallest number at or after `start` that is not in sorted, distinct numbers.
 
-    The difference of a used number and its index grows only where a number is missing, so the end
-    of a run of used ones is found by bisection.
+    The difference between a used number and its index increases only after a missing number, so
+    bisection finds the end of a run of used numbers.
     """
     begin = bisect_left(used, start)
     low, high = begin, len(used)
@@ -132,16 +131,16 @@ def find_gap(used: Sequence[int], start: int) -> int:
 
 
 def parse_range(text: str, *, skip_reserved: bool = False) -> Run:
-    """Parse an address, a CIDR or a range into the first and the last number.
+    """Parse an address, a CIDR or a range, and return its first and last number.
 
     Args:
         text: `203.0.113.7`, `203.0.113.0/26` or `203.0.113.10-203.0.113.20`.
-        skip_reserved: Whether a CIDR of IPv4 goes without network and broadcast address, and one
-            of IPv6 without the address of all its routers.
+        skip_reserved: Whether to exclude the network and broadcast address of an IPv4 CIDR, and the
+            subnet-router anycast address of an IPv6 CIDR.
 
     Raises:
-        ValueError: The text is none of these, the range ends before it begins, or the CIDR has
-            bits set after its prefix, which may stand for one address or for the whole network.
+        ValueError: The text has none of these formats, the range ends before it begins, or the CIDR
+            has host bits set, so that it could mean one address or the whole network.
     """
     if "-" in text:
         first, last = (ipaddress.ip_address(part) for part in text.split("-", 1))
@@ -159,10 +158,10 @@ def parse_range(text: str, *, skip_reserved: bool = False) -> Run:
 
 
 def parse_address(text: str) -> int:
-    """Parse an address into its number.
+    """Parse an address, and return its number.
 
     Raises:
-        ValueError: The text is no address.
+        ValueError: The text is not an address.
     """
     return int(ipaddress.ip_address(text))
 

@@ -1,4 +1,4 @@
-"""The addresses of an IPClaim, for the kinds that pass them on; pure."""
+"""The addresses of an IPClaim, for the controllers of Services and IPAddressClaims. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from libs.common.reading import text_at
 
 
 def find_addresses(claim: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the addresses of a claim, the first one first, as far as the ledger has its entries.
+    """Return the addresses of a claim that have an entry in the ledger, the first one first.
 
-    An address in the status of a claim stays even if its entry is lost and another claim has the
-    address.
+    An address in the status alone is not sufficient: it stays there even if its entry was lost and
+    another claim has got the address.
     """
     return tuple(
         address

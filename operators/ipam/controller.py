@@ -37,4 +37,4 @@ OPERATOR: Final = Operator(
     metrics=METRICS,
     summary="Allocates addresses from pools to claims, and routes them to machines and Services.",
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, which the process and the tests run."""

@@ -1,8 +1,8 @@
 """The ledger in memory: allocated addresses and waiting claims, updated with each change.
 
-It is computed from the cache alone and never the last word: an address is given by the create of
-its entry, which the API server lets one writer do. Everything here costs the same in a /24 and in a
-/16: numbers are kept sorted, and each change moves one of them.
+It is computed only from the cache and can be outdated. That is safe, because an address is
+allocated by the create of its entry, which only one writer can do. Numbers are kept sorted and each
+change moves one of them, so the cost does not depend on the size of a pool.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from operators.ipam.addresses import AddressSet
 from operators.ipam.naming import allocation_name
 
 type Space = tuple[str, bool]
-"""A realm, and whether its IPv6 addresses are meant."""
+"""A realm, and the family: True means IPv6."""
 
 
 class Slot(StrEnum):
-    """Which of the addresses of a claim is meant."""
+    """The first or the second address of a claim."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -34,17 +34,17 @@ class Entry:
     """One entry of the ledger.
 
     Attributes:
-        name: Its name, made of realm and address.
-        uid: Which incarnation it is.
-        realm: Space in which the address is there once.
+        name: Name of the IPAllocation, which consists of realm and address.
+        uid: UID of the IPAllocation.
+        realm: Space in which the address is unique.
         address: The address.
         number: The address as a number.
-        pool: Pool that it was taken from.
-        claim: Claim that has it, or had it.
-        claim_uid: Which incarnation of the claim.
-        released: Whether the claim is gone and the address rests.
-        until: When the rest is over; None while it is not released.
-        deleting: Whether its deletion was asked for.
+        pool: Pool of the address.
+        claim: Claim that has or had the address.
+        claim_uid: UID of the claim.
+        released: Whether the claim was deleted and the address is in quarantine.
+        until: End of the quarantine; None if the address is not in quarantine.
+        deleting: Whether the IPAllocation is being deleted.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def v6(self) -> bool:
-        """Whether the address is one of IPv6."""
+        """Whether the address is an IPv6 address."""
         return ":" in self.address
 
     @property
@@ -76,15 +76,15 @@ class Request:
 
     Attributes:
         claim: The claim.
-        uid: Which incarnation it is.
+        uid: UID of the claim.
         pool: Name of the pool.
-        slot: Which of its addresses this is.
-        priority: Goes before age.
-        created: Creation time of the claim as it is written, which sorts by time.
-        requested: Address that the spec requests; empty for any.
-        first_pool: Pool of the first address, if this is the second one; else empty.
-        held: Address that the status says the claim has; empty for none.
-        sticky: Whether the address that a claim of this name had before is preferred.
+        slot: Whether the first or the second address of the claim is requested.
+        priority: Higher priorities are served first, before older claims.
+        created: Creation time of the claim as text, which can be sorted.
+        requested: Address in the spec; empty for any.
+        first_pool: Pool of the first address if this is the second one; otherwise empty.
+        held: Address in the status of the claim; empty for none.
+        sticky: Whether the claim prefers the address of an earlier claim of this name.
     """
 
     claim: Key
@@ -99,7 +99,7 @@ class Request:
     sticky: bool = True
 
     def rank(self, max_priority: int | None) -> tuple[int, str, str]:
-        """Return what the queue is sorted by: priority up to a limit, then age, then UID."""
+        """Return the sort key of the queue: priority up to a limit, then age, then UID."""
         priority = self.priority if max_priority is None else min(self.priority, max_priority)
         return -priority, self.created, self.uid
 
@@ -109,9 +109,9 @@ class Range:
     """The addresses of a pool.
 
     Attributes:
-        realm: Space in which its addresses are there once.
-        v6: Whether they are of IPv6.
-        addresses: What can be given.
+        realm: Space in which the addresses are unique.
+        v6: Whether they are IPv6 addresses.
+        addresses: Addresses that can be allocated.
     """
 
     realm: str
@@ -133,8 +133,8 @@ class Ledger:
 
     Attributes:
         entries: Entries by name.
-        ranges: What each pool has, by its name.
-        open: Requests that have no entry yet, by pool and UID of the claim.
+        ranges: Addresses of each valid pool, by name of the pool.
+        open: Requests without an entry, by pool and UID of the claim.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -149,10 +149,10 @@ class Ledger:
     _by_namespace: Counter[tuple[str, str]] = field(default_factory=Counter)
     _resting: dict[str, set[str]] = field(default_factory=dict)
 
-    # What changes it.
+    # Updates.
 
     def put_entry(self, entry: Entry) -> None:
-        """Take in an entry as it is now."""
+        """Add or update an entry."""
         self.remove_entry(entry.name)
         self.entries[entry.name] = entry
         insort(self._used.setdefault(entry.space, []), entry.number)
@@ -164,10 +164,10 @@ class Ledger:
             self._held.setdefault((entry.pool, entry.claim), set()).add(entry.name)
             self._by_namespace[entry.pool, entry.claim.namespace] += 1
             self._by_claim.setdefault((entry.pool, entry.claim_uid), set()).add(entry.name)
-        self._sort_out(entry.pool, entry.claim_uid)
+        self._update_open(entry.pool, entry.claim_uid)
 
     def remove_entry(self, name: str) -> None:
-        """Take in that an entry is gone."""
+        """Remove an entry if it exists."""
         entry = self.entries.pop(name, None)
         if entry is None:
             return
@@ -180,19 +180,19 @@ class Ledger:
             _discard(self._held, (entry.pool, entry.claim), name)
             self._by_namespace[entry.pool, entry.claim.namespace] -= 1
             _discard(self._by_claim, (entry.pool, entry.claim_uid), name)
-        self._sort_out(entry.pool, entry.claim_uid)
+        self._update_open(entry.pool, entry.claim_uid)
 
     def put_request(self, request: Request) -> None:
-        """Take in what a claim wants of a pool."""
+        """Add or update the request of a claim to a pool."""
         self._requests[request.pool, request.uid] = request
-        self._sort_out(request.pool, request.uid)
+        self._update_open(request.pool, request.uid)
 
     def remove_request(self, pool: str, uid: str) -> None:
-        """Take in that a claim wants nothing of a pool any more."""
+        """Remove the request of a claim to a pool if it exists."""
         self._requests.pop((pool, uid), None)
-        self._sort_out(pool, uid)
+        self._update_open(pool, uid)
 
-    def _sort_out(self, pool: str, uid: str) -> None:
+    def _update_open(self, pool: str, uid: str) -> None:
         request = self._requests.get((pool, uid))
         waiting = self.open.setdefault(pool, {})
         if request is None or (pool, uid) in self._by_claim:
@@ -200,19 +200,19 @@ class Ledger:
         else:
             waiting[uid] = request
 
-    # What it tells.
+    # Queries.
 
     def list_open(self, pool: str, max_priority: int | None = None) -> list[Request]:
-        """Return the requests of a pool that have no entry yet, the next to be served first."""
+        """Return the requests to a pool that have no entry, in the order of the queue."""
         waiting = self.open.get(pool, {}).values()
         return sorted(waiting, key=lambda request: request.rank(max_priority))
 
     def copy_used(self, space: Space) -> list[int]:
-        """Return the numbers of a realm and family that have an entry, sorted, to be changed."""
+        """Return a sorted copy of the numbers of a realm and family that have an entry."""
         return list(self._used.get(space, _NO_NUMBERS))
 
     def count_used(self, within: Range) -> int:
-        """Count the addresses of a pool that have an entry, of whatever pool."""
+        """Count the addresses of a pool that have an entry, including entries of other pools."""
         return within.addresses.count(self._used.get(within.space, _NO_NUMBERS))
 
     def count_allocated(self, pool: str) -> int:
@@ -224,11 +224,11 @@ class Ledger:
         return self._by_namespace[pool, namespace]
 
     def count_outside(self, pool: str, addresses: AddressSet) -> int:
-        """Count the addresses of a pool that claims have and that it does not have any more."""
+        """Count the allocated addresses of a pool that its spec no longer contains."""
         return self.count_allocated(pool) - addresses.count(self._live.get(pool, _NO_NUMBERS))
 
     def list_resting(self, pool: str) -> list[Entry]:
-        """Return the entries of a pool that rest, in no order."""
+        """Return the entries of a pool in quarantine, in no particular order."""
         return [self.entries[name] for name in self._resting.get(pool, ())]
 
     def find_at(self, realm: str, address: str) -> Entry | None:
@@ -236,23 +236,25 @@ class Ledger:
         return self.entries.get(allocation_name(realm, address))
 
     def entries_of(self, pool: str, claim_uid: str) -> list[Entry]:
-        """Return the entries of a pool that a claim has, the lowest first; one, where all is well.
+        """Return the entries of a claim in a pool, the lowest address first; normally at most one.
 
-        Two are there after two leaders served one claim: the first that its status names counts.
+        If two leaders served one claim, it has two entries. The entry with the address in the
+        status of the claim counts.
         """
         names = self._by_claim.get((pool, claim_uid), ())
         return sorted((self.entries[name] for name in names), key=lambda entry: entry.number)
 
     def find_tombstone(self, pool: str, claim: Key) -> Entry | None:
-        """Return the lowest address at rest that a claim of this name had of a pool."""
+        """Return the entry in quarantine with the lowest address that a claim of this name had."""
         found = (self.entries[name] for name in self._tombs.get((pool, claim), ()))
         return min(found, key=lambda entry: entry.number, default=None)
 
     def find_predecessor(self, request: Request) -> Entry | None:
-        """Return the lowest address that an earlier claim of the same name has not released yet.
+        """Return the entry with the lowest address that an earlier claim has not released yet.
 
-        Such an entry is there for a moment after a claim was replaced, and after a restore from a
-        backup: the ledger then names the claims by the UIDs that they had before.
+        The earlier claim has the same name and another UID. Such an entry exists for a moment after
+        a claim was recreated, and after a restore from a backup: the ledger then contains the
+        former UIDs of the claims.
         """
         names = self._held.get((request.pool, request.claim), ())
         found = (self.entries[name] for name in names)
@@ -260,7 +262,7 @@ class Ledger:
         return min(earlier, key=lambda entry: entry.number, default=None)
 
     def list_sharers(self, pool: str) -> list[str]:
-        """Return the other pools of the realm that have some address of a pool too, by name."""
+        """Return the names of other pools that overlap with a pool, sorted."""
         mine = self.ranges.get(pool)
         return sorted(
             name
@@ -272,7 +274,7 @@ class Ledger:
         )
 
     def list_neighbors(self, pool: str) -> list[str]:
-        """Return the pools that claims of a pool wait for a second address of, by name."""
+        """Return the names of pools whose second addresses wait for a first pool, sorted."""
         return sorted(
             name
             for name, waiting in self.open.items()
@@ -280,13 +282,13 @@ class Ledger:
         )
 
     def list_pools_with(self, entry: Entry) -> set[str]:
-        """Return the pools that count an entry: its own, and those that have the address too."""
-        having = {
+        """Return the pools whose capacity an entry affects: its own pool and overlapping ones."""
+        overlapping = {
             name
             for name, held in self.ranges.items()
             if held.space == entry.space and entry.number in held.addresses
         }
-        return having | {entry.pool}
+        return overlapping | {entry.pool}
 
 
 def _take_out(numbers: list[int], number: int) -> None:

@@ -1,8 +1,9 @@
-"""The book: the ledger as a projection of the cache, and what pools said of claims that wait.
+"""The ledger as a projection of the cache, and the reasons why claims have no address.
 
-Controllers of one process share it. Pools decide, claims show: a pool leaves the reasons here and
-wakes the claims concerned, so that the status of a claim has one writer, and a claim that is served
-immediately is written once.
+All controllers of the process share this projection. The controller of pools decides, and the
+controller of claims reports: the former stores the reasons here and wakes the affected claims. So
+the status of a claim has only one writer, and is written only once if the claim is served
+immediately.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class LedgerProjection:
         self._parsed: dict[str, dict[str, tuple[Request, ...]]] = {}
 
     def changed(self, change: Change) -> None:
-        """Take in a change of a pool, an entry or a claim."""
+        """Process a change of a pool, an entry or a claim."""
         if change.kind == IP_POOL:
             self._pool_changed(change)
         elif change.kind == IP_ALLOCATION:
@@ -48,14 +49,14 @@ class LedgerProjection:
             self._claim_changed(change)
 
     def set_pending(self, pool: str, pending: Mapping[str, PendingReason]) -> list[Key]:
-        """Leave what a pool says of its claims.
+        """Store the reasons why claims of a pool have no address.
 
         Args:
             pool: Name of the pool.
             pending: Why claims have no address, by UID.
 
         Returns:
-            Claims whose status changes.
+            Keys of the waiting claims whose reason has changed.
         """
         before = self._pending.get(pool, {})
         self._pending[pool] = pending
@@ -67,20 +68,20 @@ class LedgerProjection:
         ]
 
     def find_pending_reason(self, pool: str, claim_uid: str) -> PendingReason | None:
-        """Return what a pool said of a claim; None while it said nothing."""
+        """Return why a claim has no address from a pool; None if the pool has not decided yet."""
         return self._pending.get(pool, {}).get(claim_uid)
 
     def list_requests(self, claim: Manifest) -> Sequence[Request]:
-        """Return what a claim wants: of one pool, or of two.
+        """Return the requests of a claim: one, or two for dual stack.
 
-        Four mappers and this book ask about the same two versions at each change, so the newest
-        two are kept parsed.
+        At each change, four mappers and this projection need the same two versions of the claim, so
+        the newest two are cached in parsed form.
         """
         known = self._parsed.get(uid_of(claim), {}).get(_version_of(claim))
         return list_requests(claim) if known is None else known
 
     def _parse(self, claim: Manifest, older: Manifest | None) -> Sequence[Request]:
-        """Parse a new version of a claim, and forget all others but the previous one."""
+        """Parse a new version of a claim, and keep only this and the previous version."""
         requests = tuple(list_requests(claim))
         kept = {_version_of(claim): requests}
         if older is not None:
@@ -97,8 +98,9 @@ class LedgerProjection:
         try:
             self.ledger.ranges[name] = build_range(IPPool.parse(change.new).spec)
         except ParseError:
-            # Its own pass tells; here it has nothing to give. What it said is not so any more, and
-            # is news once it says it again.
+            # The reconcile of the pool reports the invalid spec; here, the pool has no addresses.
+            # Its stored reasons are outdated. Removing them makes the claims report the same reason
+            # again after the spec was fixed.
             self._pending.pop(name, None)
 
     def _entry_changed(self, change: Change) -> None:
@@ -128,7 +130,7 @@ def _version_of(manifest: Manifest) -> str:
 
 
 def parse_entry(manifest: Manifest) -> Entry | None:
-    """Read an entry of the ledger; None for one whose address cannot be read."""
+    """Parse an entry of the ledger; None if its address is invalid."""
     spec, metadata = map_at(manifest, "spec"), map_at(manifest, "metadata")
     address = text_at(spec, "address")
     try:
@@ -153,7 +155,7 @@ def parse_entry(manifest: Manifest) -> Entry | None:
 
 
 def list_requests(claim: Manifest) -> list[Request]:
-    """Return what a claim wants: of one pool, or of two."""
+    """Parse the requests of a claim: one, or two for dual stack."""
     return list(_walk_requests(claim))
 
 

@@ -48,4 +48,4 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     RELEASES,
     MOVES,
 )
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

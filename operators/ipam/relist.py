@@ -1,4 +1,4 @@
-"""When to list objects again that a finalizer waits for."""
+"""The interval of listing objects whose deletion a finalizer waits for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _RELIST_SECONDS: Final = 1.0
 
 
 def find_relist_delay(ctx: Context, listed: Iterable[tuple[Kind, Manifest]]) -> float | None:
-    """Return the seconds until listed objects are listed again; None to wait for their events.
+    """Return the seconds until objects must be listed again; None to wait for their events.
 
-    The cache may be ahead of a listing. Then it has processed the event of the deletion already,
-    and no further event comes.
+    The cache may be newer than the listing: if it has already processed the event of a deletion, no
+    further event will trigger a reconcile.
     """
     is_ahead = any(ctx.get(kind, key_of(manifest)) is None for kind, manifest in listed)
     return _RELIST_SECONDS if is_ahead else None

@@ -12,7 +12,7 @@ from operators.ipam.api.v1alpha1.pools import IP_POOL
 
 
 def build_pool(name: str = "public", /, **spec: Any) -> Manifest:
-    """Build a pool of four addresses that gives the lowest and lets none rest."""
+    """Build a pool of four addresses that allocates the lowest first, without quarantine."""
     defaults = {
         "family": "IPv4",
         "addresses": ["203.0.113.0-203.0.113.3"],
@@ -28,12 +28,12 @@ def build_claim(name: str = "web", /, **spec: Any) -> Manifest:
 
 
 def build_instance(name: str = "web") -> Manifest:
-    """Build an Instance, of which nothing but the name matters here."""
+    """Build an Instance; only its name matters here."""
     return build_object(INSTANCE, name, "default", spec={"size": "small"})
 
 
 def build_run(instance: Manifest, **status: Any) -> Manifest:
-    """Build the run of an Instance's machine."""
+    """Build the VirtualMachineInstance of an Instance."""
     metadata = instance["metadata"]
     run = build_object(VIRTUAL_MACHINE_INSTANCE, metadata["name"], "default", status=status)
     run["metadata"]["labels"] = {INSTANCE_UID_LABEL: metadata["uid"]}
@@ -41,7 +41,7 @@ def build_run(instance: Manifest, **status: Any) -> Manifest:
 
 
 def build_launcher(run: Manifest, name: str, node: str) -> Manifest:
-    """Build a launcher pod of a run."""
+    """Build a launcher pod of a VirtualMachineInstance."""
     metadata = run["metadata"]
     pod = build_object(POD, name, "default", spec={"nodeName": node, "containers": [_CONTAINER]})
     pod["metadata"] |= {

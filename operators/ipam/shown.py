@@ -1,4 +1,4 @@
-"""What an API server shows of pools, claims and the ledger, for tests over HTTP."""
+"""Queries of pools, claims and the ledger in an API server, for tests over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def claim_of(name: str) -> Key:
 
 
 def address(api: FakeApi, name: str) -> str:
-    """Return the address that a claim shows; empty for none."""
+    """Return the address in the status of a claim; empty for none."""
     claim = api.get(IP_CLAIM, claim_of(name))
     return str((claim.get("status") or {}).get("address", ""))
 
@@ -39,17 +39,17 @@ def reason(api: FakeApi, name: str, condition: str = "Ready") -> str:
 
 
 def position(api: FakeApi, name: str) -> Any:
-    """Return the place of a claim in the queue; None for none."""
+    """Return the position of a claim in the queue; None for none."""
     return (api.get(IP_CLAIM, claim_of(name)).get("status") or {}).get("queuePosition")
 
 
 def capacity(api: FakeApi, name: str = "public") -> Any:
-    """Return what a pool says of its addresses."""
+    """Return the capacity of a pool."""
     return api.get(IP_POOL, Key("", name))["status"]["capacity"]
 
 
 def ledger(api: FakeApi) -> dict[str, str]:
-    """Return which claim has each address that is given."""
+    """Return the claim of each allocated address."""
     return {
         each["spec"]["address"]: each["spec"]["claimRef"]["name"]
         for each in api.objects(IP_ALLOCATION)
@@ -57,7 +57,7 @@ def ledger(api: FakeApi) -> dict[str, str]:
 
 
 def reassign(api: FakeApi, entry: str, claim: str) -> None:
-    """Give an entry of the ledger to a new claim, as a restored backup may do.
+    """Assign an entry of the ledger to a new claim, as a restored backup can do.
 
     Args:
         api: The API server; the operator is stopped.

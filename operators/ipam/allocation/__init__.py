@@ -1,1 +1,1 @@
-"""IPAllocation: releases an address once its claim is gone."""
+"""IPAllocation: releases an address after its claim was deleted."""

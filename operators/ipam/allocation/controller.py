@@ -1,4 +1,4 @@
-"""The controller of the ledger: give an address back once its claim is gone."""
+"""Controller of IPAllocation: releases an address after its claim was deleted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def build_controller(_: Settings) -> Controller:
 
 
 async def reconcile(ctx: Context) -> Result | None:
-    """Look whether somebody has the address, and take it back if nobody has."""
+    """Keep the entry while its claim has the address; otherwise quarantine and delete the entry."""
     entry = IPAllocation.parse(ctx.primary)
     if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
         return None
@@ -76,9 +76,11 @@ async def reconcile(ctx: Context) -> Result | None:
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
             _report_release(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
-        # The finalizer comes off in a reconcile of its own, which no event of our own asks for.
+        # The finalizer is removed in the next reconcile. The event of our own deletion does not
+        # trigger it, so it is requested here.
         return Result.from_outcome(outcome, requeue_after=0)
-    if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is EntryAction.REST:
+    quarantine = _build_quarantine_status(ctx, plan)
+    if await ctx.apply_status(quarantine) and plan.move is EntryAction.REST:
         _report_release(
             ctx,
             AllocationReason.QUARANTINED,
@@ -89,7 +91,11 @@ async def reconcile(ctx: Context) -> Result | None:
 
 
 async def finalize(ctx: Context) -> Result | None:
-    """Let an entry go that nobody needs; one that is in use stays, no matter who deleted it."""
+    """Remove the finalizer if no claim has the address.
+
+    An entry whose address is in use stays, whoever deleted it: without the entry, the address could
+    be allocated to another claim.
+    """
     entry = IPAllocation.parse(ctx.primary)
     if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
         return Result()
@@ -108,15 +114,17 @@ async def _find_hold(ctx: Context, entry: IPAllocation) -> ClaimState:
     pool, uid = spec.pool_ref.name, spec.claim_ref.uid
     cached = ctx.get(IP_CLAIM, key)
     if (
-        evaluate_hold(pool, spec.address, uid, _show(ctx, cached)) is ClaimState.HELD
+        evaluate_hold(pool, spec.address, uid, _parse_claim(ctx, cached)) is ClaimState.HELD
         and cached is not None
     ):
-        # The cache may be late, but not about what exists: at worst the release comes later.
+        # An outdated cache is safe here: it can only delay the release. An address is released only
+        # after a read from the API server, see below.
         return ClaimState.HELD
-    return evaluate_hold(pool, spec.address, uid, _show(ctx, await ctx.live_get(IP_CLAIM, key)))
+    live = await ctx.live_get(IP_CLAIM, key)
+    return evaluate_hold(pool, spec.address, uid, _parse_claim(ctx, live))
 
 
-def _show(ctx: Context, claim: Manifest | None) -> CurrentClaim | None:
+def _parse_claim(ctx: Context, claim: Manifest | None) -> CurrentClaim | None:
     if claim is None:
         return None
     requests = ctx.projection(LedgerProjection).list_requests(claim)
@@ -124,7 +132,7 @@ def _show(ctx: Context, claim: Manifest | None) -> CurrentClaim | None:
 
 
 def _find_grace(ctx: Context, entry: IPAllocation) -> int:
-    """Return how long an address rests: not at all if it does not come back to its pool."""
+    """Return the seconds of quarantine; 0 if the address does not return to its pool."""
     pool = ctx.get(IP_POOL, Key("", entry.spec.pool_ref.name))
     held = ctx.projection(LedgerProjection).ledger
     known, mine = held.ranges.get(entry.spec.pool_ref.name), held.entries.get(ctx.key.name)
@@ -136,15 +144,15 @@ def _find_grace(ctx: Context, entry: IPAllocation) -> int:
     return seconds if isinstance(seconds, int) else 0
 
 
-def _build_rest(ctx: Context, plan: ReleasePlan) -> Manifest:
+def _build_quarantine_status(ctx: Context, plan: ReleasePlan) -> Manifest:
     assert plan.released_at is not None
     assert plan.until is not None
     until = render_time(plan.until)
-    rests = Condition.true(
+    released = Condition.true(
         AllocationCondition.RELEASED, AllocationReason.QUARANTINED, f"quarantined until {until}"
     )
     return {
-        "conditions": _conditions(ctx, [rests]),
+        "conditions": _conditions(ctx, [released]),
         "releasedAt": render_time(plan.released_at),
         "quarantinedUntil": until,
     }
@@ -165,16 +173,16 @@ def _report_release(
     ctx.event(event_type, reason, note)
 
 
-# Whose business a change is.
+# Index, and the mapping of changes to the entries that they affect.
 
 
 def index_by_claim(entry: Manifest) -> Iterable[str]:
-    """Index an entry by the claim that has it."""
+    """Index an entry by the UID of its claim."""
     return (text_at(entry, "spec", "claimRef", "uid"),)
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the entries of a claim that is gone, or that shows another address."""
+    """Map a claim to its entries, if it was deleted or its status has another address."""
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
     shown = {request.held for request in cache.projection(LedgerProjection).list_requests(claim)}
@@ -184,6 +192,6 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the entries of a pool that rest: how long is a matter of its spec."""
+    """Map a pool to its entries in quarantine, whose duration depends on the spec of the pool."""
     resting = cache.projection(LedgerProjection).ledger.list_resting(key_of(pool).name)
     return [Key("", entry.name) for entry in resting]

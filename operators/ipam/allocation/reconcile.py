@@ -1,8 +1,8 @@
-"""When an address is released; pure.
+"""Planning: decides when an address is released. Pure.
 
-An address is released when one of two things is certain: the claim is gone, by its UID, which no
-other claim will ever have; or the claim shows another address, which the API server never lets it
-change. As long as neither is certain the entry stays, whatever a cache believes.
+An address is released only if one of two facts is certain: the claim with this UID no longer
+exists, and a UID is never reused; or the status of the claim has another address, which the API
+server does not allow to change. Otherwise the entry is kept, whatever the cache contains.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class CurrentClaim:
     """The claim that an entry names, as the API server returns it.
 
     Attributes:
-        uid: Which incarnation has the name now.
-        addresses: What its status says that it has, by pool; empty if it says nothing.
+        uid: UID of the object that has the name now.
+        addresses: Addresses in its status, by pool; empty for a pool without an address.
     """
 
     uid: str
@@ -47,9 +47,10 @@ class ReleasePlan:
     """The plan for an entry.
 
     Attributes:
-        move: KEEP it, begin its REST, WAIT for its end, or RETURN the address.
-        released_at: When the rest began.
-        until: When the rest is over.
+        move: KEEP the entry, start the quarantine (REST), WAIT for its end, or RETURN the address
+            to the pool.
+        released_at: Start of the quarantine.
+        until: End of the quarantine.
     """
 
     move: EntryAction
@@ -60,13 +61,13 @@ class ReleasePlan:
 def evaluate_hold(
     pool: str, address: str, claim_uid: str, holder: CurrentClaim | None
 ) -> ClaimState:
-    """Return whether a claim has an address.
+    """Return the relation of a claim to an entry.
 
     Args:
         pool: Pool of the entry.
         address: Address of the entry.
-        claim_uid: Claim that the entry names.
-        holder: What has the name of that claim now; None for nothing.
+        claim_uid: UID of the claim in the entry.
+        holder: Claim that has the name in the entry now; None if there is none.
     """
     if holder is None or holder.uid != claim_uid:
         return ClaimState.GONE
@@ -77,18 +78,17 @@ def evaluate_hold(
 def plan_release(
     hold: ClaimState, *, grace_seconds: int, released_at: datetime | None, now: datetime
 ) -> ReleasePlan:
-    """Decide what becomes of an entry.
+    """Plan the action for an entry.
 
     Args:
-        hold: What its claim has to do with it.
-        grace_seconds: How long the pool lets addresses rest; 0 where the address would not come
-            back to the pool anyway.
-        released_at: When the rest began; None when it did not.
+        hold: Relation of its claim to it.
+        grace_seconds: Duration of the quarantine; 0 if the address does not return to the pool.
+        released_at: Start of the quarantine; None if it has not started.
         now: The time.
     """
     if hold is ClaimState.HELD:
         return ReleasePlan(EntryAction.KEEP)
-    # A surplus address was never in use, so nobody has to forget it.
+    # A surplus address was never in use, so no client can still send traffic to it.
     if hold is ClaimState.SURPLUS or grace_seconds == 0:
         return ReleasePlan(EntryAction.RETURN)
     began = now.replace(microsecond=0) if released_at is None else released_at

@@ -1,1 +1,1 @@
-"""IPClaim: shows the address of a claim and leads it to its target."""
+"""IPClaim: reports the address of a claim and routes it to its target."""

@@ -20,18 +20,18 @@ from operators.ipam.naming import service_name
 from operators.ipam.settings import Settings
 
 _PATIENCE: Final = timedelta(seconds=5)
-"""How long a load balancer may take for a new Service before its Events are read."""
+"""Time that a load balancer has for a new Service before the operator reads its Events."""
 _REFUSED_SECONDS: Final = 60.0
-"""Seconds between two looks at the Events of a Service that no load balancer announces."""
+"""Interval in which the Events of a Service are read that no load balancer announces."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnnouncementState:
-    """What was seen of the announcement of a Service.
+    """The observed announcement of a Service.
 
     Attributes:
-        announced: Whether its addresses are announced; None without a Service.
-        again: Seconds until another look; None to wait for an event.
+        announced: Condition Announced; None without a Service.
+        again: Seconds until it must be observed again; None to wait for an event.
     """
 
     announced: Condition | None = None
@@ -49,7 +49,8 @@ async def observe_announcement(
     evaluate = partial(evaluate_announced, settings.announcement, name, service, addresses)
     announced = evaluate()
     if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
-        # Whatever changes this changes the Service, whose event asks for another reconcile.
+        # The result can only change if the Service changes, and its event triggers a reconcile. A
+        # refusal that only an Event reports is polled.
         refused = announced.reason == ClaimReason.REFUSED
         return AnnouncementState(announced, _REFUSED_SECONDS if refused else None)
     age = ctx.now() - (time_at(service, "metadata", "creationTimestamp") or ctx.now())
@@ -67,7 +68,7 @@ async def _read_refusal(ctx: Context, announcer: Announcer, service: Manifest) -
     try:
         listing = await ctx.client.list(CORE_EVENT, ctx.key.namespace, field_selector=selector)
     except Forbidden:
-        # Roles of an earlier release do not allow it; only the reason is missing then.
+        # Roles of an earlier release do not allow to list Events; then only the reason is missing.
         return ""
     newest = max(listing.items, key=lambda event: text_at(event, "lastTimestamp"), default={})
     return text_at(newest, "message")

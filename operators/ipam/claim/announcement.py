@@ -1,8 +1,8 @@
-"""How the Service of a claim asks for its address, and whether a load balancer announces it; pure.
+"""Announcement: how a Service requests its address from a load balancer, and the response. Pure.
 
-An address is reachable only once something outside this operator accepts it: a load balancer
-writes the addresses that it announces into `status.loadBalancer.ingress` of the Service. Only that
-field says whether it announces the address of the claim, another one, or none.
+This operator does not make an address reachable; a load balancer does. It writes the addresses that
+it announces to `status.loadBalancer.ingress` of the Service. Only that field shows whether it
+announces the address of the claim, another address, or none.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _CILIUM_CONDITION: Final = "cilium.io/IPAMRequestSatisfied"
 
 @dataclass(frozen=True, slots=True)
 class Announcer:
-    """A kind of load balancer, as a Service addresses it.
+    """The interface between a Service and one load balancer implementation.
 
     Attributes:
-        annotation: Annotation that asks for addresses, separated by commas; empty for none.
-        balances: Whether the Service is of type LoadBalancer, whose status reports addresses.
-        follows_endpoint: Whether the announcing node is always one that has an endpoint, so that
-            `externalTrafficPolicy: Local` loses no packet.
-        refusal_event: Reason of the Events in which it refuses an address; empty for none.
+        annotation: Annotation that requests addresses, separated by commas; empty for none.
+        balances: Whether the Service has type LoadBalancer, so that its status reports addresses.
+        follows_endpoint: Whether the announcing node always has an endpoint, so that
+            `externalTrafficPolicy: Local` does not drop packets.
+        refusal_event: Reason of the Events by which it refuses an address; empty for none.
     """
 
     annotation: str = ""
@@ -42,26 +42,26 @@ class Announcer:
 
 
 ANNOUNCERS: Final[Mapping[Announcement, Announcer]] = {
-    # metallb.io/usage: "Requesting specific IPs". With the policy Local its layer 2 mode elects
-    # among the nodes with an endpoint, and its BGP mode announces from these nodes alone.
+    # metallb.io/usage: "Requesting specific IPs". With the policy Local, its layer 2 mode elects
+    # one of the nodes with an endpoint, and its BGP mode announces only from these nodes.
     Announcement.METALLB: Announcer(
         "metallb.io/loadBalancerIPs", follows_endpoint=True, refusal_event="AllocationFailed"
     ),
     # docs.cilium.io/en/stable/network/lb-ipam: "Requesting IPs". Its layer 2 announcements elect a
     # node whether or not it has an endpoint.
     Announcement.CILIUM: Announcer("lbipam.cilium.io/ips"),
-    # kube-vip.io/docs/usage/kubernetes-services. Without an election per Service one node has all
-    # addresses.
+    # kube-vip.io/docs/usage/kubernetes-services. Without an election for each Service, one node has
+    # all addresses.
     Announcement.KUBE_VIP: Announcer("kube-vip.io/loadbalancerIPs"),
     Announcement.LOAD_BALANCER_IP: Announcer(),
     Announcement.EXTERNAL_IPS: Announcer(balances=False),
     Announcement.NONE: Announcer(balances=False),
 }
-"""What each value of the setting `announcement` does."""
+"""Load balancer for each value of the setting `announcement`."""
 
 
 def build_annotations(announcement: Announcement, addresses: Sequence[str]) -> dict[str, str]:
-    """Build the annotations of a Service that ask for addresses."""
+    """Build the annotations by which a Service requests addresses."""
     name = ANNOUNCERS[announcement].annotation
     return {name: ",".join(addresses)} if name else {}
 
@@ -69,7 +69,7 @@ def build_annotations(announcement: Announcement, addresses: Sequence[str]) -> d
 def build_fields(
     announcement: Announcement, addresses: Sequence[str], load_balancer_class: str
 ) -> Manifest:
-    """Build the fields of a Service's spec that say how its addresses are announced."""
+    """Build the fields in the spec of a Service that request the announcement of its addresses."""
     if not ANNOUNCERS[announcement].balances:
         external = announcement is Announcement.EXTERNAL_IPS
         return {"type": "ClusterIP"} | ({"externalIPs": list(addresses)} if external else {})
@@ -77,13 +77,14 @@ def build_fields(
     if load_balancer_class:
         fields["loadBalancerClass"] = load_balancer_class
     if announcement is Announcement.LOAD_BALANCER_IP:
-        # The field has room for one address; Kubernetes deprecates it, some clouds know no other.
+        # The field can contain only one address. Kubernetes has deprecated it, but some clouds
+        # support no other field.
         fields["loadBalancerIP"] = addresses[0]
     return fields
 
 
 def list_announced(service: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the addresses that a load balancer says it announces, and its host names."""
+    """Return the addresses and host names that a load balancer reports for a Service."""
     return tuple(
         _normalize(text_at(each, "ip")) or text_at(each, "hostname")
         for each in maps_at(service, "status", "loadBalancer", "ingress")
@@ -91,7 +92,7 @@ def list_announced(service: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def find_refusal(service: Mapping[str, object]) -> str:
-    """Return why a load balancer refuses a Service, as its conditions say; empty for no reason."""
+    """Return why a load balancer refuses a Service, from its conditions; empty if it does not."""
     condition = find_condition(service, _CILIUM_CONDITION)
     if condition is None or condition.get("status") != "False":
         return ""
@@ -105,14 +106,14 @@ def evaluate_announced(
     addresses: Sequence[str],
     refusal: str = "",
 ) -> Condition:
-    """State whether the addresses of a claim are announced.
+    """Build the condition Announced.
 
     Args:
-        announcement: How they are announced.
+        announcement: Setting `announcement`.
         name: Name of the Service.
-        service: The Service as it was last seen; empty when it was not.
+        service: The Service from the cache; empty if it does not exist.
         addresses: Addresses of the claim.
-        refusal: Why the load balancer refuses them, as its Events say; empty for no reason.
+        refusal: Why the load balancer refuses them, from its Events; empty if it does not.
     """
     condition, wanted = ClaimCondition.ANNOUNCED, ", ".join(addresses)
     if not ANNOUNCERS[announcement].balances:
@@ -140,7 +141,7 @@ def evaluate_announced(
 
 
 def require_announced(plan: BindingPlan, announced: Condition) -> BindingPlan:
-    """Call no address bound that a load balancer does not announce."""
+    """Change a binding from Bound to Pending if the load balancer does not announce the address."""
     if plan.state is not BindingState.BOUND or announced.status != "False":
         return plan
     return replace(
@@ -152,7 +153,7 @@ def require_announced(plan: BindingPlan, announced: Condition) -> BindingPlan:
 
 
 def _normalize(address: str) -> str:
-    """Return an address in its shortest form, since load balancers may write any form."""
+    """Return an address in canonical form; load balancers may write another form."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:

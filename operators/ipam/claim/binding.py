@@ -1,9 +1,9 @@
-"""Where an address leads: follow a machine without ever leading to two places; pure.
+"""Binding: follows a machine so that its address is never routed to two places. Pure.
 
-During a live migration two launcher pods of one machine exist, and both or neither may be ready.
-Readiness is no evidence then. The instance itself is: the guest runs on the source until the
-migration has completed, and on the target from then on. So the address stays at the source, and
-moves once. If observations are inconsistent, the address does not move.
+During a live migration, two launcher pods of the machine exist, and both or neither can be ready.
+So readiness does not show where the guest runs. The VirtualMachineInstance does: the guest runs on
+the source node until the migration has completed, and on the target node afterwards. So traffic is
+routed to the source, and moves once. If observations are inconsistent, the address does not move.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class RoutedEndpoint:
 
     Attributes:
         address: IP address.
-        node: Node that it is on; empty where that is not known.
-        pod: Pod; None for a plain address.
-        pod_uid: Which pod it is.
+        node: Node of the endpoint; empty if it is unknown.
+        pod: Key of the pod; None for a plain address.
+        pod_uid: UID of the pod.
     """
 
     address: str
@@ -41,12 +41,12 @@ class Binding:
 
     Attributes:
         target: Target such as `Instance/web`; empty for none.
-        target_uid: Which incarnation of that; empty if it has none.
-        vmi_uid: Run of the machine; empty where the target is none.
-        vmi_created: When that run began, as it is written.
+        target_uid: UID of the target; empty if it has none.
+        vmi_uid: UID of the VirtualMachineInstance; empty if the target is not a machine.
+        vmi_created: Creation time of the VirtualMachineInstance, as text.
         places: Endpoints of the traffic, sorted: none, one for each family, or the endpoints of a
             Service.
-        epoch: How many times the places changed.
+        epoch: Number of changes of the places.
     """
 
     target: str = ""
@@ -74,10 +74,11 @@ class Finding:
     """The location of a target.
 
     Attributes:
-        observation: FOUND with a binding, ABSENT if that is certain, or UNKNOWN: nothing moves.
+        observation: FOUND with a binding; ABSENT if it is certain that there is none; UNKNOWN if
+            the address must not move.
         binding: The binding; without endpoints for ABSENT and UNKNOWN.
         reason: Reason of the condition Bound.
-        message: The same for people.
+        message: Message of the condition Bound.
     """
 
     observation: Observation
@@ -91,11 +92,11 @@ class BindingPlan:
     """The target to which an address should route traffic, and the Events to emit.
 
     Attributes:
-        binding: What must be published.
-        state: How far it is.
+        binding: Binding to publish.
+        state: State of the binding.
         reason: Reason of the condition Bound.
-        message: The same for people.
-        again: Whether another step follows immediately.
+        message: Message of the condition Bound.
+        again: Whether to requeue immediately, because another step follows.
     """
 
     binding: Binding
@@ -106,22 +107,23 @@ class BindingPlan:
 
 
 def sort_places(places: Iterable[RoutedEndpoint]) -> tuple[RoutedEndpoint, ...]:
-    """Sort places, each once: IPv4 before IPv6, then by address."""
+    """Remove duplicate places and sort them: IPv4 before IPv6, then by address."""
     return tuple(sorted(set(places), key=lambda each: (":" in each.address, each.address)))
 
 
 def find_machine(
     target: Binding, vmi: VmiView | None, pods: Sequence[LauncherView], families: Collection[bool]
 ) -> Finding:
-    """Find out where a machine is.
+    """Return the location of a machine.
 
     Args:
-        target: The target, without run and places.
-        vmi: Its run; None while it has none.
-        pods: Launcher pods of the namespace that may be of this run.
-        families: Families that the claim has addresses of: whether it is IPv6.
+        target: The target, without VirtualMachineInstance and places.
+        vmi: Its VirtualMachineInstance; None if it has none.
+        pods: Launcher pods of the namespace that may belong to it.
+        families: Families of the addresses of the claim; True means IPv6.
     """
-    # One message for every stage on the way up or down: a stage is no news for the claim.
+    # All stages of starting and stopping have the same message, so that the status of the claim is
+    # not written at each stage.
     off = ClaimReason.TARGET_NOT_RUNNING
     message = f"{target.target} is not running; the address waits for it"
     if vmi is None:
@@ -150,18 +152,19 @@ def find_machine(
 
 
 def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
-    """Decide where an address should lead.
+    """Plan where the traffic of an address is routed.
 
     Args:
         current: Current binding.
-        found: Where its target is; None when it has no target.
+        found: Location of the target; None if the claim has no target.
     """
     if found is None:
         empty = Binding(epoch=current.epoch + bool(current.places))
         return BindingPlan(empty, BindingState.UNBOUND, ClaimReason.NO_TARGET)
     wanted = found.binding
     if current.places and _is_other_target(current, wanted):
-        # Two visible steps: traffic to the old endpoint stops, then traffic to the new one starts.
+        # Two separate writes: first stop the traffic to the old endpoint, then start the traffic to
+        # the new one, so that the address is never routed to both.
         off = replace(current, places=(), epoch=current.epoch + 1)
         message = f"no longer routed to {current.target}"
         return BindingPlan(off, BindingState.MOVING, ClaimReason.MOVING, message, again=True)
@@ -174,10 +177,11 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
         return _stay(current, found, found.message)
     if found.observation is Observation.FOUND:
         return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
-    # Told by what is kept, so that the next reconcile says the same: each place has been counted.
+    # Whether traffic was ever routed is derived from the epoch, which is stored, so that the next
+    # reconcile reports the same state.
     gone = found.observation is Observation.ABSENT and current.epoch > 0
     state = BindingState.WITHDRAWN if gone else BindingState.PENDING
-    # The run is kept in mind, so that no earlier one is ever bound.
+    # Keep the last VirtualMachineInstance, so that the address is never routed to an earlier one.
     off = replace(
         wanted,
         places=(),
@@ -195,7 +199,7 @@ def _find_node(vmi: VmiView) -> str:
 
 
 def _list_places(pod: LauncherView, families: Collection[bool]) -> tuple[RoutedEndpoint, ...]:
-    """Return where a pod is reached, once a family: a pod has no more than one address of each."""
+    """Return the endpoints of a pod: at most one for each family."""
     first = {":" in address: address for address in reversed(pod.addresses)}
     return sort_places(
         RoutedEndpoint(address, pod.node_name, pod.key, pod.uid)
@@ -214,12 +218,12 @@ def _find_pod(vmi: VmiView, pods: Sequence[LauncherView], node: str) -> Launcher
         and vmi.active_pods.get(pod.uid) == node
     ]
     if vmi.migrating:
-        # A migration may go to another pod on the very node where the guest is.
-        candidates = [pod for pod in candidates if not _is_goal(pod, vmi)] or candidates
+        # The target pod of a migration can be on the node where the guest runs.
+        candidates = [pod for pod in candidates if not _is_migration_target(pod, vmi)] or candidates
     return max(candidates, key=lambda pod: (pod.created, pod.uid), default=None)
 
 
-def _is_goal(pod: LauncherView, vmi: VmiView) -> bool:
+def _is_migration_target(pod: LauncherView, vmi: VmiView) -> bool:
     migration = vmi.migration
     return migration is not None and bool(pod.migration) and pod.migration == migration.uid
 
@@ -232,7 +236,7 @@ def _is_other_target(current: Binding, wanted: Binding) -> bool:
 
 
 def _is_earlier_run(wanted: Binding, current: Binding) -> bool:
-    # Times are written in one form, so text sorts as time does.
+    # All times of the API have the same format, so they can be compared as text.
     return (
         bool(wanted.vmi_created)
         and wanted.target == current.target

@@ -1,4 +1,4 @@
-"""The controller of claims: show the address of a claim, and lead it to its target."""
+"""Controller of IPClaim: reports the address of a claim, and routes it to its target."""
 
 from __future__ import annotations
 
@@ -136,26 +136,27 @@ def build_controller(settings: Settings) -> Controller:
 
 
 def needs_finalizer(claim: Mapping[str, Any]) -> bool:
-    """Return whether there is something to withdraw before a claim may go.
+    """Return whether the operator must clean up before a claim is deleted.
 
-    A claim without a target has nothing but its entry in the ledger, which is released once the
-    claim is gone, by its UID.
+    A claim without a target has only its entry in the ledger. The entry needs no finalizer on the
+    claim: it is released after the claim with its UID no longer exists.
     """
     state = text_at(claim, "status", "binding", "state")
     return bool(map_at(claim, "spec", "target")) or state not in ("", BindingState.UNBOUND)
 
 
 class Reconciler:
-    """Lead addresses to their targets.
+    """The reconciler that routes addresses to their targets.
 
     Args:
         settings: Settings of the process.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
-        # In the order of their deletion: an address that nobody announces needs no endpoint.
+        # In the order of their deletion: the Service first, so that the address is no longer
+        # announced when its endpoints disappear.
         further = (ENDPOINTS,) if settings.cozy_proxy else ()
         self._children = (SERVICE, *further, ENDPOINT_SLICE)
 
@@ -164,7 +165,7 @@ class Reconciler:
         claim = IPClaim.parse(ctx.primary)
         holdings = _read_holdings(ctx, claim)
         if not all(holding.known for holding in holdings):
-            # The pools have not looked yet, and wake this claim once they have.
+            # The pool has not decided about this claim yet; its controller wakes the claim then.
             return None
         plan, target = self._plan(ctx, claim, holdings)
         outcome = await self._publish(ctx, claim, holdings, plan, target)
@@ -174,31 +175,37 @@ class Reconciler:
         if not outcome.ok:
             plan = _explain(observe_binding(ctx, claim), outcome)
         elif claim.spec.target is None and (left := ctx.children(SERVICE)):
-            # A load balancer may keep the Service until it has cleaned up, and this the finalizer.
+            # A finalizer of a load balancer may delay the deletion of the Service. Until the
+            # Service no longer exists, the address is still announced, and the finalizer of the
+            # claim must stay.
             plan = plan_lingering(plan, key_of(left[0]).name)
-        sighting = AnnouncementState()
+        announcement = AnnouncementState()
         if may_publish(holdings):
             addresses = _list_addresses(holdings)
-            sighting = await observe_announcement(ctx, self._settings, addresses)
-        if sighting.announced is not None:
-            plan = require_announced(plan, sighting.announced)
+            announcement = await observe_announcement(ctx, self._settings, addresses)
+        if announcement.announced is not None:
+            plan = require_announced(plan, announcement.announced)
         status = build_status(
             claim,
             holdings,
             plan,
             current=conditions_of(ctx.primary),
             now=ctx.now(),
-            announced=sighting.announced,
+            announced=announcement.announced,
         )
         if await ctx.apply_status(status):
             _report_move(ctx, claim, plan)
-        # Our own status asks for no reconcile, and the next one takes the finalizer off.
+        # The next reconcile removes the finalizer from an idle claim. The event of our own status
+        # write does not trigger it, so it is requested here.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
         again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
-        return Result.from_outcome(outcome, requeue_after=0 if again else sighting.again)
+        return Result.from_outcome(outcome, requeue_after=0 if again else announcement.again)
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Take the address off its target and let the claim go; its entry is then released."""
+        """Withdraw the address from its target, then remove the finalizer.
+
+        The entry in the ledger is released after the claim no longer exists.
+        """
         claim = IPClaim.parse(ctx.primary)
         keeps = claim.spec.deletion_policy is DeletionPolicy.REFUSE_WHILE_ASSIGNED
         if keeps and await has_target(ctx, claim):
@@ -206,16 +213,16 @@ class Reconciler:
                 "spec.deletionPolicy prevents the deletion while spec.target is"
                 f" {claim.spec.target}; remove spec.target"
             )
-            await self._show_end(ctx, claim, ClaimReason.STILL_ASSIGNED, message)
+            await self._report_terminating(ctx, claim, ClaimReason.STILL_ASSIGNED, message)
             return Result()
         outcome = await ctx.execute(self._plan_withdrawal(ctx))
-        left = await _find_children(ctx)
-        if outcome.ok and not left:
+        remaining = await _find_children(ctx)
+        if outcome.ok and not remaining:
             return None
-        names = ", ".join(f"{kind.kind} {key_of(child).name}" for kind, child in left)
+        names = ", ".join(f"{kind.kind} {key_of(child).name}" for kind, child in remaining)
         message = f"waiting for {names or 'the Service'} to be deleted"
-        await self._show_end(ctx, claim, ClaimReason.WITHDRAWING, message)
-        return Result.from_outcome(outcome, requeue_after=find_relist_delay(ctx, left))
+        await self._report_terminating(ctx, claim, ClaimReason.WITHDRAWING, message)
+        return Result.from_outcome(outcome, requeue_after=find_relist_delay(ctx, remaining))
 
     def _plan(
         self, ctx: Context, claim: IPClaim, holdings: Sequence[Holding]
@@ -286,7 +293,7 @@ class Reconciler:
     def _plan_withdrawal(self, ctx: Context) -> list[Step]:
         return [Delete.of(kind, child) for kind in self._children for child in ctx.children(kind)]
 
-    async def _show_end(
+    async def _report_terminating(
         self, ctx: Context, claim: IPClaim, reason: ClaimReason, message: str
     ) -> None:
         binding = observe_binding(ctx, claim)
@@ -305,19 +312,19 @@ class Reconciler:
 def _read_holdings(ctx: Context, claim: IPClaim) -> list[Holding]:
     status, second = claim.status, claim.spec.secondary
     held = (status.address or "", status.secondary_address or "") if status else ("", "")
-    holdings = [_take(ctx, claim.spec.pool_ref.name, held[0])]
+    holdings = [_read_holding(ctx, claim.spec.pool_ref.name, held[0])]
     if second is not None:
-        holdings.append(_take(ctx, second.pool_ref.name, held[1]))
+        holdings.append(_read_holding(ctx, second.pool_ref.name, held[1]))
     return holdings
 
 
-def _take(ctx: Context, pool: str, held: str) -> Holding:
-    book = ctx.projection(LedgerProjection)
-    entries = book.ledger.entries_of(pool, ctx.uid)
-    pending_reason = book.find_pending_reason(pool, ctx.uid)
+def _read_holding(ctx: Context, pool: str, held: str) -> Holding:
+    projection = ctx.projection(LedgerProjection)
+    entries = projection.ledger.entries_of(pool, ctx.uid)
+    pending_reason = projection.find_pending_reason(pool, ctx.uid)
     if ctx.get(IP_POOL, Key("", pool)) is None:
         pending_reason = PendingReason(ClaimReason.POOL_NOT_FOUND, f"there is no IPPool {pool}")
-    elif pool not in book.ledger.ranges:
+    elif pool not in projection.ledger.ranges:
         message = f"IPPool {pool} cannot be read; see its condition Ready"
         pending_reason = PendingReason(ClaimReason.POOL_NOT_READY, message)
     return find_holding(pool, held, entries, pending_reason)
@@ -328,7 +335,11 @@ def _list_addresses(holdings: Sequence[Holding]) -> tuple[str, ...]:
 
 
 async def _find_children(ctx: Context) -> list[tuple[Kind, Manifest]]:
-    """Look for children at the API server: what is released may be somebody else's immediately."""
+    """Read the remaining children from the API server, not from the cache.
+
+    After the release, the address can be allocated to another claim immediately, so no child of
+    this claim may exist any more.
+    """
     name, namespace = service_name(ctx.key.name), ctx.key.namespace
     service = await ctx.live_get(SERVICE, Key(namespace, name))
     listing = await ctx.client.list(
@@ -354,7 +365,7 @@ def _explain(held: Binding, outcome: Outcome) -> BindingPlan:
 
 
 def _report_move(ctx: Context, claim: IPClaim, plan: BindingPlan) -> None:
-    """Record an Event if an address moved; the condition reports its first endpoint."""
+    """Record an Event if an address moved; for the first endpoint, the condition is enough."""
     before = claim.status
     shown = before.binding if before is not None else None
     epoch = shown.epoch if shown is not None else 0

@@ -1,4 +1,4 @@
-"""Find the target of an address, and map changes to claims."""
+"""Observe the target of an address, and map changes to claims."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from operators.ipam.ledger_projection import LedgerProjection
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
 BY_RUN: Final = "run"
-"""Index of launcher pods by the UID of the machine's run."""
+"""Index of launcher pods by the UID of their VirtualMachineInstance."""
 BY_SERVICE: Final = "service"
 """Index of EndpointSlices by their Service: `default/web`."""
 
 _KINDS: Final = {TargetKind.INSTANCE: INSTANCE, TargetKind.SERVICE: SERVICE}
 _ENDPOINTS_LIMIT: Final = 100
-"""Most endpoints of a Service that are mirrored: what one slice of Kubernetes holds by default."""
+"""Maximum number of endpoints of a Service to copy: the default size of a slice in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Target:
 
     Attributes:
         finding: Location of the target; None if the claim has no target.
-        ports: Ports that the target has of itself.
-        ports_at: Ports of places that differ from these.
+        ports: Ports of the target itself.
+        ports_at: Ports of places that differ from `ports`.
     """
 
     finding: Finding | None
@@ -69,12 +69,12 @@ class Target:
 
 
 def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> Target:
-    """Look at the target of a claim.
+    """Observe the target of a claim.
 
     Args:
-        ctx: What is known.
+        ctx: Context of the reconcile.
         claim: The claim.
-        families: Families that it has addresses of: whether it is IPv6.
+        families: Families of its addresses; True means IPv6.
     """
     target = claim.spec.target
     if target is None:
@@ -92,14 +92,15 @@ def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> 
 async def has_target(ctx: Context, claim: IPClaim) -> bool:
     """Return whether the target of a claim exists, according to the API server.
 
-    A target that is gone holds no claim: a namespace that is deleted with both would never go.
+    A claim whose target was deleted must not wait: otherwise the deletion of a namespace that
+    contains both would never complete.
     """
     target = claim.spec.target
     if target is None:
         return False
     kind = _KINDS.get(target.kind)
     if kind is None or not ctx.is_served(kind):
-        # A plain address is there permanently, and a machine without an Instance may just be off.
+        # A plain address always exists, and a machine without an Instance may only be stopped.
         return True
     return await ctx.live_get(kind, Key(ctx.key.namespace, target.name or "")) is not None
 
@@ -110,7 +111,7 @@ def observe_slices(ctx: Context) -> list[Manifest]:
 
 
 def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
-    """Look where the address leads now: the slices say it, or the status if there are none."""
+    """Return the current binding: from the slices, or from the status if there are none."""
     shown = claim.status.binding if claim.status is not None else None
     slices = observe_slices(ctx)
     if slices:
@@ -131,15 +132,15 @@ def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
 
 
 def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
-    """Narrow a finding to what the status of a claim without ports has room for.
+    """Reduce a finding to the one place that the status of a claim without ports can contain.
 
     Args:
         claim: The claim.
-        finding: Where its target is.
-        v6: The family of its first address.
+        finding: Location of its target.
+        v6: Whether its first address is IPv6.
     """
     is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
-    # Operators that read the claim of a machine see its location; other targets do not move.
+    # Other operators read the location of a machine from its claim. Other targets do not move.
     places = tuple(each for each in finding.binding.places if (":" in each.address) == v6)
     kept = places[:1] if is_machine else ()
     return replace(finding, binding=replace(finding.binding, places=kept))
@@ -160,7 +161,8 @@ def _observe_machine(
         if vmi is not None and vmi.labels.get(INSTANCE_UID_LABEL, uid_of(instance)) != uid_of(
             instance
         ):
-            # The machine of an earlier Instance of that name, on its way out.
+            # The VirtualMachineInstance of an earlier Instance of that name, which is being
+            # deleted.
             vmi = None
     pods = [] if vmi is None else ctx.indexed(POD, BY_RUN, vmi.uid)
     return find_machine(named, vmi, [LauncherView.parse(pod) for pod in pods], families)
@@ -217,10 +219,10 @@ def _observe_address(
 
 
 def read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, ...]:
-    """Read on which of their ports the endpoints of a Service answer which port of the Service.
+    """Return the ports of a Service, each with the port of its endpoints.
 
-    Pods of one Service may give a named port different numbers, or lack it: then they are in
-    different slices. Without slices the Service itself tells, as far as it can.
+    Pods of one Service can have different numbers for a named port, or lack it; such pods are in
+    different slices. Without slices, the ports are read from the Service as far as possible.
     """
     numbers = {
         text_at(port, "name"): number
@@ -237,7 +239,7 @@ def read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, 
     return tuple(ports)
 
 
-# Whose business a change is.
+# Indexes, and the mapping of changes to the claims that they affect.
 
 
 def index_claim_by_target(claim: Manifest) -> Iterable[str]:
@@ -250,7 +252,7 @@ def index_claim_by_target(claim: Manifest) -> Iterable[str]:
 
 
 def index_pod_by_run(pod: Manifest) -> Iterable[str]:
-    """Index a launcher pod by the run of the machine that it belongs to."""
+    """Index a launcher pod by the UID of its VirtualMachineInstance."""
     return (LauncherView.parse(pod).owner_uid,)
 
 
@@ -262,7 +264,7 @@ def index_slice_by_service(endpoint_slice: Manifest) -> Iterable[str]:
 
 
 def map_allocation(entry: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claim that has an entry of the ledger."""
+    """Map an entry of the ledger to its claim."""
     key = Key(
         text_at(entry, "spec", "claimRef", "namespace"), text_at(entry, "spec", "claimRef", "name")
     )
@@ -272,7 +274,11 @@ def map_allocation(entry: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that wait for a pool that is gone or cannot be read, and plain targets."""
+    """Map a pool to claims that it affects.
+
+    These are the claims that wait for a deleted or invalid pool, and claims with a plain address as
+    target, which the pool can allow or deny.
+    """
     name, ledger = key_of(pool).name, cache.projection(LedgerProjection).ledger
     if cache.store(IP_POOL).get(key_of(pool)) is None or name not in ledger.ranges:
         yield from (request.claim for request in ledger.open.get(name, {}).values())
@@ -281,7 +287,7 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
-    """Return the claims with an Instance, or a run of its machine, as target."""
+    """Return the claims whose target is an Instance, or the Instance of a machine."""
     return _map_target(TargetKind.INSTANCE, key_of(machine), cache)
 
 

@@ -1,4 +1,4 @@
-"""The addresses and the status of a claim; pure."""
+"""The addresses and the status of a claim. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Holding:
 
     Attributes:
         pool: Name of the pool.
-        address: Its address; empty for none.
-        entry: Entry of that address; None if it was lost, or if there is no address.
-        pending_reason: Why there is no address or no entry; None while that is unknown.
+        address: The address; empty for none.
+        entry: Entry of the address; None if there is no address or its entry was lost.
+        pending_reason: Why there is no address or no entry; None if the pool has not decided yet.
     """
 
     pool: str
@@ -41,7 +41,7 @@ class Holding:
 
     @property
     def known(self) -> bool:
-        """Whether the state is known."""
+        """Whether the claim has an address, or the pool has decided why not."""
         return bool(self.address) or self.pending_reason is not None
 
     @property
@@ -57,30 +57,32 @@ def find_holding(
 
     Args:
         pool: Name of the pool.
-        held: Address that its status says, which is final; empty for none.
-        entries: Its entries in the ledger, the lowest first.
-        pending_reason: Why the pool has no address for it.
+        held: Address in the status of the claim, which never changes; empty for none.
+        entries: Entries of the claim in the ledger, the lowest address first.
+        pending_reason: Why the pool has no address for the claim.
     """
     if held:
         entry = next((each for each in entries if each.address == held), None)
         return Holding(pool, held, entry, pending_reason if entry is None else None)
     if entries:
-        # The lowest, if two leaders made one each; once it is in the status the other goes.
+        # If two leaders created one entry each, use the lowest. After its address is in the status,
+        # the other entry is surplus and is released.
         return Holding(pool, entries[0].address, entries[0])
     return Holding(pool, pending_reason=pending_reason)
 
 
 def may_publish(holdings: Sequence[Holding]) -> bool:
-    """Return whether the addresses of a claim may lead anywhere.
+    """Return whether traffic may be routed to the addresses of a claim.
 
-    Nothing is announced that the ledger does not have, and no second address before the first: the
-    family that a Service has first cannot be changed.
+    An address without an entry in the ledger is never announced, because another claim may have it.
+    The second address is not announced before the first, because the first family of a Service is
+    immutable.
     """
     return bool(holdings[0].address) and not any(holding.lost for holding in holdings)
 
 
 def plan_unpublished(current: Binding, holdings: Sequence[Holding]) -> BindingPlan:
-    """Lead the addresses of a claim nowhere, since they may not be published."""
+    """Plan that no traffic is routed to addresses that must not be published."""
     lost = next((holding.address for holding in holdings if holding.lost), "")
     state, message = BindingState.UNBOUND, "the claim has no address yet"
     if lost:
@@ -90,7 +92,7 @@ def plan_unpublished(current: Binding, holdings: Sequence[Holding]) -> BindingPl
 
 
 def plan_lingering(plan: BindingPlan, service: str) -> BindingPlan:
-    """Call no address unbound while its Service is still there."""
+    """Report Withdrawing instead of Unbound while the Service still exists."""
     message = f"Service {service} is being deleted; the address is announced until it is gone"
     return replace(
         plan, state=BindingState.WITHDRAWN, reason=ClaimReason.WITHDRAWING, message=message
@@ -98,7 +100,7 @@ def plan_lingering(plan: BindingPlan, service: str) -> BindingPlan:
 
 
 def check_reach(plan: BindingPlan, address: str) -> BindingPlan:
-    """Call no address bound whose target has none of its family."""
+    """Change a binding from Bound to Pending if the target has no address of the family."""
     v6 = ":" in address
     if plan.state is not BindingState.BOUND or any(
         (":" in place.address) == v6 for place in plan.binding.places
@@ -111,7 +113,7 @@ def check_reach(plan: BindingPlan, address: str) -> BindingPlan:
 
 
 def require_ports(plan: BindingPlan) -> BindingPlan:
-    """Call no address bound without a port: no Service routes traffic to its target."""
+    """Change a binding from Bound to Pending without ports: no Service routes its traffic."""
     if plan.state is not BindingState.BOUND:
         return plan
     message = f"spec.ports is empty, so nothing routes traffic to {plan.binding.target}"
@@ -134,12 +136,12 @@ def build_status(
 
     Args:
         claim: The claim.
-        holdings: What it has of its pool, and of its second one.
-        binding: Where its address leads.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
-        announced: Whether its address is announced; None while it has no Service.
-        terminating: What a deleted claim waits for.
+        holdings: Its address from the first pool, and from the second pool if there is one.
+        binding: Binding of its address.
+        current: Current conditions of the claim.
+        now: Time for conditions whose status changes.
+        announced: Condition Announced; None if the claim has no Service.
+        terminating: Condition Terminating of a claim that is being deleted.
     """
     waiting = [
         each.pending_reason.position
@@ -168,14 +170,14 @@ def build_status(
 
 
 def terminating_ready(terminating: Condition | None) -> Condition | None:
-    """State that a claim which is on its way out is not ready."""
+    """Build the condition Ready of a claim that is being deleted; None for other claims."""
     if terminating is None:
         return None
     return Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
 
 
 def evaluate_ready(holdings: Sequence[Holding]) -> Condition:
-    """State whether a claim has what it asks for."""
+    """Build the condition Ready: whether the claim has its addresses."""
     for holding in holdings:
         if holding.entry is not None:
             continue
@@ -188,7 +190,7 @@ def evaluate_ready(holdings: Sequence[Holding]) -> Condition:
 
 
 def evaluate_bound(binding: BindingPlan) -> Condition:
-    """State whether the address routes traffic to its target."""
+    """Build the condition Bound."""
     if binding.state is BindingState.BOUND:
         return Condition.true(ClaimCondition.BOUND, binding.reason, binding.message)
     return Condition.false(ClaimCondition.BOUND, binding.reason, binding.message)

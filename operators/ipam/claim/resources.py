@@ -44,7 +44,7 @@ from operators.ipam.settings import Announcement
 
 @dataclass(frozen=True, slots=True)
 class PortMap:
-    """Lead one port of an address to a port of its target.
+    """The mapping of a port of an address to a port of its target.
 
     Attributes:
         name: Name, unique in the claim.
@@ -94,7 +94,7 @@ class Publication:
 def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manifest]]:
     """Build the Service and its slices, each with its kind, in the order in which to write them.
 
-    The slices come first: a Service that is announced before it leads anywhere drops traffic.
+    The slices come first: a Service that is announced before it has endpoints drops traffic.
     """
     slices = [
         (ENDPOINT_SLICE, built)
@@ -107,10 +107,13 @@ def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manif
 
 
 def build_service(claim: IPClaim, shown: Publication) -> Manifest:
-    """Build the Service of a claim: without a selector, so that nobody else fills it."""
+    """Build the Service of a claim.
+
+    It has no selector, so that the EndpointSlice controller of Kubernetes adds no endpoints to it.
+    """
     families = ["IPv6" if ":" in address else "IPv4" for address in shown.addresses]
-    # Only a machine has a node of its own. If the announcing node is always the one with the
-    # endpoint, the guest sees the addresses of its clients.
+    # Only the traffic of a machine ends on one node. If the announcing node is always the node with
+    # the endpoint, the policy Local works and the guest sees the addresses of its clients.
     is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
     local = is_machine and ANNOUNCERS[shown.announcement].follows_endpoint
     spec: Manifest = {
@@ -128,7 +131,7 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
     }
     spec |= build_fields(shown.announcement, shown.addresses, shown.load_balancer_class)
     if spec["type"] == "LoadBalancer" or "externalIPs" in spec:
-        # The API server allows the policy only if there is traffic from outside.
+        # The API server allows the policy only for Services with external traffic.
         spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
     metadata = _build_metadata(claim)
     metadata["labels"] |= shown.proxy_labels
@@ -157,10 +160,10 @@ def build_endpoints(claim: IPClaim, shown: Publication) -> Manifest:
 
 
 def build_slices(claim: IPClaim, shown: Publication, *, v6: bool) -> list[Manifest]:
-    """Build the EndpointSlices of one family: one for each set of ports that its places have.
+    """Build the EndpointSlices of one family: one for each set of ports of its places.
 
-    The first has a name of its own and is always there. It comes last, so that a place which moves
-    to another slice is in two for a moment, and never in none.
+    The first slice has a fixed name and always exists. It is written last, so that a place that
+    moves to another slice is in both slices for a moment, and never in none.
     """
     groups: dict[tuple[PortMap, ...], list[RoutedEndpoint]] = {}
     for place in shown.binding.places:
@@ -215,7 +218,7 @@ def _build_slice(
 
 
 def parse_binding(slices: Sequence[Manifest]) -> Binding:
-    """Read where an address leads from the slices that say it."""
+    """Read the binding of an address from its slices."""
     if not slices:
         return Binding()
     marks = text_map_at(slices[0], "metadata", "annotations")
@@ -240,7 +243,7 @@ def _parse_places(slices: Sequence[Manifest]) -> tuple[RoutedEndpoint, ...]:
 
 
 def parse_place(endpoint: Mapping[str, object], address: str) -> RoutedEndpoint:
-    """Read one place out of an endpoint of a slice."""
+    """Build a place from an endpoint of a slice."""
     reference = map_at(endpoint, "targetRef")
     key = Key(text_at(reference, "namespace"), text_at(reference, "name"))
     is_pod = text_at(reference, "kind") == POD.kind and bool(key.name)
@@ -249,8 +252,8 @@ def parse_place(endpoint: Mapping[str, object], address: str) -> RoutedEndpoint:
 
 
 def _build_endpoint(place: RoutedEndpoint) -> Manifest:
-    # Ready whatever the pod says: a machine that boots is none the worse for a packet, and in a
-    # migration the readiness of its pods tells nothing.
+    # The endpoint is ready even if its pod is not: packets do no harm to a machine that boots, and
+    # during a migration the readiness of the pods does not show where the guest runs.
     endpoint: Manifest = {"addresses": [place.address], "conditions": {"ready": True}}
     if place.node:
         endpoint["nodeName"] = place.node

@@ -1,8 +1,8 @@
-"""Claims whose whole address is routed: every port and ICMP, and the traffic of the target; pure.
+"""Claims that route all traffic of an address: every port and ICMP, in both directions. Pure.
 
-A Service of Kubernetes has a list of ports. cozy-proxy (github.com/cozystack/cozy-proxy) serves
-Services that have its label instead of kube-proxy, and translates the address to the address of the
-one pod and back, whatever the port. It reads Endpoints and the status of the load balancer.
+A Service of Kubernetes routes only a list of ports. For Services with its label, cozy-proxy
+(github.com/cozystack/cozy-proxy) replaces kube-proxy and translates the address to the address of
+the one pod and back, for every port. It reads Endpoints and the status of the load balancer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from operators.ipam.settings import Settings
 WHOLE_PORTS: Final = (PortMap("all", "TCP", 65535, 65535),)
 """Ports of the Service of a whole address: the API server requires one, cozy-proxy ignores it."""
 LABELS: Final[Mapping[str, str]] = {SERVICE_PROXY: "cozy-proxy"}
-"""Labels by which cozy-proxy serves a Service, and kube-proxy does not."""
+"""Labels that make cozy-proxy serve a Service instead of kube-proxy."""
 ANNOTATIONS: Final[Mapping[str, str]] = {"networking.cozystack.io/wholeIP": "true"}
-"""Annotations by which cozy-proxy passes every port."""
+"""Annotations that make cozy-proxy route every port."""
 
 
 def is_whole(claim: IPClaim) -> bool:
-    """Return whether a claim asks for its whole address."""
+    """Return whether a claim requests all traffic of its address."""
     return claim.spec.traffic is Traffic.ALL
 
 
@@ -46,7 +46,7 @@ def explain_unsupported(settings: Settings, addresses: Sequence[str]) -> str:
 
 
 def require_supported(plan: BindingPlan, problem: str) -> BindingPlan:
-    """Call no whole address bound that nothing routes."""
+    """Change a binding to Pending if nothing can route the whole address."""
     if plan.state not in (BindingState.BOUND, BindingState.PENDING):
         return plan
     reason = ClaimReason.WHOLE_ADDRESS_UNSUPPORTED

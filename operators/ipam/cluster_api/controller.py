@@ -1,7 +1,7 @@
-"""The controller of IPAddressClaims: the IPAM provider contract of Cluster API.
+"""Controller of IPAddressClaim: implements the IPAM provider contract of Cluster API.
 
-An address is claimed by an IPClaim that the IPAddressClaim owns, as for Services: it comes from the
-same ledger and queue, counts against the same quota, and is quarantined after its release.
+As for Services, an IPClaim that the IPAddressClaim owns requests the address. So the address comes
+from the same ledger and queue, counts against the same quota, and is quarantined after its release.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from operators.ipam.naming import CLUSTER_API_CONTROLLER, FINALIZER
 from operators.ipam.settings import Settings
 
 _BY_CLUSTER: Final = "cluster"
-"""Index of claims by the Cluster that they name."""
+"""Index of claims by their Cluster."""
 _BY_POOL: Final = "waiting-for-pool"
-"""Index of claims by the IPPool that may keep them waiting."""
+"""Index of claims by the IPPool that they wait for."""
 
 
 def build_controller(settings: Settings) -> Controller | None:
@@ -80,7 +80,7 @@ def build_controller(settings: Settings) -> Controller | None:
 
 
 async def reconcile(ctx: Context) -> Result | None:
-    """Reconcile one IPAddressClaim, of a pool of whatever provider."""
+    """Reconcile one IPAddressClaim; claims of pools of other providers are ignored."""
     if not is_ours(ctx.primary):
         return None
     observed = _observe(ctx)
@@ -99,14 +99,16 @@ async def reconcile(ctx: Context) -> Result | None:
 
 
 async def finalize(ctx: Context) -> Result | None:
-    """Give the address of an IPAddressClaim back, unless it is paused."""
+    """Release the address of an IPAddressClaim, unless the claim is paused."""
     if is_held(ctx.primary, _observe(ctx)):
         return Result()
-    # In the other order the next claim could get the address while its old IPAddress still exists.
+    # Delete the IPAddress first: otherwise the next claim could get the address while the old
+    # IPAddress still exists.
     for plan in (plan_removal, plan_release):
         outcome = await ctx.execute(*plan(ctx.primary, _observe(ctx)))
         if not outcome.ok or plan(ctx.primary, _observe(ctx)):
-            # A finalizer of somebody else delays the deletion; its end is an event.
+            # A finalizer of another controller delays the deletion; the event of the completed
+            # deletion triggers the next reconcile.
             return Result.from_outcome(outcome)
     return None
 
@@ -135,10 +137,10 @@ def _index_by_cluster(claim: Manifest) -> Iterable[str]:
 
 
 def _index_by_pool(claim: Manifest) -> Iterable[str]:
-    """Index a claim by its pool if a change of the pool may matter to it.
+    """Index a claim by its pool if a change of the pool can affect the claim.
 
-    Pools change with every address that they give. A claim that waits for a free address hears of
-    it from its IPClaim.
+    A pool changes with each allocated address, so all other claims are not indexed. If a claim
+    waits for a free address, a change of its IPClaim triggers the reconcile.
     """
     ready = find_condition(claim, READY)
     waits = ready is None or ready.get("reason") == Reason.POOL_NOT_READY

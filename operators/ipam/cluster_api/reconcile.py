@@ -1,7 +1,7 @@
-"""What an IPAddressClaim needs next, and what its status says; pure.
+"""Planning and status of an IPAddressClaim. Pure.
 
-The order of things is the IPAM provider contract of Cluster API: nothing is done for a claim of a
-paused Cluster or a paused pool, or of a Cluster that is not found.
+The IPAM provider contract of Cluster API requires that a provider does nothing for a claim if its
+Cluster or pool is paused, or if its Cluster does not exist.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Observed:
     """The current state of one IPAddressClaim and its dependencies.
 
     Attributes:
-        cluster: Cluster that the claim names; None if there is none of the name.
-        pool: IPPool that the claim names, as it is; None if there is none of the name.
-        claim: The IPClaim of the name that ours has, no matter who owns it.
-        address: The IPAddress of the name of the claim, no matter who owns it.
+        cluster: Cluster that the claim names; None if it does not exist.
+        pool: IPPool that the claim names; None if it does not exist.
+        claim: IPClaim with the name that this operator uses, whoever owns it.
+        address: IPAddress with the name of the claim, whoever owns it.
     """
 
     cluster: Manifest | None = None
@@ -66,13 +66,13 @@ class Observed:
 
 
 def is_ours(claim: Mapping[str, object]) -> bool:
-    """Return whether an IPAddressClaim names an IPPool of ours."""
+    """Return whether an IPAddressClaim refers to an IPPool of this operator."""
     group, kind = (text_at(claim, "spec", "poolRef", name) for name in ("apiGroup", "kind"))
     return (group, kind) == (IP_POOL.group, IP_POOL.kind)
 
 
 def is_held(claim: Manifest, observed: Observed) -> bool:
-    """Return whether nothing may be done for a claim now.
+    """Return whether the contract forbids changes for a claim now.
 
     A claim that is being deleted is released even if its Cluster is not found: the Cluster may have
     been deleted before it.
@@ -87,7 +87,7 @@ def is_held(claim: Manifest, observed: Observed) -> bool:
 
 
 def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list[Step]:
-    """Plan the next step for a claim; nothing if there is nothing to do or nothing can be done."""
+    """Plan the next step for a claim; empty if no step is needed or possible."""
     uid = uid_of(claim)
     if pool is None or (pool.spec.prefix is None and observed.address is None):
         return []
@@ -95,10 +95,12 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
     def is_own(held: Manifest) -> bool:
         return controller_uid(held) == uid
 
-    # An object of somebody else makes the create fail, which is retried until the name is free.
+    # If another owner's object has the name, the create fails and is retried until the name is
+    # free.
     if observed.claim is None or not is_own(observed.claim):
-        # An IPAddress without IPClaim came with its claim from another cluster, by `clusterctl
-        # move`, or from a backup. It keeps its address if the pool has it.
+        # An IPAddress without an IPClaim was moved together with its IPAddressClaim from another
+        # cluster by `clusterctl move`, or was restored from a backup. Its address is kept if the
+        # pool contains it.
         own = observed.address is not None and is_own(observed.address)
         held = text_at(observed.address or {}, "spec", "address") if own else ""
         return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own)]
@@ -111,7 +113,7 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
 
 
 def plan_removal(claim: Manifest, observed: Observed) -> list[list[Step]]:
-    """Plan to delete the IPAddress; the protection by Cluster API goes first."""
+    """Plan to delete the IPAddress, after removing the finalizer that protects it."""
     address = observed.address
     if address is None or controller_uid(address) != uid_of(claim):
         return []
@@ -122,7 +124,7 @@ def plan_removal(claim: Manifest, observed: Observed) -> list[list[Step]]:
 
 
 def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
-    """Plan to delete the IPClaim, so that the address goes back to its pool."""
+    """Plan to delete the IPClaim, so that the address returns to its pool."""
     if observed.claim is None or controller_uid(observed.claim) != uid_of(claim):
         return []
     return [[Delete.of(IP_CLAIM, observed.claim)]]
@@ -154,14 +156,14 @@ def build_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest | None:
-    """Build the status; None while nothing is known that a user could act on.
+    """Build the status; None if there is no result to report yet.
 
     Args:
         claim: The IPAddressClaim.
-        pool: The IPPool that it names.
+        pool: Its IPPool.
         observed: Observed objects after the step of this reconcile.
-        current: Conditions as the claim shows them.
-        now: Time of the transitions that happen here.
+        current: Current conditions of the claim.
+        now: Time for conditions whose status changes.
     """
     ready = _evaluate_ready(claim, pool, observed)
     if ready is None:

@@ -1,4 +1,4 @@
-"""What an IPAddressClaim makes: an IPClaim of ipam, and the IPAddress; pure."""
+"""Manifests of the children of an IPAddressClaim: an IPClaim and the IPAddress. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROTECTION: Final = "ipam.cluster.x-k8s.io/protect-address"
 
 
 def claim_name(claim: str) -> str:
-    """Name the IPClaim of an IPAddressClaim `<claim>-capi`."""
+    """Return the name of the IPClaim of an IPAddressClaim: `<claim>-capi`."""
     return build_name(claim, "capi", limit=DNS_SUBDOMAIN_LIMIT)
 
 
@@ -28,7 +28,7 @@ def build_claim(claim: Manifest, address: str) -> Manifest:
 
     Args:
         claim: The IPAddressClaim.
-        address: Address to ask for; empty for any.
+        address: Requested address; empty for any.
     """
     key = key_of(claim)
     metadata = {

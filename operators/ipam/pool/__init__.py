@@ -1,1 +1,1 @@
-"""IPPool: serves the claims that wait for its addresses."""
+"""IPPool: allocates its addresses to waiting claims."""

@@ -1,4 +1,4 @@
-"""The controller of pools: serve the claims that wait, and show what is left."""
+"""Controller of IPPool: allocates addresses to waiting claims, and reports the capacity."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
 _BATCH: Final = 256
-"""Entries that are made before the plan is compared with what came in meanwhile."""
+"""Maximum number of entries to create before the next plan takes new changes into account."""
 _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 """Fields of status.capacity that the metric of addresses exports, with the label value for each."""
 _REFUSALS: Final = 3
@@ -70,30 +70,31 @@ def build_controller(_: Settings) -> Controller:
 
 
 async def reconcile(ctx: Context) -> Result | None:
-    """Serve the claims of one pool, in the order of its queue."""
+    """Allocate addresses of one pool to its claims, in the order of the queue."""
     pool = IPPool.parse(ctx.primary)
-    serving = _PoolAllocation(ctx, pool)
-    await serving.run()
-    book = ctx.projection(LedgerProjection)
-    pending = serving.pending
-    ctx.wake(IP_CLAIM, book.set_pending(pool.metadata.name, pending))
+    allocation = _PoolAllocation(ctx, pool)
+    await allocation.run()
+    projection = ctx.projection(LedgerProjection)
+    pending = allocation.pending
+    ctx.wake(IP_CLAIM, projection.set_pending(pool.metadata.name, pending))
     status = build_status(
         pool,
-        serving.view,
-        book.ledger,
+        allocation.view,
+        projection.ledger,
         pending.values(),
         current=conditions_of(ctx.primary),
         now=ctx.now(),
     )
     _measure(ctx, status)
     await ctx.apply_status(status)
-    return Result(error=serving.error)
+    return Result(error=allocation.error)
 
 
 async def finalize(ctx: Context) -> Result | None:
-    """Let a pool go once it has all its addresses back."""
-    name, book = ctx.key.name, ctx.projection(LedgerProjection)
-    # Nobody looks again once the pool is gone, so what is out must be known, not believed.
+    """Remove the finalizer after all addresses of the pool have been released."""
+    name, projection = ctx.key.name, ctx.projection(LedgerProjection)
+    # After the finalizer is removed, no further reconcile can find an entry that the cache lacked.
+    # So list the entries from the API server.
     listing = await ctx.client.list(
         IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
     )
@@ -101,16 +102,16 @@ async def finalize(ctx: Context) -> Result | None:
     if not held:
         _forget(ctx, name)
         return None
-    # Only now: a pool whose spec cannot be read may go as well.
+    # Parsed only here, so that a pool with an invalid spec and without entries can be deleted.
     pool = IPPool.parse(ctx.primary)
     refusal = PendingReason(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
     view = replace(build_view(ctx, pool), refusal=refusal)
-    pending = plan_pool(view, book.ledger).pending
-    ctx.wake(IP_CLAIM, book.set_pending(name, pending))
+    pending = plan_pool(view, projection.ledger).pending
+    ctx.wake(IP_CLAIM, projection.set_pending(name, pending))
     status = build_final_status(
         pool,
         view,
-        book.ledger,
+        projection.ledger,
         sorted((text_at(each, "spec", "address") for each in held), key=parse_address),
         current=conditions_of(ctx.primary),
         now=ctx.now(),
@@ -120,7 +121,7 @@ async def finalize(ctx: Context) -> Result | None:
 
 
 def build_view(ctx: Context, pool: IPPool) -> PoolView:
-    """Show a pool as the plan needs it."""
+    """Build the view of a pool for the planner."""
     spec, status = pool.spec, pool.status
     draining = spec.allocation is PoolMode.DRAINING
     refusal = PendingReason(ClaimReason.POOL_DRAINING, f"IPPool {pool.metadata.name} is draining")
@@ -141,9 +142,9 @@ class _PoolAllocation:
     """The allocation of addresses of one pool in one reconcile.
 
     Attributes:
-        view: The pool, with what was given last.
-        pending: Why the others have no address.
-        error: What kept the pass from serving all it could.
+        view: View of the pool with the address that was allocated last.
+        pending: Why the remaining claims have no address, by UID.
+        error: Error because of which some claims could not be served.
     """
 
     def __init__(self, ctx: Context, pool: IPPool) -> None:
@@ -154,38 +155,40 @@ class _PoolAllocation:
         self._pool = pool
         self._ledger = ctx.projection(LedgerProjection).ledger
         self._refused: dict[str, PendingReason] = {}
-        self._in_a_row = 0
+        self._refusals_in_a_row = 0
 
     async def run(self) -> None:
-        """Serve until nobody is left who can be."""
+        """Plan and allocate until no further claim can be served."""
         while True:
             plan = plan_pool(self.view, self._ledger, self._refused)
             self.pending = plan.pending
-            if not plan.grants or not await self._give(plan.grants[:_BATCH]):
+            if not plan.grants or not await self._allocate(plan.grants[:_BATCH]):
                 return
 
-    async def _give(self, grants: Sequence[Assignment]) -> bool:
-        """Make entries; returns whether to continue."""
+    async def _allocate(self, grants: Sequence[Assignment]) -> bool:
+        """Create entries; return whether to continue."""
         grants = [each for each in grants if await self._reclaim(each)]
         steps = [self._build_step(grant) for grant in grants]
         grant_of = {id(step): grant for step, grant in zip(steps, grants, strict=True)}
-        # A pool that drains may be heard of after the claim that must not have its address.
+        # Pools and claims have separate watches: the cache may show a claim before it shows that
+        # the pool was set to Draining. So confirm the spec of the pool before any create.
         outcome = await self._ctx.execute(steps, confirmed=True)
-        made = [grant_of[id(step)] for step in outcome.done]
-        self.view = replace(self.view, last=find_last(self.view, made))
-        if made:
-            self._in_a_row = 0
+        allocated = [grant_of[id(step)] for step in outcome.done]
+        self.view = replace(self.view, last=find_last(self.view, allocated))
+        if allocated:
+            self._refusals_in_a_row = 0
             counter = self._ctx.metrics.counter(metrics.ALLOCATIONS)
-            counter.labels(self._pool.metadata.name).inc(len(made))
+            counter.labels(self._pool.metadata.name).inc(len(allocated))
         evaluated = [
             self._evaluate(grant_of[id(each.step)], each.error) for each in outcome.failures
         ]
         return all(evaluated)
 
     def _evaluate(self, grant: Assignment, error: Exception) -> bool:
-        """Return whether a failure leaves the others their chance."""
+        """Process a failed allocation; return whether the other claims can still be served."""
         if isinstance(error, ForeignObject):
-            # Somebody else was faster, whom the cache knows from here on.
+            # Another writer created the entry first. The cache contains it now, so the next plan
+            # chooses another address.
             self._ctx.metrics.counter(metrics.CONFLICTS).labels(self._pool.metadata.name).inc()
             return True
         self.error = error
@@ -193,8 +196,8 @@ class _PoolAllocation:
             return False
         message = f"the API server refused the entry of {grant.address}: {error}"
         self._refused[grant.request.uid] = PendingReason(ClaimReason.ALLOCATION_FAILED, message)
-        self._in_a_row += 1
-        return self._in_a_row < _REFUSALS
+        self._refusals_in_a_row += 1
+        return self._refusals_in_a_row < _REFUSALS
 
     def _build_step(self, grant: Assignment) -> Create:
         uid = grant.request.uid
@@ -207,7 +210,7 @@ class _PoolAllocation:
         return Create(IP_ALLOCATION, manifest, ours=is_ours)
 
     async def _reclaim(self, grant: Assignment) -> bool:
-        """End the rest of an address early, for the claim that had it before.
+        """End the quarantine of an address early, for a new claim with the name of the former one.
 
         Return whether the address can be assigned. If not, this claim waits for the next reconcile,
         and the others are served.
@@ -226,7 +229,7 @@ class _PoolAllocation:
         return outcome.ok
 
 
-# Whose business a change is.
+# Mapping of changes to the pools that they affect.
 
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
@@ -236,7 +239,7 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pools that a claim waits for, or waited for before it went."""
+    """Map a claim to the pools that it waits for, or waited for before it was deleted."""
     book = cache.projection(LedgerProjection)
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
@@ -248,7 +251,7 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_allocation(manifest: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pools that count an entry of the ledger."""
+    """Map an entry of the ledger to the pools whose capacity it affects."""
     entry = parse_entry(manifest)
     if entry is None:
         return []
@@ -258,7 +261,7 @@ def map_allocation(manifest: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pools that serve namespaces by their labels."""
+    """Map a namespace to the pools that select namespaces by labels."""
     for pool in cache.store(IP_POOL).list():
         if (pool.get("spec") or {}).get("allowedNamespaces") is not None:
             yield key_of(pool)
@@ -300,7 +303,7 @@ def _measure(ctx: Context, status: Manifest) -> None:
 def _forget(ctx: Context, pool: str) -> None:
     gauge = ctx.metrics.gauge(metrics.ADDRESSES)
     for state in _STATES:
-        gauge.labels(pool, state)  # A series that is not there cannot be removed.
+        gauge.labels(pool, state)  # remove() raises an error if the series does not exist.
         gauge.remove(pool, state)
     ctx.metrics.gauge(metrics.WAITING).labels(pool)
     ctx.metrics.gauge(metrics.WAITING).remove(pool)

@@ -1,8 +1,9 @@
-"""Which claim gets which address; pure: no input or output, no clock, no chance.
+"""Planning: decides which claim gets which address. Pure: no I/O, no clock, no randomness.
 
-The plan looks at what is known. It may be wrong about what is free, as the cache may be late. Then
-the create meets the entry of somebody else, which is known from there on, and the plan is made
-again. So the plan is about order and choice; that no address is given twice is the API server's.
+A plan is based on the cache, which may be outdated, so an address in a plan may already be
+allocated. Then the create fails because the entry exists, the cache gets that entry, and the next
+plan chooses another address. So the plan determines only order and choice; the API server
+guarantees that no address is allocated twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from operators.ipam.api.v1alpha1.pools import IPPoolSpec, ReservedAddresses, Str
 from operators.ipam.ledger import Entry, Ledger, Range, Request
 
 _EXACT: Final = 100
-"""Places in the queue from which on they are rounded, lest one release rewrites thousands."""
+"""Positions in the queue above this number are rounded, so that a release does not change the
+status of thousands of claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,9 @@ class PendingReason:
     """The reason why a claim has no address.
 
     Attributes:
-        reason: Reason of its condition Ready.
-        message: The same for people.
-        position: Its place in the queue; None when it does not wait for a free address.
+        reason: Reason of the condition Ready of the claim.
+        message: Message of the condition Ready.
+        position: Position in the queue; None if the claim does not wait for a free address.
     """
 
     reason: ClaimReason
@@ -44,10 +46,10 @@ class Assignment:
     """The assignment of an address to a claim.
 
     Attributes:
-        request: Whose it will be.
+        request: Request that gets the address.
         address: The address.
-        tombstone: Entry of the same address that the claim of this name had before and that has
-            to go first; None for an address that nobody has.
+        tombstone: Entry in quarantine of an earlier claim of this name, which must be deleted
+            before the address is allocated; None if the address is free.
     """
 
     request: Request
@@ -57,16 +59,16 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as the plan needs it.
+    """The data of a pool that the planner needs.
 
     Attributes:
-        name: Its name.
-        range: What it has.
-        strategy: Which of the free addresses is next.
-        last: The number that was given last; None for none.
-        refusal: Why nobody is served; None when claims are.
+        name: Name of the pool.
+        range: Addresses of the pool.
+        strategy: Strategy for choosing a free address.
+        last: Number that was allocated last; None for none.
+        refusal: Why the pool serves no claims; None if it does.
         evaluate: Returns why this pool cannot serve a request; None if it can.
-        quota: Most addresses that the claims of a namespace can have; None for no limit.
+        quota: Maximum number of addresses of the claims of one namespace; None for no limit.
         max_priority: Highest priority that counts; None for no limit.
     """
 
@@ -82,11 +84,11 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """The allocations, and why other claims have no address.
+    """The planned allocations, and why other claims have no address.
 
     Attributes:
-        grants: In the order of the queue.
-        pending: Why the others have no address, by UID of the claim.
+        grants: Allocations in the order of the queue.
+        pending: Why the remaining claims have no address, by UID of the claim.
     """
 
     grants: tuple[Assignment, ...] = ()
@@ -94,7 +96,7 @@ class PoolPlan:
 
 
 def build_range(spec: IPPoolSpec) -> Range:
-    """Build what a pool has to give: its addresses without those that are never given."""
+    """Build the addresses that a pool can allocate: spec.addresses without exclusions."""
     skip = spec.reserved_addresses is ReservedAddresses.SKIP
     whole = AddressSet.of(parse_range(text, skip_reserved=skip) for text in spec.addresses)
     never = [parse_range(text) for text in spec.excluded]
@@ -107,21 +109,21 @@ def build_range(spec: IPPoolSpec) -> Range:
 def plan_pool(
     pool: PoolView, ledger: Ledger, refused: Mapping[str, PendingReason] | None = None
 ) -> PoolPlan:
-    """Decide who gets which address.
+    """Plan which claims get which addresses.
 
-    Requests are served by priority, age and UID. One that cannot be served never keeps those
-    behind it from being served: only those that any free address would do for wait in a queue.
+    Requests are served by priority, age and UID. A request that cannot be served never blocks the
+    requests behind it: only requests for any free address wait in the queue.
 
     Args:
         pool: Addresses of the pool.
         ledger: Ledger of allocated addresses and waiting claims.
-        refused: Claims that the API server refused an entry in this reconcile, with what it said.
+        refused: Claims whose entry the API server refused in this reconcile, with its message.
     """
     return _Planner(pool, ledger, refused or {}).plan()
 
 
 def round_position(position: int) -> int:
-    """Round a place in the queue to two digits, upwards: 1 to 100, then 110, 120, ... 1100."""
+    """Round a position in the queue up to two digits: 1 to 100, then 110, 120, ... 1100."""
     step = 1
     while position > _EXACT * step:
         step *= 10
@@ -152,13 +154,14 @@ class _Planner:
         for request in requests:
             if not request.held:
                 self._serve(request)
-        return PoolPlan(tuple(self._grants), self._place())
+        return PoolPlan(tuple(self._grants), self._number_queue())
 
     def _restore(self, request: Request) -> None:
         """Recreate the lost entry of an address, if the address can belong to the claim.
 
-        A status alone proves nothing: a restore from a backup may bring any. The address must be
-        one of the pool, or have an entry that an earlier claim of this name left behind.
+        The status of the claim alone is no proof: a restore from a backup can contain any address.
+        The pool must contain the address, or an earlier claim of this name must have an entry in
+        quarantine for it.
         """
         refused = self._refused.get(request.uid)
         if refused is not None:
@@ -263,13 +266,14 @@ class _Planner:
             case Strategy.ROUND_ROBIN:
                 start = 0 if self._last is None else self._last + 1
             case Strategy.RANDOM:
-                # By the UID, which is random enough and the same after a crash.
+                # Derived from the UID, which is random enough, so that the choice is the same after
+                # a crash.
                 digest = hashlib.sha256(request.uid.encode()).digest()
                 start = addresses.at(int.from_bytes(digest[:16]) % addresses.size)
             case unknown:
                 assert_never(unknown)
         found = addresses.find_free(self._used, start)
-        # Nothing becomes free within a plan, so nobody further back has to look.
+        # No address becomes free within a plan, so later requests need not search again.
         self._full = found is None
         return found
 
@@ -284,30 +288,30 @@ class _Planner:
             self._last = number
 
     def _has(self, address: str) -> bool:
-        """Return whether the pool has an address."""
+        """Return whether the pool contains an address."""
         range_ = self._pool.range
         return range_.v6 == (":" in address) and parse_address(address) in range_.addresses
 
     def _find(self, address: str) -> Entry | None:
         return self._ledger.find_at(self._pool.range.realm, address)
 
-    def _place(self) -> dict[str, PendingReason]:
-        """Number those that wait for any free address, in their order."""
-        placed: dict[str, PendingReason] = {}
+    def _number_queue(self) -> dict[str, PendingReason]:
+        """Set the position of each request that waits for any free address."""
+        numbered: dict[str, PendingReason] = {}
         position = 0
         for uid, pending_reason in self._pending.items():
             if pending_reason.position is None:
-                placed[uid] = pending_reason
+                numbered[uid] = pending_reason
             else:
                 position += 1
-                placed[uid] = PendingReason(
+                numbered[uid] = PendingReason(
                     pending_reason.reason, pending_reason.message, round_position(position)
                 )
-        return placed
+        return numbered
 
 
 def find_last(pool: PoolView, grants: Sequence[Assignment]) -> int | None:
-    """Return the number that was given last, for the next plan to continue after."""
+    """Return the number that was allocated last; RoundRobin continues after it."""
     given = [grant for grant in grants if not grant.request.held and not grant.request.requested]
     return parse_address(given[-1].address) if given else pool.last
 

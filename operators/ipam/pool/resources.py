@@ -1,4 +1,4 @@
-"""The entries of the ledger that a pool makes; pure."""
+"""Manifests of the entries of the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from operators.ipam.naming import (
 
 
 def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
-    """Build the entry of the ledger for an address that a claim gets.
+    """Build the entry of the ledger that allocates an address to a claim.
 
-    It has no owner: a cluster-scoped object cannot be owned by a claim, and the entry must outlive
-    the claim, to reserve the address until no traffic is routed any more.
+    It has no owner: a namespaced claim cannot own a cluster-scoped object, and the entry must
+    outlive the claim, to reserve the address until no traffic is routed to the old target any more.
     """
     labels = {
         MANAGED_BY: OPERATOR,
@@ -39,6 +39,7 @@ def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
         },
     }
     name = allocation_name(pool.spec.realm, address)
-    # The finalizer from the beginning, so that no write adds it later.
+    # The finalizer is set on creation: no second write is needed, and the entry is never without
+    # it.
     metadata = {"labels": labels, "finalizers": [FINALIZER]}
     return build_object(IP_ALLOCATION, name, metadata=metadata, spec=spec)

@@ -1,4 +1,4 @@
-"""What a pool shows of itself; pure."""
+"""Status of a pool. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 def count_capacity(pool: PoolView, ledger: Ledger) -> PoolCapacity:
-    """Count the addresses of a pool; from the ledger each time, never up or down."""
+    """Count the addresses of a pool, always from the ledger and never incrementally."""
     total = pool.range.addresses.size
     return PoolCapacity(
         total=str(total),
@@ -50,11 +50,11 @@ def build_status(
 
     Args:
         pool: The pool.
-        view: The same as the plan saw it, after its grants.
+        view: View of the pool after the allocations of this reconcile.
         ledger: Ledger of allocated addresses and waiting claims.
-        pending: Why each of the waiting claims has no address.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
+        pending: Why each waiting claim has no address.
+        current: Current conditions of the pool.
+        now: Time for conditions whose status changes.
     """
     capacity = count_capacity(view, ledger)
     conditions = [
@@ -75,7 +75,7 @@ def build_final_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a pool that is being deleted; `holders` are addresses still out."""
+    """Build the status of a pool that is being deleted; `holders` are its allocated addresses."""
     capacity = count_capacity(view, ledger)
     shown = ", ".join(holders[:_SHOWN])
     rest = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
@@ -134,7 +134,7 @@ def _evaluate_overlap(sharers: Sequence[str]) -> Condition:
         return Condition.false(PoolCondition.OVERLAPPING, PoolReason.DISJOINT)
     shown = ", ".join(sharers[:_SHOWN])
     rest = f" and {len(sharers) - _SHOWN} more" if len(sharers) > _SHOWN else ""
-    message = f"IPPool {shown}{rest} of the same realm has some of the addresses too"
+    message = f"some of the addresses are in IPPool {shown}{rest} of the same realm as well"
     return Condition.true(PoolCondition.OVERLAPPING, PoolReason.SHARED, message)
 
 

@@ -1,8 +1,8 @@
 """The controller of Services of the class `slipway.dev/ipam`: each gets an address of a pool.
 
-The address is claimed by an IPClaim that the Service owns, so that it comes from the same ledger
-and queue, counts against the same quota, and is quarantined after its release. It is then
-written into the status of the Service, from which kube-proxy and announcers take it.
+An IPClaim that the Service owns requests the address, so that it comes from the same ledger and
+queue, counts against the same quota, and is quarantined after its release. The operator then writes
+it to the status of the Service, from which kube-proxy and announcers read it.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Reconcile one Service, of whatever class."""
+        """Reconcile one Service; Services of other classes only lose a former IPClaim."""
         claim = ctx.get(IP_CLAIM, Key(ctx.key.namespace, claim_name(ctx.key.name)))
         owned = claim if claim is not None and controller_uid(claim) == ctx.uid else None
         if not is_ours(ctx.primary, self._settings.service_class):
-            # The type or class was changed; the API server has emptied the status.
+            # The type or class was changed; the API server has cleared the status.
             steps = [] if owned is None else [Delete.of(IP_CLAIM, owned)]
             return Result.from_outcome(await ctx.execute(steps)) if steps else None
         if owned is None:
@@ -107,7 +107,10 @@ class Reconciler:
 
 
 def _report_wait(ctx: Context, claim: Manifest) -> None:
-    """Say on the Service why it lacks an address; most users never look at the IPClaim."""
+    """Record an Event on the Service with the reason why it has no address yet.
+
+    Most users of a Service never look at its IPClaim.
+    """
     ready = find_condition(claim, READY)
     if ready is not None and ready.get("status") == "False":
         note = f"IPClaim {key_of(claim).name}: {ready.get('message')}"

@@ -1,4 +1,4 @@
-"""What a Service asks of ipam, and what it is given; pure."""
+"""The address request of a Service, and the resulting status. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AddressRequest:
     """The address that a Service requests.
 
     Attributes:
-        pool: Name of the IPPool; empty if nothing names one.
-        address: Address that it asks for; empty for any.
+        pool: Name of the IPPool; empty if neither the Service nor the settings name one.
+        address: Requested address; empty for any.
         secondary_pool: Name of the IPPool of a second address; empty for none.
     """
 
@@ -36,12 +36,12 @@ class AddressRequest:
 
 
 def claim_name(service: str) -> str:
-    """Name the IPClaim of a Service `<service>-lb`."""
+    """Return the name of the IPClaim of a Service: `<service>-lb`."""
     return build_name(service, _SUFFIX)
 
 
 def is_ours(service: Mapping[str, object], service_class: str = LOAD_BALANCER_CLASS) -> bool:
-    """Return whether a Service asks for a load balancer of our class.
+    """Return whether a Service requests a load balancer of our class.
 
     A Service without a class belongs to the default load balancer of the cluster.
     """
@@ -52,7 +52,7 @@ def is_ours(service: Mapping[str, object], service_class: str = LOAD_BALANCER_CL
 
 
 def read_request(service: Mapping[str, object], default_pool: str) -> AddressRequest:
-    """Read what a Service asks for."""
+    """Read the address request of a Service."""
     pool = text_at(service, "metadata", "annotations", POOL) or default_pool
     second = text_at(service, "metadata", "annotations", SECONDARY_POOL)
     return AddressRequest(pool, text_at(service, "spec", "loadBalancerIP"), second)
@@ -85,10 +85,10 @@ def explain_mismatch(service: Mapping[str, object], address: str) -> str:
 def plan_annotations(
     service: Manifest, announcement: Announcement, addresses: Sequence[str]
 ) -> list[Patch]:
-    """Plan to name the addresses of a Service for a load balancer that reads them from there.
+    """Plan the annotation with the addresses of a Service, for load balancers that need it.
 
-    kube-vip announces the addresses in its annotation, and does not read the status. An address
-    that a user wrote there is removed, since the ledger does not have it for this Service.
+    kube-vip announces the addresses in its annotation and does not read the status. An address that
+    a user has set there is removed, because it is not allocated to this Service.
     """
     if announcement is not Announcement.KUBE_VIP:
         return []
@@ -109,7 +109,7 @@ def plan_annotations(
 
 
 def build_status(service: Manifest, addresses: Sequence[str]) -> Manifest:
-    """Build the status of a Service that has some addresses, or none; other conditions stay."""
+    """Build the status of a Service with some or no addresses, keeping its other conditions."""
     kept = {
         name: value for name, value in map_at(service, "status").items() if name != "loadBalancer"
     }
