@@ -1,4 +1,4 @@
-"""Children as they are and as they are wanted, for Network and Firewall alike; pure."""
+"""Actual and desired state of children, for Networks and Firewalls. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from operators.network.resources import is_same_policy
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One child.
+    """The desired and the actual state of one child.
 
     Attributes:
-        kind: Its kind.
-        wanted: The child as it must be.
-        live: The object of its name, whosever it is; None for none.
+        kind: Kind of the child.
+        wanted: Desired manifest.
+        live: Existing object with the name, whoever owns it; None if there is none.
     """
 
     kind: Kind
@@ -37,15 +37,16 @@ class Child:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the live object belongs to the owner of the wanted one."""
+        """Whether the live object has the same owner as the desired one."""
         return self.live is not None and self.owns(self.live)
 
     def owns(self, live: Manifest) -> bool:
-        """Return whether an object of the name has the owner, or a mark as the wanted one has.
+        """Return whether an object with the name belongs to the owner of the desired child.
 
-        The name of a child is derived from the name of its owner, so a mark is ours, whatever its
-        UID is: an owner that was restored from a backup, or deleted by force and recreated, finds
-        its old children.
+        If the desired child has the annotation `kept-for` instead of an owner reference, an object
+        with this annotation is ours whatever UID it contains: the name is derived from the name of
+        the owner, and after a restore from a backup, or a forced deletion and recreation, the owner
+        has another UID but must keep its children.
         """
         if KEPT_FOR in _marks(self.wanted):
             return KEPT_FOR in _marks(live) and not controller_uid(live)
@@ -53,28 +54,33 @@ class Child:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the live object is ours, should stay, and says exactly what is wanted."""
+        """Whether the live object is ours, is not being deleted, and equals the desired one."""
         return (
             self.live is not None
             and self.is_ours
             and not is_deleting(self.live)
-            and _says_the_same(self.kind, self.live, self.wanted)
+            and _has_same_content(self.kind, self.live, self.wanted)
         )
 
     @property
     def is_tampered(self) -> bool:
-        """Whether somebody else changed what the live object says since we wrote it."""
+        """Whether another client has changed the live object since our last write.
+
+        The hash in the annotation is the hash of the desired state, so our last write is up to
+        date; if the content differs nevertheless, another client has changed it.
+        """
         if self.live is None or not self.is_ours:
             return False
         wanted = build_desired(self.wanted)["metadata"]["annotations"][APPLIED_HASH]
-        same = _says_the_same(self.kind, self.live, self.wanted)
+        same = _has_same_content(self.kind, self.live, self.wanted)
         return _marks(self.live).get(APPLIED_HASH) == wanted and not same
 
     def plan(self) -> Step:
-        """Plan the one step that brings it in line; it is no write if nothing must be done."""
+        """Plan the step that brings the child in line; it writes nothing if the child is so."""
         if self.live is None or not self.is_tampered:
             return Apply(self.kind, self.wanted, self.owns)
-        # An apply leaves fields alone that others added, and here they open or close something.
+        # An apply would keep fields that other clients have added, and in a policy such fields can
+        # allow or deny traffic. So replace the spec as a whole.
         operations = [
             {"op": "replace", "path": "/spec", "value": self.wanted["spec"]},
             *(
@@ -89,26 +95,26 @@ class Child:
         return Patch(self.kind, self.key, uid_of(self.live), operations)
 
     def __str__(self) -> str:
-        """Name it for people: `NetworkPolicy default/firewall-web`."""
+        """Return its name for messages: `NetworkPolicy default/firewall-web`."""
         return describe(self.kind, self.key)
 
 
 def plan_children(
     children: Iterable[Child], surplus: Iterable[tuple[Kind, Manifest]]
 ) -> list[list[Step]]:
-    """Plan children one after the other, in order, and then to delete what is wanted no more."""
+    """Plan the children one after the other, and then the deletion of surplus objects."""
     batches: list[list[Step]] = [[child.plan()] for child in children]
     deletions: list[Step] = [Delete.of(kind, manifest) for kind, manifest in surplus]
     return [*batches, deletions] if deletions else batches
 
 
 def drop_empty(status: Manifest) -> Manifest:
-    """Leave out what is empty, which says the same and is not sent back and forth."""
+    """Return a status without empty fields, which would make equal statuses look different."""
     return {name: value for name, value in status.items() if value not in ("", [], None)}
 
 
 def show_users(users: Iterable[str]) -> Manifest:
-    """Build the fields of a status that tell who uses an object."""
+    """Build the fields of a status that list the users of an object."""
     names = list(users)
     return {"usedByCount": len(names), "usedBy": names[:USERS_SHOWN]}
 
@@ -124,7 +130,7 @@ def _marks(manifest: Manifest) -> Mapping[str, str]:
     return manifest["metadata"].get("annotations") or {}
 
 
-def _says_the_same(kind: Kind, live: Manifest, wanted: Manifest) -> bool:
+def _has_same_content(kind: Kind, live: Manifest, wanted: Manifest) -> bool:
     if kind == NETWORK_ATTACHMENT_DEFINITION:
         return bool((live.get("spec") or {}).get("config") == wanted["spec"]["config"])
     return is_same_policy(live, wanted)

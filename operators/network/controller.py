@@ -1,4 +1,4 @@
-"""The operator: its two controllers, as the process and the tests run them."""
+"""The network operator: the controllers of Network and Firewall in one process."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ OPERATOR: Final = Operator(
         "Isolates instances, allows only the traffic that firewalls permit, and resolves routes."
     ),
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, which the process and the tests run."""

@@ -25,4 +25,4 @@ COMPILE_SECONDS: Final = MetricSpec(
 )
 
 METRICS: Final[tuple[MetricSpec, ...]] = (WRITES, REPAIRS, COMPILE_SECONDS)
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

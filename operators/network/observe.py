@@ -43,7 +43,7 @@ BY_FIREWALL: Final = "firewall"
 BY_HOP: Final = "hop"
 """Index of networks by the instances that are next hops of their routes."""
 BY_PEER: Final = "peer"
-"""Index of firewalls by what their rules name as peers; see `_peer_key`."""
+"""Index of firewalls by the peers of their rules; see `_peer_key`."""
 BY_PROVIDER: Final = "provider"
 """Index of networks by the ProviderNetwork that they name."""
 BY_UID: Final = "uid"
@@ -53,29 +53,29 @@ BY_MEMBER: Final = "member"
 POLICY_KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY)
 """Kinds of policies."""
 UNLABELLED_PODS: Final = f"{INSTANCE_UID_LABEL},!{NETWORK_LABEL}"
-"""Label selector of the pods of instances that lack the label of a network: their machine names
-none, or was started before pods carried the label."""
+"""Label selector of the pods of instances that lack the label of a network: the instance names no
+network, or its machine was started before pods had the label."""
 OPTIONAL_KINDS: Final = (INSTANCE, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
-"""Kinds that a cluster may lack."""
+"""Optional kinds, which the cluster may not serve."""
 
 
 def list_served(ctx: Context) -> frozenset[Kind]:
-    """List the optional kinds that the cluster serves."""
+    """Return the optional kinds that the cluster serves."""
     return frozenset(kind for kind in OPTIONAL_KINDS if ctx.is_served(kind))
 
 
 def list_objects(ctx: Context, kinds: Iterable[Kind]) -> dict[tuple[Kind, Key], Manifest]:
-    """List objects of the namespace by kind and key, whosever they are."""
+    """Return the objects of the namespace by kind and key, whoever owns them."""
     return {(kind, key_of(each)): each for kind in kinds for each in ctx.list(kind)}
 
 
 def list_owned(ctx: Context, kinds: Iterable[Kind]) -> tuple[tuple[Kind, Manifest], ...]:
-    """List the objects that the primary controls."""
+    """Return the objects that the primary controls."""
     return tuple((kind, each) for kind in kinds for each in ctx.children(kind))
 
 
 def list_open_elsewhere(ctx: Context, members: Iterable[InstanceView]) -> frozenset[str]:
-    """List the UIDs of instances that a policy of ours, but of another owner, opens as well."""
+    """Return the UIDs of instances to which our policy for another owner still allows traffic."""
     return frozenset(
         member.uid
         for member in members
@@ -86,10 +86,10 @@ def list_open_elsewhere(ctx: Context, members: Iterable[InstanceView]) -> frozen
 
 
 def list_movers(ctx: Context) -> tuple[InstanceView, ...]:
-    """List the instances that the closing policy of a Firewall selects, but that it no longer has.
+    """Return the instances that the closing policy of a Firewall selects but that have left it.
 
-    These are instances without Network that exist and name another Firewall. An instance that
-    names none is an ordinary pod, which nothing has to close.
+    These are existing instances without Network that name another Firewall. An instance that names
+    no Firewall counts as an ordinary pod, which need not be isolated.
     """
     held = ctx.get(NETWORK_POLICY, Key(ctx.key.namespace, closing_policy_name(ctx.key.name)))
     found = (
@@ -105,7 +105,7 @@ def list_movers(ctx: Context) -> tuple[InstanceView, ...]:
 
 
 def list_closed_elsewhere(ctx: Context, instances: Iterable[InstanceView]) -> frozenset[str]:
-    """List the UIDs of instances that the closing policy of the Firewall that they name selects."""
+    """Return the UIDs of instances that the closing policy of their current Firewall selects."""
     return frozenset(
         each.uid
         for each in instances
@@ -117,7 +117,7 @@ def list_closed_elsewhere(ctx: Context, instances: Iterable[InstanceView]) -> fr
 async def confirm_closed_elsewhere(
     ctx: Context, instances: Iterable[InstanceView]
 ) -> frozenset[str]:
-    """Ask the API server what `list_closed_elsewhere` reads from the cache."""
+    """Return the same as `list_closed_elsewhere`, but read from the API server."""
     movers = tuple(instances)
     policies = {
         name: await ctx.live_get(NETWORK_POLICY, Key(ctx.key.namespace, name))
@@ -132,9 +132,10 @@ async def confirm_closed_elsewhere(
 
 
 def _keeps_closed(policy: Manifest, instance: InstanceView) -> bool:
-    """Return whether a policy is what keeps an instance without Network closed.
+    """Return whether a policy is the closing policy that isolates an instance without Network.
 
-    The policy that opens is not enough: its Firewall takes an instance out of it at any time.
+    The policy with the rules of the Firewall is not sufficient: the Firewall can remove an instance
+    from it at any time.
     """
     return (
         key_of(policy).name == closing_policy_name(instance.firewall)
@@ -146,7 +147,7 @@ def _keeps_closed(policy: Manifest, instance: InstanceView) -> bool:
 
 
 def list_unlabelled(ctx: Context) -> frozenset[str]:
-    """List the UIDs of instances of the namespace with a live pod that names no network."""
+    """Return the UIDs of instances with a running pod that lacks the label of a network."""
     return frozenset(
         text_at(pod, "metadata", "labels", INSTANCE_UID_LABEL)
         for pod in ctx.list(POD)
@@ -155,15 +156,16 @@ def list_unlabelled(ctx: Context) -> frozenset[str]:
 
 
 def find_networks(ctx: Context, names: Iterable[str]) -> dict[str, NetworkView]:
-    """Find the Networks of some names in the namespace of the primary."""
+    """Return the existing Networks with the given names in the namespace of the primary."""
     found = {name: ctx.get(NETWORK, Key(ctx.key.namespace, name)) for name in names if name}
     return {name: NetworkView.parse(held) for name, held in found.items() if held is not None}
 
 
 async def list_live(ctx: Context, kind: Kind) -> list[Manifest]:
-    """Ask the API server for the objects of the namespace; none of a kind that is not served.
+    """List the objects of the namespace from the API server; empty if the kind is not served.
 
-    Nobody looks again once an object is let go, so that nothing uses it must be known.
+    After a finalizer is removed, no further reconcile can find a user that the cache lacked, so the
+    absence of users must be certain.
     """
     try:
         return list((await ctx.client.list(kind, ctx.key.namespace)).items)
@@ -177,11 +179,11 @@ def _is_of_another_owner(ctx: Context, policy: Manifest) -> bool:
     return ours and owner is not None and owner.get("uid") != ctx.uid
 
 
-# What is found by what.
+# Transforms and indexes.
 
 
 def shrink_instance(instance: Manifest) -> Manifest:
-    """Keep of an Instance what its neighbors read."""
+    """Reduce an Instance to the fields that this operator reads."""
     metadata = instance["metadata"]
     kept = (
         *("name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp"),
@@ -227,7 +229,7 @@ def _index_by_reference(field: str) -> IndexFunction:
 
 
 def shrink_namespace(namespace: Manifest) -> Manifest:
-    """Keep of a namespace its labels."""
+    """Reduce a namespace to its labels."""
     metadata = namespace["metadata"]
     kept = ("name", "uid", "resourceVersion", "labels")
     return {
@@ -243,7 +245,7 @@ def _index_by_provider(network: Manifest) -> Iterable[str]:
 
 
 def _peer_key(namespace: str, sort: str, name: str = "") -> str:
-    """Write how a peer is found: `default/firewallRef/web`, `default/instances/`."""
+    """Return the key of a peer in the index: `default/firewallRef/web`, `default/instances/`."""
     return f"{namespace}/{sort}/{name}"
 
 
@@ -284,7 +286,7 @@ POLICY_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_MEMBER: list_selected}
 """Indexes of the policies in the cache."""
 
 
-# Whose business a change is.
+# Mapping of changes to the Networks and Firewalls that they affect.
 
 
 def _map_reference(field: str) -> Callable[[Manifest, object], Iterable[Key]]:
@@ -296,40 +298,40 @@ def _map_reference(field: str) -> Callable[[Manifest, object], Iterable[Key]]:
 
 
 map_to_network: Final = _map_reference("networkRef")
-"""Name the Network that an instance or a firewall names."""
+"""Map an instance or a firewall to its Network."""
 map_to_firewall: Final = _map_reference("firewallRef")
-"""Name the Firewall that an instance names."""
+"""Map an instance to its Firewall."""
 
 
 def map_instance_to_networks(instance: Manifest, cache: Cache) -> Iterable[Key]:
-    """Return the network of an instance, and networks with a route to it."""
+    """Map an instance to its network, and to networks with a route to it."""
     yield from map_to_network(instance, cache)
     hops = cache.store(NETWORK).indexed(BY_HOP, str(key_of(instance)))
     yield from map(key_of, hops)
 
 
 def map_pod_to_networks(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the network of the instance that a pod is for."""
+    """Map a pod to the network of its instance."""
     uid = text_at(pod, "metadata", "labels", INSTANCE_UID_LABEL)
     for instance in cache.store(INSTANCE).indexed(BY_UID, uid):
         yield from map_to_network(instance, cache)
 
 
 def map_provider_to_networks(provider: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the networks, of whatever namespace, that name a ProviderNetwork."""
+    """Map a ProviderNetwork to the networks that name it, in all namespaces."""
     found = cache.store(NETWORK).indexed(BY_PROVIDER, key_of(provider).name)
     return [key_of(network) for network in found]
 
 
 def map_namespace_to_networks(namespace: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the networks of a namespace that name a ProviderNetwork, which goes by its labels."""
+    """Map a namespace to its networks with a ProviderNetwork, which selects it by its labels."""
     for network in cache.store(NETWORK).list(key_of(namespace).name):
         if text_at(network, "spec", "providerNetworkRef", "name"):
             yield key_of(network)
 
 
 def map_instance_to_firewalls(instance: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewall of an instance, and those whose rules may name the instance as a peer."""
+    """Map an instance to its firewall, and to firewalls whose rules may select it as a peer."""
     yield from map_to_firewall(instance, cache)
     namespace, firewalls = key_of(instance).namespace, cache.store(FIREWALL)
     for sort in ("firewallRef", "networkRef"):
@@ -342,14 +344,14 @@ def map_instance_to_firewalls(instance: Manifest, cache: Cache) -> Iterable[Key]
 
 
 def map_pod_to_firewalls(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls whose rules name the network of the instance that a pod is for."""
+    """Map a pod to the firewalls whose rules name the network of its instance."""
     for network in map_pod_to_networks(pod, cache):
         key = _peer_key(network.namespace, "networkRef", network.name)
         yield from map(key_of, cache.store(FIREWALL).indexed(BY_PEER, key))
 
 
 def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Network that keeps a policy by a mark in place of an owner reference."""
+    """Map a policy to the Network in its annotation `kept-for`."""
     if not text_at(policy, "metadata", "annotations", KEPT_FOR):
         return
     held = key_of(policy)
@@ -360,7 +362,7 @@ def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_closing_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Firewall that keeps a policy by a mark in place of an owner reference."""
+    """Map a policy to the Firewall in its annotation `kept-for`."""
     if not text_at(policy, "metadata", "annotations", KEPT_FOR):
         return
     held = key_of(policy)
@@ -371,14 +373,14 @@ def map_closing_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def _list_closers(uid: str, namespace: str, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls whose closing policy selects an instance."""
+    """Return the firewalls whose closing policy selects an instance."""
     for policy in cache.store(NETWORK_POLICY).indexed(BY_MEMBER, uid):
         if key_of(policy).namespace == namespace:
             yield from map_closing_policy(policy, cache)
 
 
 def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
-    """Return the firewalls of a network and of the instances on it."""
+    """Map a network to its firewalls and to the firewalls of its instances."""
     key = str(key_of(network))
     yield from map(key_of, cache.store(FIREWALL).indexed(BY_NETWORK, key))
     for instance in cache.store(INSTANCE).indexed(BY_NETWORK, key):
@@ -386,7 +388,7 @@ def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_policy_to_firewalls(policy: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls of the instances that a policy names, and those that keep them closed."""
+    """Map a policy to the firewalls of its instances, and to firewalls that isolate them."""
     uids = set(list_selected(policy))
     namespace = key_of(policy).namespace
     if not uids:

@@ -1,4 +1,4 @@
-"""Policies, as NetworkPolicy and MultiNetworkPolicy have them in common; pure."""
+"""Manifests of policies: the common parts of NetworkPolicy and MultiNetworkPolicy. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from operators.network.naming import KEPT_FOR, OPERATOR, attachment_name
 FAMILIES: Final = frozenset({4, 6})
 """The address families."""
 NOBODY: Final = "none"
-"""Stands for the UID of an instance where a policy is for none: a selector needs a value."""
+"""Placeholder for the UID in a policy that selects no instance, because `In` needs a value."""
 POLICY_TYPES: Final = ("Ingress", "Egress")
-"""A policy without a rule for one of these closes it."""
+"""Directions of a policy; a policy without rules for a direction denies all its traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class PolicyTarget:
     """The kind of policy that applies to the interfaces of a network.
 
     Attributes:
-        kind: NetworkPolicy, or MultiNetworkPolicy for what Multus attaches.
-        attachment: `namespace/name` of the attachment that a MultiNetworkPolicy is for.
-        families: Families of the addresses on the network; blocks of others are left out.
+        kind: NetworkPolicy, or MultiNetworkPolicy for interfaces that Multus attaches.
+        attachment: `namespace/name` of the attachment to which a MultiNetworkPolicy applies.
+        families: Families of the addresses on the network; blocks of other families are omitted.
     """
 
     kind: Kind = NETWORK_POLICY
@@ -38,7 +38,7 @@ class PolicyTarget:
 
     @classmethod
     def of_attachment(cls, network: Key) -> PolicyTarget:
-        """Return the carrier of a network that Multus attaches."""
+        """Return the target for a network that Multus attaches."""
         name = Key(network.namespace, attachment_name(network.name))
         return cls(MULTI_NETWORK_POLICY, str(name))
 
@@ -71,22 +71,23 @@ def build_policy(
     """Build a policy for both directions.
 
     Args:
-        owner: Network or Firewall that it belongs to.
-        name: Its name.
+        owner: Network or Firewall that owns the policy.
+        name: Name of the policy.
         selector: Selector of its pods.
-        ingress: What may come; nothing for none.
-        egress: What may go; nothing for none.
+        ingress: Rules for incoming traffic; empty to deny all.
+        egress: Rules for outgoing traffic; empty to deny all.
         policy_target: Kind of policy.
-        outlasts: Whether it has to be there for as long as the owner, come what may.
+        outlasts: Whether the policy must exist for as long as its owner, even during a foreground
+            deletion.
     """
     annotations = {POLICY_FOR: policy_target.attachment} if policy_target.attachment else {}
     metadata = build_metadata(owner, annotations)
     if outlasts:
         # A foreground deletion immediately deletes objects with an owner reference, even if the
-        # owner has a finalizer; only a mark instead of the reference prevents this.
+        # owner has a finalizer. Only an annotation instead of the reference prevents this.
         del metadata["ownerReferences"]
         metadata["annotations"] = {**annotations, KEPT_FOR: owner.uid}
-    # Both lists are written even if they are empty, so that additions by somebody else are
+    # Both lists are written even if they are empty, so that additions by other clients are
     # detected.
     spec = {
         "podSelector": selector,
@@ -112,7 +113,7 @@ def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
 
 
 def select_instances(uids: Iterable[str]) -> Manifest:
-    """Build the selector of the pods of some instances."""
+    """Build the selector of the pods of the given instances."""
     values = sorted(uids) or [NOBODY]
     return {"matchExpressions": [{"key": INSTANCE_UID_LABEL, "operator": "In", "values": values}]}
 
@@ -123,7 +124,7 @@ def select_network(name: str) -> Manifest:
 
 
 def build_network_peers(name: str, unlabelled: Iterable[str]) -> list[Manifest]:
-    """Build the peers that stand for the instances of a network.
+    """Build the peers that select the instances of a network.
 
     Args:
         name: Name of the network.
@@ -135,7 +136,7 @@ def build_network_peers(name: str, unlabelled: Iterable[str]) -> list[Manifest]:
 
 
 def list_selected(policy: Mapping[str, Any]) -> list[str]:
-    """List the UIDs of the instances that a policy names; nothing for one that names none."""
+    """Return the UIDs of the instances that a policy names."""
     selector = (policy.get("spec") or {}).get("podSelector") or {}
     return [
         value
@@ -147,13 +148,13 @@ def list_selected(policy: Mapping[str, Any]) -> list[str]:
 
 
 def opens_anything(policy: Mapping[str, Any]) -> bool:
-    """Return whether a policy lets any packet pass."""
+    """Return whether a policy allows any traffic."""
     spec = policy.get("spec") or {}
     return bool(spec.get("ingress") or spec.get("egress"))
 
 
 def is_same_policy(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether a policy says exactly what is wanted; more would open or close more."""
+    """Return whether a policy equals the desired one; additional fields count as a difference."""
     held, asked = dict(live.get("spec") or {}), dict(wanted["spec"])
     for spec in (held, asked):
         for name in ("ingress", "egress"):

@@ -22,7 +22,7 @@ FIREWALL_UID: Final = "22222222-2222-4222-8222-222222222222"
 
 
 def build_network(name: str = "lan", /, **spec: Any) -> Manifest:
-    """Build a Network of 10.0.0.0/16, as the API server has it."""
+    """Build a Network of 10.0.0.0/16, as the API server would return it."""
     return build_object(
         NETWORK,
         name,
@@ -45,7 +45,7 @@ def build_provider(name: str = "fabric", /, **spec: Any) -> Manifest:
 
 
 def build_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Manifest:
-    """Build a Firewall with some rules, as the API server has it."""
+    """Build a Firewall with the given rules, as the API server would return it."""
     return build_object(
         FIREWALL,
         name,
@@ -56,7 +56,7 @@ def build_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Manif
 
 
 def build_rule(name: str, /, **fields: Any) -> Manifest:
-    """Build a rule that allows TCP from everywhere, unless said otherwise."""
+    """Build a rule that by default allows TCP from all addresses."""
     return {"name": name, "protocol": "TCP", **fields}
 
 
@@ -69,7 +69,7 @@ def build_instance(
     private_ip: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Build an Instance with a UID that follows from its name."""
+    """Build an Instance with a UID that is derived from its name."""
     spec: Manifest = {"networkRef": {"name": network}} if network else {}
     if firewall:
         spec["firewallRef"] = {"name": firewall}
@@ -84,10 +84,10 @@ def build_instance(
 
 
 def parse_network(name: str = "lan", /, **spec: Any) -> Network:
-    """Build a Network as the plan gets it."""
+    """Build a parsed Network."""
     return Network.parse(build_network(name, **spec))
 
 
 def parse_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Firewall:
-    """Build a Firewall as the plan gets it."""
+    """Build a parsed Firewall."""
     return Firewall.parse(build_firewall(name, *rules, **spec))

@@ -1,4 +1,4 @@
-"""What an API server shows of networks and firewalls, for tests over HTTP."""
+"""Queries of networks and firewalls in an API server, for tests over HTTP."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from libs.common.testing.fakeapi import FakeApi
 def condition(api: FakeApi, kind: Kind, key: Key, name: str) -> tuple[str, str]:
     """Return status and reason of a condition, which must exist."""
     found = find_condition(api.get(kind, key), name)
-    assert found is not None, f"{name} is not shown"
+    assert found is not None, f"condition {name} does not exist"
     return found["status"], found["reason"]

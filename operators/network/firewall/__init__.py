@@ -1,1 +1,1 @@
-"""Firewall: rules, compiled to a NetworkPolicy for the instances that name it."""
+"""Firewall: compiles rules to a NetworkPolicy for the instances that name the Firewall."""

@@ -1,8 +1,8 @@
-"""Sets of IP addresses of both families; pure.
+"""Sets of IP addresses of both families. Pure.
 
-A set is two lists of spans, one a family: sorted, apart from each other, without the end. Spans
-and not prefixes, since rules cut addresses anywhere once some were taken out; `cover.py` makes
-prefixes of them again.
+A set consists of two lists of half-open spans, one list for each family. The spans are sorted and
+do not touch. They are spans and not prefixes, because the difference of two sets can begin and end
+at any address; `cover.py` converts spans to prefixes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ type Span = tuple[int, int]
 type Spans = tuple[Span, ...]
 
 BITS: Final = {4: 32, 6: 128}
-"""Bits of an address by family."""
+"""Number of bits of an address, by family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class AddressSet:
 
     @classmethod
     def of(cls, cidrs: Iterable[str]) -> Self:
-        """Build the set of all addresses in some blocks.
+        """Build the set of all addresses in the given blocks.
 
         Raises:
             ValueError: A text is not CIDR notation.
@@ -68,7 +68,7 @@ NOWHERE: Final = AddressSet()
 
 
 def join(spans: Iterable[Span]) -> Spans:
-    """Sort spans and join those that touch or overlap."""
+    """Sort spans, and join spans that touch or overlap."""
     joined: list[Span] = []
     for first, end in sorted(spans):
         if joined and first <= joined[-1][1]:
@@ -79,14 +79,14 @@ def join(spans: Iterable[Span]) -> Spans:
 
 
 def cut(sets: Iterable[Spans], end: int) -> Iterator[tuple[Span, int]]:
-    """Cut a line into the longest pieces that each set holds wholly or not at all.
+    """Cut a range into the longest pieces that each set contains completely or not at all.
 
     Args:
-        sets: At most as many as there are bits in what is returned.
-        end: End of the line, which begins at 0.
+        sets: The sets.
+        end: Exclusive end of the range, which begins at 0.
 
     Yields:
-        Each piece, in order, with a number whose bit n says whether set n holds it.
+        Each piece in order, with a number whose bit n is set if set n contains the piece.
     """
     turns: dict[int, int] = {0: 0}
     for number, spans in enumerate(sets):

@@ -1,12 +1,13 @@
-"""From the rules of a firewall to what a NetworkPolicy can say; pure.
+"""Compiles the rules of a firewall to the rules of a NetworkPolicy. Pure.
 
-A NetworkPolicy only allows, and what it allows adds up. So rules are not translated one by one: it
-is worked out what may pass, and that is written down as openings, each some addresses and some
-ports. What the API has no word for is never opened, and is reported:
+A NetworkPolicy can only allow traffic, and the rules of all policies are combined. So the ordered
+allow and deny rules of a firewall cannot be translated one by one. Instead, the compiler computes
+the traffic that the firewall allows, and expresses it as allow rules, each with addresses and
+ports. Traffic that the API cannot express is never allowed, and is reported:
 
-* It names ports of TCP, UDP and SCTP. An opening without ports lets every packet pass, so it is
-  used where every packet may pass, and nowhere else.
-* Of ICMP it says nothing, so what becomes of it is up to the network plugin.
+* The API has ports for TCP, UDP and SCTP only. An allow rule without ports allows packets of all
+  protocols, so the compiler writes one only if the firewall allows all packets.
+* The API does not define ICMP, so the network plugin decides about it.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from operators.network.firewall.traffic import (
 )
 
 ENTRIES_LIMIT: Final = 2_500
-"""Most openings, blocks, exceptions and ports of one direction; etcd takes four times as many."""
+"""Maximum number of allow rules, blocks, exceptions and ports of one direction, together. etcd
+could store four times as many."""
 _DROPPED: Final = "the policy would be too large; the traffic that this rule allows stays blocked"
 DEFAULT_FIELDS: Final = {
     Direction.INGRESS: "defaultIngress",
     Direction.EGRESS: "defaultEgress",
 }
-"""Field that says what becomes of packets that no rule is about."""
+"""Field with the action for packets that match no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,9 @@ class AllowRule:
     """A rule that allows some packets.
 
     Attributes:
-        blocks: Addresses at the other end; empty for every address.
-        ports: Ports at the receiver; empty for every packet, of whatever protocol.
-        peers: Pods at the other end, in place of blocks; empty for an opening by address.
+        blocks: Addresses at the other end; empty for all addresses.
+        ports: Destination ports; empty for all packets of any protocol.
+        peers: Pods at the other end, instead of blocks; empty for a rule about addresses.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -82,7 +84,7 @@ class AllowRule:
 
     @property
     def cost(self) -> int:
-        """Number of entries that it takes in a policy."""
+        """Number of its entries in a policy."""
         blocks = sum(block.cost for block in self.blocks)
         return 1 + len(self.ports) + len(self.peers) + blocks
 
@@ -93,8 +95,8 @@ class Shortfall:
 
     Attributes:
         rule: Name of the rule, or field of a default.
-        reason: Why.
-        message: What holds instead.
+        reason: Reason why the backend cannot express it.
+        message: Description of what applies instead.
     """
 
     rule: str
@@ -120,12 +122,12 @@ class CompiledFirewall:
 def compile_firewall(
     spec: FirewallSpec, *, limit: int = ENTRIES_LIMIT, protected: AddressSet = NOWHERE
 ) -> CompiledFirewall:
-    """Compile the rules of a firewall; exact except for what `shortfalls` tells.
+    """Compile the rules of a firewall; the result is exact except for its `shortfalls`.
 
     Args:
         spec: The rules.
-        limit: Most entries of one direction.
-        protected: Addresses that nothing may be sent to.
+        limit: Maximum number of entries of one direction.
+        protected: Addresses to which no packet may be sent.
     """
     found: dict[Direction, tuple[AllowRule, ...]] = {}
     shortfalls: list[Shortfall] = []
@@ -149,7 +151,7 @@ type _Part = tuple[tuple[AllowRule, ...], tuple[Shortfall, ...]]
 
 
 def compile_open_egress(protected: AddressSet) -> tuple[AllowRule, ...]:
-    """Compile what an instance without firewall may send: anything, except to what is protected."""
+    """Compile the egress of an instance without firewall: everything except protected addresses."""
     allow_rules, _ = _compile(Ruleset(Direction.EGRESS, (), allows=True), ENTRIES_LIMIT, protected)
     return allow_rules
 
@@ -170,7 +172,7 @@ def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
 
 @lru_cache(maxsize=1024)
 def _compile_peers(groups: tuple[tuple[Peer, Ruleset], ...], limit: int) -> _Part:
-    """Compile what the peers of one direction may do; equal ones share an opening."""
+    """Compile the peers of one direction; peers with equal rules share an allow rule."""
     sharing: dict[tuple[AllowRule, ...], list[Peer]] = {}
     shortfalls: list[Shortfall] = []
     for peer, ruleset in groups:
@@ -191,11 +193,11 @@ def _compile_peers(groups: tuple[tuple[Peer, Ruleset], ...], limit: int) -> _Par
     return found, tuple(shortfalls)
 
 
-# What administrators protect.
+# Addresses that administrators protect.
 
 
 def _protect(ruleset: Ruleset, protected: AddressSet) -> Ruleset:
-    """Deny everything to the protected addresses, before any rule is tried."""
+    """Insert a first rule that denies all packets to the protected addresses."""
     if protected == NOWHERE:
         return ruleset
     first = PacketRule("", False, Protocol.ALL, (), protected)
@@ -203,10 +205,11 @@ def _protect(ruleset: Ruleset, protected: AddressSet) -> Ruleset:
 
 
 def _keep_reachable(ruleset: Ruleset) -> Iterable[AllowRule]:
-    """Open what is allowed to every address to the pods that protected addresses must not cut off.
+    """Yield allow rules for pods that must stay reachable although addresses are protected.
 
-    These are the pods of the same namespace and the DNS service of the cluster: the addresses of
-    both may be among those that are protected, and some network plugins apply no block to pods.
+    These are the pods of the same namespace and the DNS service of the cluster, as far as the
+    ruleset allows traffic to all addresses. Their addresses can be among the protected ones, and
+    some network plugins do not apply blocks to pods, so they are allowed by pod selectors.
     """
     traffic = find_traffic(ruleset)
     everywhere = (1 << len(traffic.port_classes)) - 1
@@ -221,7 +224,7 @@ def _keep_reachable(ruleset: Ruleset) -> Iterable[AllowRule]:
 
 
 def _holds(allow_rule: AllowRule, wanted: PortRange) -> bool:
-    """Return whether an opening is about the ports that are wanted."""
+    """Return whether an allow rule contains the given ports."""
     first, last = wanted.ports or ALL_PORTS
     return not allow_rule.ports or any(
         each.protocol is wanted.protocol
@@ -237,7 +240,7 @@ def _find_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfa
             yield Shortfall(rule.name, FirewallReason.PROTECTED, message)
 
 
-# What may pass, as openings.
+# Allowed traffic as allow rules.
 
 
 def _find_allow_rules(traffic: Traffic) -> Iterable[AllowRule]:
@@ -245,7 +248,7 @@ def _find_allow_rules(traffic: Traffic) -> Iterable[AllowRule]:
     free = _union(zone.addresses for zone in traffic.zones if zone.allowed == everything)
     if free != AddressSet():
         yield AllowRule(_cover(free, AddressSet()))
-    # Stretches that are open for the same addresses share an opening.
+    # Port classes that are allowed for the same addresses share an allow rule.
     sharing: dict[AddressSet, list[PortClass]] = {}
     for number, port_class in enumerate(traffic.port_classes):
         if port_class.protocol in PORTED and port_class.ports != (0, 1):
@@ -268,7 +271,7 @@ def _union(sets: Iterable[AddressSet]) -> AddressSet:
 
 
 def _cover(held: AddressSet, free: AddressSet) -> tuple[Block, ...]:
-    """Cover addresses by blocks; none at all stands for every address."""
+    """Cover addresses by blocks; an empty result means all addresses."""
     v4, v6 = plan_cover(held.v4, free.v4, 4), plan_cover(held.v6, free.v6, 6)
     everywhere = [Block("0.0.0.0/0")], [Block("::/0")]
     return () if (v4, v6) == everywhere else (*v4, *v6)
@@ -286,7 +289,7 @@ def _find_ports(port_classes: Iterable[PortClass]) -> Iterable[PortRange]:
             yield PortRange(protocol, None if whole else (max(first, 1), end - 1))
 
 
-# What cannot be said.
+# Traffic that a policy cannot express.
 
 
 def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
@@ -329,11 +332,11 @@ def _describe_undefined(rule: PacketRule) -> Shortfall:
     return Shortfall(rule.name, FirewallReason.PROTOCOL_UNDEFINED, message)
 
 
-# What is too much.
+# Rules that exceed the size limit.
 
 
 def _fits(ruleset: Ruleset, limit: int) -> bool:
-    """Return whether a policy has room for a ruleset; stops counting if it has not."""
+    """Return whether the allow rules of a ruleset fit into a policy; stop counting at the limit."""
     return all(
         cost <= limit
         for cost in accumulate(
@@ -343,9 +346,12 @@ def _fits(ruleset: Ruleset, limit: int) -> bool:
 
 
 def _shrink(ruleset: Ruleset, fits: Callable[[Ruleset], bool]) -> Ruleset:
-    """Take out rules that allow, the last first, until the rest fits: that only closes more."""
+    """Remove allowing rules, the last one first, until the rest fits.
+
+    This is safe because it only denies more traffic.
+    """
     allowing = [number for number, rule in enumerate(ruleset.rules) if rule.allows]
-    # The default allows as well, after all rules.
+    # If the default is Allow, it counts as one more allowing rule after all others.
     steps = len(allowing) + ruleset.allows
     low, high = 0, steps
     while low < high:

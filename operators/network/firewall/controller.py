@@ -1,4 +1,4 @@
-"""The controller of Firewall: observe, compile, plan, execute, state."""
+"""Controller of Firewall: observes, compiles, plans, executes and reports the status."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from libs.contracts.network import NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall
 from operators.network.api.v1alpha1.firewall import FirewallReason
 from operators.network.api.v1alpha1.network import Backend
+from operators.network.execution import execute_steps, explain_refusal
 from operators.network.firewall.addresses import AddressSet
 from operators.network.firewall.compiler import CompiledFirewall, compile_firewall
 from operators.network.firewall.peers import PeerCandidates
@@ -54,7 +55,6 @@ from operators.network.observe import (
     shrink_instance,
     shrink_pod,
 )
-from operators.network.passes import explain_refusal, take_steps
 from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Enforcement, Settings
 
@@ -110,10 +110,12 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings."""
+        """Store the settings."""
         self._settings = settings
         self._protected = AddressSet.of(settings.protected_blocks)
-        # Two firewalls that let go of the same instance at once would each rely on the other.
+        # Held while a firewall releases instances to another firewall. Without the lock, two
+        # firewalls could release the same instance at the same time, each because the other one
+        # still selects it, and no policy would select the instance any more.
         self._handover = asyncio.Lock()
 
     async def reconcile(self, ctx: Context) -> Result | None:
@@ -129,7 +131,7 @@ class Reconciler:
             firewall, compiled, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
         )
         await ctx.apply_status(status)
-        return Result.from_outcome(outcome, requeue_after=self._next_look(observed))
+        return Result.from_outcome(outcome, requeue_after=self._poll_interval(observed))
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Keep a Firewall that is being deleted in force while any instance names it."""
@@ -149,26 +151,33 @@ class Reconciler:
     async def _change_policies(
         self, ctx: Context, firewall: Firewall, compiled: CompiledFirewall
     ) -> Outcome:
-        """Bring the policies in line, and let go of instances only if another firewall has them."""
+        """Bring the policies in line; release instances only if another firewall selects them."""
         observed = self._observe(ctx, firewall)
         if not observed.closed_elsewhere:
-            return await self._take_steps(ctx, plan_firewall(firewall, compiled, observed))
+            return await self._execute_steps(ctx, plan_firewall(firewall, compiled, observed))
         async with self._handover:
             observed = await self._confirm(ctx, self._observe(ctx, firewall))
-            return await self._take_steps(ctx, plan_firewall(firewall, compiled, observed))
+            return await self._execute_steps(ctx, plan_firewall(firewall, compiled, observed))
 
     async def _confirm(self, ctx: Context, observed: Observed) -> Observed:
-        """Ask the API server which movers are closed elsewhere; the cache may be outdated."""
+        """Read from the API server which movers another firewall isolates.
+
+        An instance that is selected by no policy accepts all traffic, so an outdated cache must not
+        decide about its release.
+        """
         movers = [each for each in observed.movers if each.uid in observed.closed_elsewhere]
         return replace(observed, closed_elsewhere=await confirm_closed_elsewhere(ctx, movers))
 
-    async def _take_steps(self, ctx: Context, batches: Sequence[Sequence[Step]]) -> Outcome:
-        return await take_steps(
+    async def _execute_steps(self, ctx: Context, batches: Sequence[Sequence[Step]]) -> Outcome:
+        return await execute_steps(
             ctx, batches, reason=FirewallReason.APPLIED, repaired=FirewallReason.REPAIRED
         )
 
-    def _next_look(self, observed: Observed) -> float | None:
-        """Return when to look again though nothing happens: a kind that appears is no event."""
+    def _poll_interval(self, observed: Observed) -> float | None:
+        """Return the seconds until the next reconcile if the Firewall waits for a missing kind.
+
+        Installing the kind causes no event, so the reconciler polls.
+        """
         network = observed.network
         attached = network is not None and network.backend == Backend.MULTUS
         waits = attached and MULTI_NETWORK_POLICY not in observed.served
@@ -176,7 +185,7 @@ class Reconciler:
 
     async def _compile(self, ctx: Context, firewall: Firewall) -> CompiledFirewall:
         started = time.perf_counter()
-        # Rules without number may take seconds, in which the Lease has to be kept.
+        # A large number of rules can take seconds; in a thread, it does not block the event loop.
         compiled = await asyncio.to_thread(
             compile_firewall, firewall.spec, protected=self._protected
         )

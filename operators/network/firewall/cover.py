@@ -1,12 +1,12 @@
-"""The fewest blocks with exceptions that hold given addresses; pure.
+"""Computes the smallest number of blocks with exceptions that contain given addresses. Pure.
 
-NetworkPolicy names addresses by blocks: a prefix, and prefixes that are taken out of it. Blocks
-add up, so what one takes out another may bring back: 10.0.0.0/8 but 10.1.0.0/16 and yet
-10.1.1.0/24 is one exception and two blocks, not eight exceptions.
+A NetworkPolicy names addresses by blocks: a prefix, and excepted prefixes. The blocks are combined,
+so a block can contain an address that another block excepts: 10.0.0.0/8 without 10.1.0.0/16 but
+with 10.1.1.0/24 needs two blocks and one exception, not one block with eight exceptions.
 
-The tree of prefixes is walked once from the leaves. For each node two costs are known: to hold the
-wanted addresses below it if nothing is held (`alone`), and where a block above holds all of it
-(`inside`). Each block and each exception costs one.
+The tree of prefixes is traversed once from the leaves. For each node, two costs are computed: the
+cost of covering the wanted addresses below it if no block above contains it (`alone`), and if a
+block above contains all of it (`inside`). Each block and each exception costs one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ipaddress import IPv4Address, IPv6Address
 from operators.network.firewall.addresses import BITS, Span, Spans, cut
 
 type _Prefix = tuple[int, int]
-"""First address, and the number of bits that are free behind the prefix."""
+"""First address, and the number of bits after the prefix."""
 type _Piece = tuple[Span, AddressClass]
 
 
@@ -37,7 +37,7 @@ class Block:
 
     Attributes:
         cidr: The prefix.
-        excepts: Prefixes within it that are taken out.
+        excepts: Prefixes within it that are excluded.
     """
 
     cidr: str
@@ -45,7 +45,7 @@ class Block:
 
     @property
     def cost(self) -> int:
-        """Number of entries that it takes in a policy."""
+        """Number of its entries in a policy."""
         return 1 + len(self.excepts)
 
     @property
@@ -60,9 +60,9 @@ class _Part:
 
     Attributes:
         cost: Number of blocks and exceptions.
-        block: Prefix of a block that begins here; `below` has its exceptions.
-        taken: Prefix that is taken out of the block above; what follows stands alone.
-        below: Parts of it.
+        block: Prefix of a block that begins here; `below` contains its exceptions.
+        taken: Prefix that is an exception of the block above; parts below it stand alone.
+        below: Parts below this one.
     """
 
     cost: int = 0
@@ -75,11 +75,11 @@ _NOTHING = _Part()
 
 
 def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
-    """Plan the fewest blocks and exceptions that hold some addresses and no others.
+    """Plan the smallest number of blocks and exceptions that contain exactly the given addresses.
 
     Args:
-        held: Addresses to hold.
-        free: Addresses that may be held as well; they may overlap with the first.
+        held: Addresses that the blocks must contain.
+        free: Addresses that the blocks may contain; they can overlap with `held`.
         family: 4 or 6.
     """
     bits = BITS[family]
@@ -96,7 +96,7 @@ def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
 
 
 def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
-    """Return the cheapest parts of a node: standing alone, and inside a block."""
+    """Return the cheapest parts of a node: alone, and inside a block."""
     first, bits = node
     treatments = {treatment for _, treatment in pieces}
     if AddressClass.COVERED not in treatments:
@@ -111,7 +111,7 @@ def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
     apart = _join(low_alone, high_alone)
     inside = _join(low_inside, high_inside)
     around = _Part(1 + inside.cost, block=node, below=(inside,))
-    # Of two answers of one cost that without exceptions is easier to read.
+    # If both cost the same, the result without exceptions is easier to read.
     alone = around if around.cost < apart.cost else apart
     reassigned = _Part(1 + alone.cost, taken=node, below=(alone,))
     return alone, (reassigned if reassigned.cost < inside.cost else inside)

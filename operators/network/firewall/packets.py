@@ -1,7 +1,7 @@
-"""Packets, and two interpreters of what becomes of one: the oracle of the compiler's tests.
+"""Packets and two interpreters that decide about them: the oracle of the compiler's tests.
 
-Neither knows anything of the other or of the compiler. One walks the rules of a Firewall as its
-documentation says; the other reads a NetworkPolicy as the documentation of Kubernetes says.
+The interpreters are independent of each other and of the compiler. One evaluates the rules of a
+Firewall as documented; the other evaluates a NetworkPolicy as Kubernetes documents it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.network.api.v1alpha1.firewall import (
 from operators.network.api.v1alpha1.peers import FirewallPeer
 
 type Belongs = Callable[[FirewallPeer], bool]
-"""Says whether the other end of a packet is among the machines that a peer names."""
+"""Returns whether a peer selects the other end of a packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Packet:
     """The first packet of a connection.
 
     Attributes:
-        direction: Whether it comes to an instance or goes from it.
-        protocol: Its protocol; ALL stands for one that has no name here, such as ESP.
-        port: Port at the receiver; 0 where the protocol has none.
+        direction: Ingress to an instance, or Egress from it.
+        protocol: Protocol; ALL stands for any other protocol, such as ESP.
+        port: Destination port; 0 if the protocol has no ports.
         address: Address at the other end.
         pod: Pod at the other end; None for an end outside the cluster.
     """
@@ -62,13 +62,13 @@ class Packet:
 def is_allowed(
     spec: FirewallSpec, packet: Packet, belongs: Belongs, protected: Sequence[str] = ()
 ) -> bool:
-    """Return whether a packet passes: by its address, as a peer, or as one who must be reachable.
+    """Return whether a firewall allows a packet: by address, by peer, or as always reachable.
 
     Args:
         spec: The rules.
         packet: The packet.
         belongs: Returns whether a peer matches the other end.
-        protected: Addresses that nothing may be sent to.
+        protected: Addresses to which no packet may be sent.
     """
     sent = packet.direction is Direction.EGRESS
     if not (sent and _is_in(protected, packet)) and find_decider(spec, packet)[0]:
@@ -95,7 +95,10 @@ def _passes_as(spec: FirewallSpec, packet: Packet, peer: FirewallPeer) -> bool:
 
 
 def _reaches_every_address(spec: FirewallSpec, packet: Packet) -> bool:
-    """Try each address at which some rule begins or ends; between these nothing changes."""
+    """Return whether the packet would be allowed to every address.
+
+    Only the addresses at which a rule begins or ends are tried: between them nothing changes.
+    """
     numbers = {4: {0, (1 << 32) - 1}, 6: {0, (1 << 128) - 1}}
     for rule in spec.rules:
         for block in map(ip_network, rule.cidrs):
@@ -127,7 +130,7 @@ def _is_about(rule: FirewallRule, packet: Packet) -> bool:
 
 
 def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
-    """Evaluate the rules about addresses; return whether they allow it, and the deciding rule."""
+    """Evaluate the rules about addresses; return whether they allow the packet, and which rule."""
     for rule in _in_order(spec):
         about_addresses = bool(rule.cidrs) or not rule.peers
         everyone = not rule.cidrs

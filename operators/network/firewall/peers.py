@@ -1,7 +1,8 @@
-"""Peers of rules as pod selectors; pure.
+"""Peers of rules as pod selectors. Pure.
 
-A peer is resolved to the UIDs of instances if pods have no label for it: an instance can change its
-firewall while its pod runs, and the labels of an instance are not copied to its pod.
+If pods have no label that identifies a peer, the peer is resolved to the UIDs of its instances: an
+instance can change its firewall while its pod runs, and the labels of an instance are not copied to
+its pod.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operators.network.api.v1alpha1.peers import FirewallPeer
 from operators.network.resources import build_network_peers, select_instances
 
 UIDS_LIMIT: Final = 5_000
-"""Most instances that the peers of one policy name; about 200 KB."""
+"""Maximum number of instances that the peers of one policy name; about 200 KB."""
 _CLUSTER_DNS: Final = {"kubernetes.io/metadata.name": "kube-system"}
 
 
@@ -48,7 +49,7 @@ class Peer:
 
     @classmethod
     def of(cls, peer: FirewallPeer) -> Peer:
-        """Read a peer of a rule."""
+        """Build it from a peer of a rule."""
         if peer.firewall_ref is not None:
             return cls(PeerType.FIREWALL, peer.firewall_ref.name)
         if peer.network_ref is not None:
@@ -73,11 +74,11 @@ CLUSTER_DNS: Final = Peer(PeerType.CLUSTER_DNS)
 
 @dataclass(frozen=True, slots=True)
 class PeerCandidates:
-    """The instances that peers may select.
+    """The instances that peers can select.
 
     Attributes:
         instances: Instances of the namespace.
-        unlabelled: UIDs of those with a pod that lacks the label of a network.
+        unlabelled: UIDs of instances with a pod that lacks the label of a network.
     """
 
     instances: Sequence[InstanceView] = ()
@@ -86,11 +87,11 @@ class PeerCandidates:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPeers:
-    """Peers as a policy names them.
+    """The resolved peers of a policy.
 
     Attributes:
-        peers: What stands for each peer in a policy.
-        too_many: Peers that are left out, since they are too many instances.
+        peers: Entries of a policy for each peer.
+        too_many: Peers that are omitted because they select too many instances.
     """
 
     peers: Mapping[Peer, Sequence[Manifest]] = field(default_factory=dict)
@@ -103,9 +104,9 @@ def resolve_peers(
     """Resolve peers to pod selectors.
 
     Args:
-        peers: Peers, in the order in which the limit is used up.
-        around: Instances that they may be.
-        limit: Most instances that they may be together.
+        peers: Peers; if the limit is exceeded, the last ones are omitted.
+        around: Instances that peers can select.
+        limit: Maximum number of instances that all peers select together.
     """
     found: dict[Peer, Sequence[Manifest]] = {}
     too_many = set()
@@ -120,7 +121,7 @@ def resolve_peers(
 
 
 def _list_uids(peer: Peer, around: PeerCandidates) -> list[str]:
-    """List the instances that a peer names by UID."""
+    """Return the UIDs of the instances that a peer must name individually."""
     belongs: Mapping[PeerType, Callable[[InstanceView], bool]] = {
         PeerType.FIREWALL: lambda each: each.firewall == peer.value,
         PeerType.NETWORK: lambda each: (

@@ -1,4 +1,4 @@
-"""What a Firewall needs next, and what it shows of itself; pure."""
+"""Planning and status of a Firewall. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from operators.network.firewall.resources import (
 from operators.network.resources import FAMILIES, PolicyTarget, list_selected
 
 type Refusal = tuple[FirewallReason, str]
-"""Why a step failed: the reason, and the words of the API server."""
+"""Why a step failed: the reason, and the message of the API server."""
 
 _MANY_PEERS: Final = (
     f"its peers are more instances than a policy can list ({UIDS_LIMIT}); they stay blocked"
@@ -54,16 +54,16 @@ class Observed:
     """The current state of one Firewall and its dependencies.
 
     Attributes:
-        network: The network of the firewall; None when it does not exist.
+        network: The network of the firewall; None if it does not exist.
         members: Instances that name the firewall.
-        objects: Policies by kind and key, whosever they are.
+        objects: Policies by kind and key, whoever owns them.
         owned: Policies that the firewall controls.
         served: Optional kinds that the cluster serves.
-        open_elsewhere: UIDs of instances that a policy of another owner opens still.
-        movers: Instances of the namespace that named this firewall before and name another one now.
+        open_elsewhere: UIDs of instances to which a policy of another owner still allows traffic.
+        movers: Instances that named this firewall before and name another one now.
         closed_elsewhere: UIDs of movers that the closing policy of their new firewall selects.
-        others: Other networks that members are on, by name; one that does not exist is left out.
-        around: Instances that the peers of rules may be.
+        others: Existing other networks of members, by name.
+        around: Instances that the peers of rules can select.
         enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
         families: Address families of pods.
     """
@@ -83,7 +83,7 @@ class Observed:
 
 
 def find_policy_target(observed: Observed) -> PolicyTarget | None:
-    """Return what the policy is written as; None if nothing reaches the interfaces."""
+    """Return the kind of policy to write; None if no kind applies to the interfaces."""
     network = observed.network
     if network is None or network.backend != Backend.MULTUS:
         return PolicyTarget(families=observed.families)
@@ -93,7 +93,7 @@ def find_policy_target(observed: Observed) -> PolicyTarget | None:
 
 
 def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> bool:
-    """Return whether the policy reaches the interface of an instance, whatever its network.
+    """Return whether the policy applies to the interface of an instance, on any network.
 
     A NetworkPolicy applies to all interfaces on the pod network, and a MultiNetworkPolicy to the
     networks in its annotation.
@@ -107,23 +107,27 @@ def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> 
 
 
 def choose_members(observed: Observed) -> list[InstanceView]:
-    """Choose the instances that the policy names: who is in it stays, the others by name."""
+    """Choose the instances that the policy names, up to the limit.
+
+    Instances that the policy already names come first, so that they do not lose it; the others
+    follow by name.
+    """
     held = {uid for _, policy in observed.owned for uid in list_selected(policy)}
     ranked = sorted(observed.members, key=lambda each: (each.uid not in held, each.key))
     return sorted(ranked[:MEMBERS_LIMIT], key=lambda each: each.key)
 
 
 def list_movers(observed: Observed) -> list[InstanceView]:
-    """List the instances that only this firewall keeps closed, although they name another one.
+    """Return the instances that only this firewall isolates, although they name another one.
 
-    Between two firewalls an instance without Network would be selected by no policy, which means
-    open. The old firewall therefore keeps it closed until the new one selects it.
+    If no policy selects an instance without Network, all traffic to it is allowed. So when an
+    instance changes its firewall, the old firewall isolates it until the new one selects it.
     """
     return [each for each in observed.movers if each.uid not in observed.closed_elsewhere]
 
 
 def build_closing_child(firewall: Firewall, observed: Observed) -> Child:
-    """Build the policy that closes instances without Network; it may select nobody."""
+    """Build the policy that isolates instances without Network; it may select no instance."""
     bare = [each for each in observed.members if not each.network]
     uids = [each.uid for each in (*bare, *list_movers(observed))]
     manifest = build_closing_policy(firewall, uids)
@@ -132,7 +136,7 @@ def build_closing_child(firewall: Firewall, observed: Observed) -> Child:
 
 
 def build_child(firewall: Firewall, compiled: CompiledFirewall, observed: Observed) -> Child | None:
-    """Build the policy that opens; None if there is nothing to write it as."""
+    """Build the policy that allows traffic; None if no kind of policy applies."""
     policy_target = find_policy_target(observed)
     if policy_target is None:
         return None
@@ -145,7 +149,11 @@ def build_child(firewall: Firewall, compiled: CompiledFirewall, observed: Observ
 def plan_firewall(
     firewall: Firewall, compiled: CompiledFirewall, observed: Observed
 ) -> list[list[Step]]:
-    """Plan the steps that bring the policies in line: what closes comes first."""
+    """Plan the steps that bring the policies in line.
+
+    The policy that isolates comes first, so that no instance accepts traffic that its firewall
+    denies, not even for a moment.
+    """
     child = build_child(firewall, compiled, observed)
     closing = build_closing_child(firewall, observed)
     closes = bool(list_selected(closing.wanted))
@@ -162,7 +170,7 @@ def plan_firewall(
 
 
 def plan_release(firewall: Firewall, observed: Observed) -> list[list[Step]]:
-    """Plan to delete what Kubernetes does not delete with a Firewall that nothing uses any more."""
+    """Plan the deletion of children of an unused Firewall that have no owner reference."""
     closing = build_closing_child(firewall, observed)
     if closing.live is None or not closing.is_ours:
         return []
@@ -181,12 +189,12 @@ def build_status(
     """Build the status.
 
     Args:
-        firewall: What is asked for.
-        compiled: Its rules as the backend can say them.
+        firewall: The Firewall.
+        compiled: Its compiled rules.
         observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
+        refusal: Why a step of this reconcile failed; None if none did.
+        current: Current conditions of the Firewall.
+        now: Time for conditions whose status changes.
     """
     child = build_child(firewall, compiled, observed)
     closing = build_closing_child(firewall, observed)
@@ -231,14 +239,14 @@ def _list_shortfalls(
 
 
 def list_users(observed: Observed) -> list[str]:
-    """List who needs the firewall: members, and movers that nothing else closes yet."""
+    """Return the users of the firewall: members, and movers that no other firewall isolates yet."""
     return [f"Instance {each.key.name}" for each in (*observed.members, *list_movers(observed))]
 
 
 def _list_covered(
     firewall: Firewall, observed: Observed, child: Child | None, closing: Child
 ) -> list[InstanceView]:
-    """List the instances for which nothing but the rules holds: their machines may start."""
+    """Return the instances to which exactly the rules apply, so that their machines may start."""
     if child is None or not child.is_up_to_date or child.live is None:
         return []
     held = set(list_selected(child.live)) - observed.open_elsewhere

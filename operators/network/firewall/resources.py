@@ -1,4 +1,4 @@
-"""The policy of a firewall; pure."""
+"""Manifests of the policies of a firewall. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def build_firewall_policy(
     policy_target: PolicyTarget,
     around: PeerCandidates = _NOBODY_AROUND,
 ) -> Manifest:
-    """Build the policy of a firewall: one object, so that it changes as a whole.
+    """Build the policy of a firewall: one object, so that all rules change atomically.
 
     Args:
-        firewall: Whose policy it is.
-        compiled: Its rules.
+        firewall: The firewall.
+        compiled: Its compiled rules.
         members: UIDs of the covered instances.
         policy_target: Kind of policy.
-        around: Instances that the peers of rules may be.
+        around: Instances that the peers of rules can select.
     """
     selections = select_peers(compiled, around)
     return build_policy(
@@ -46,12 +46,12 @@ def build_firewall_policy(
 
 
 def build_closing_policy(firewall: Firewall, uids: Iterable[str]) -> Manifest:
-    """Build the policy of a firewall that closes instances without Network, and opens nothing.
+    """Build the policy of a firewall that isolates instances without Network, and allows nothing.
 
-    It is always a NetworkPolicy, since such instances are on the pod network.
+    It is always a NetworkPolicy, because such instances are on the pod network.
 
     Args:
-        firewall: Whose policy it is.
+        firewall: The firewall.
         uids: UIDs of the instances.
     """
     return build_policy(
@@ -79,17 +79,17 @@ def build_rules(
     """Build the rules of one direction of a policy.
 
     Args:
-        allow_rules: What may pass.
+        allow_rules: The compiled rules.
         field: Field of the other end: `from` or `to`.
         policy_target: Kind of policy, and the families of its blocks.
-        selections: What stands for the peers of the openings.
+        selections: Resolved peers of the rules.
     """
     kept = (_narrow(allow_rule, policy_target) for allow_rule in allow_rules)
     return [_build_rule(each, field, selections) for each in kept if each is not None]
 
 
 def _narrow(allow_rule: AllowRule, policy_target: PolicyTarget) -> AllowRule | None:
-    """Leave out the blocks of families that the network does not have.
+    """Remove the blocks of families that the network does not have.
 
     Return None for a rule without other blocks: a rule without any block would allow everything.
     """

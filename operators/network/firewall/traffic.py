@@ -1,9 +1,9 @@
-"""What a firewall allows in one direction, before any backend has a say; pure.
+"""Computes the traffic that a firewall allows in one direction, independent of any backend. Pure.
 
-Addresses are cut where a rule begins or ends, and so are ports. For each piece of the address line
-the rules that are about it are walked in order, for all ports together: a set of ports is a
-number with a bit for each piece of the port line. Pieces of the address line on which the same is
-allowed are one zone.
+The ranges of all addresses and of all ports are cut wherever a rule begins or ends. For each piece
+of the address range, the rules that apply to it are evaluated in order, for all ports at once: a
+set of ports is a number with one bit for each piece of the port range. Address pieces with the same
+allowed ports are joined to one zone.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from operators.network.firewall.addresses import BITS, EVERYWHERE, AddressSet, S
 from operators.network.firewall.peers import Peer
 
 PORTED: Final = (Protocol.TCP, Protocol.UDP, Protocol.SCTP)
-"""Protocols whose packets name ports; those that NetworkPolicy knows."""
+"""Protocols with ports, which are the protocols that NetworkPolicy supports."""
 ALL_PORTS: Final = (0, LAST_PORT + 1)
-"""The port line. No rule can name port 0, and one without ports means it too."""
+"""The range of ports. No rule can name port 0; a rule without ports includes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketRule:
-    """One rule, ready to be walked.
+    """One rule in the form that the evaluation needs.
 
     Attributes:
         name: Name of the rule.
-        allows: Whether it allows.
-        protocol: Protocol that it is about.
-        ports: Spans of ports, without the end; empty for all.
+        allows: Whether its action is Allow.
+        protocol: Protocol to which it applies.
+        ports: Half-open spans of ports; empty for all.
         addresses: Addresses at the other end.
     """
 
@@ -55,9 +55,9 @@ class Ruleset:
     """Rules of one direction.
 
     Attributes:
-        direction: Whether packets come or go.
-        rules: In the order in which they are tried.
-        allows: What becomes of packets that no rule is about.
+        direction: Direction of the packets.
+        rules: Rules in the order of their evaluation.
+        allows: Whether packets that match no rule are allowed.
     """
 
     direction: Direction
@@ -67,11 +67,11 @@ class Ruleset:
 
 @dataclass(frozen=True, slots=True)
 class PortClass:
-    """Ports of one protocol that no rule tells apart.
+    """Ports of one protocol that all rules treat equally.
 
     Attributes:
-        protocol: The protocol; ICMP for ICMP, and ALL for what no other protocol is.
-        ports: Ports, without the end.
+        protocol: The protocol; ALL stands for protocols without a name in the API.
+        ports: Half-open span of ports.
     """
 
     protocol: Protocol
@@ -80,13 +80,13 @@ class PortClass:
 
 @dataclass(frozen=True, slots=True)
 class AddressRange:
-    """Addresses for which the same is allowed.
+    """Addresses with the same allowed traffic.
 
     Attributes:
         addresses: The addresses.
-        allowed: A bit for each stretch that is allowed.
-        deciders: For each stretch that no protocol of NetworkPolicy covers, who decided on it:
-            names of rules, or nothing for the default; in the order of `Traffic.port_classes`.
+        allowed: A number with one bit for each allowed port class.
+        deciders: Name of the deciding rule for each port class whose protocol NetworkPolicy does
+            not support, in the order of `Traffic.port_classes`; empty for the default.
     """
 
     addresses: AddressSet
@@ -96,11 +96,11 @@ class AddressRange:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What may pass in one direction.
+    """The allowed traffic in one direction.
 
     Attributes:
-        port_classes: All protocols and ports, cut where a rule begins or ends.
-        zones: All addresses, by what is allowed.
+        port_classes: All protocols and ports, cut wherever a rule begins or ends.
+        zones: All addresses, grouped by their allowed traffic.
     """
 
     port_classes: tuple[PortClass, ...]
@@ -116,10 +116,10 @@ def build_ruleset(spec: FirewallSpec, direction: Direction) -> Ruleset:
 
 
 def build_peer_ruleset(spec: FirewallSpec, direction: Direction, peer: Peer) -> Ruleset:
-    """Build what decides about one peer, whatever its address.
+    """Build the rules that decide about one peer, whatever its address.
 
-    These are the rules that name the peer, and those that deny everyone. A peer adds to what its
-    address may do: neither a rule about addresses nor the default decides about it.
+    These are the rules that name the peer, and the rules that deny all addresses. A peer is allowed
+    in addition to its address: neither rules about addresses nor the default apply to it.
     """
     rules = tuple(
         replace(_build_rule(rule), addresses=EVERYWHERE)
@@ -131,13 +131,13 @@ def build_peer_ruleset(spec: FirewallSpec, direction: Direction, peer: Peer) -> 
 
 
 def list_peers(spec: FirewallSpec, direction: Direction) -> tuple[Peer, ...]:
-    """List the peers of the rules of one direction, each once, in the order of the rules."""
+    """Return the distinct peers of the rules of one direction, in the order of the rules."""
     found = (Peer.of(peer) for rule in _order(spec, direction) for peer in rule.peers)
     return tuple(dict.fromkeys(found))
 
 
 def find_traffic(ruleset: Ruleset) -> Traffic:
-    """Find out what a ruleset allows, for every address, protocol and port."""
+    """Compute the traffic that a ruleset allows, for every address, protocol and port."""
     rules = ruleset.rules
     port_classes = _cut_ports(rules)
     reaches = [_find_reach(rule, port_classes) for rule in rules]
@@ -187,7 +187,7 @@ def _pair(edges: Sequence[int]) -> Iterable[Span]:
 
 
 def _find_reach(rule: PacketRule, port_classes: Sequence[PortClass]) -> int:
-    """Return a bit for each stretch that a rule is about."""
+    """Return a number with one bit for each port class to which a rule applies."""
     reach = 0
     for number, port_class in enumerate(port_classes):
         about = rule.protocol in (Protocol.ALL, port_class.protocol)
@@ -200,7 +200,7 @@ def _find_reach(rule: PacketRule, port_classes: Sequence[PortClass]) -> int:
 def _walk(
     ruleset: Ruleset, reaches: Sequence[int], applying: int, count: int, silent: Sequence[int]
 ) -> tuple[int, tuple[str, ...]]:
-    """Walk the rules that apply; the first that is about a stretch decides on it."""
+    """Evaluate the rules that apply; the first rule that matches a port class decides about it."""
     everything = (1 << count) - 1
     decided = allowed = 0
     deciders = dict.fromkeys(silent, "")

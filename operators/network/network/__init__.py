@@ -1,1 +1,1 @@
-"""Network: the isolation, the attachment and the routes of the instances that name it."""
+"""Network: isolates and attaches the instances that name it, and resolves their routes."""

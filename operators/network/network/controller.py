@@ -1,4 +1,4 @@
-"""The controller of Network: observe, plan, execute, state."""
+"""Controller of Network: observes, plans, executes and reports the status."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from operators.network.api.v1alpha1 import (
     ProviderNetwork,
 )
 from operators.network.api.v1alpha1.network import Backend, NetworkReason
+from operators.network.execution import execute_steps, explain_refusal
 from operators.network.firewall.addresses import AddressSet
 from operators.network.naming import FINALIZER, NETWORK_CONTROLLER
 from operators.network.network.reconcile import (
@@ -50,7 +51,6 @@ from operators.network.observe import (
     shrink_namespace,
     shrink_pod,
 )
-from operators.network.passes import explain_refusal, take_steps
 from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Settings
 
@@ -125,14 +125,14 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
         self._protected = AddressSet.of(settings.protected_blocks)
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a Network, which may be in use while it is being deleted."""
         network = Network.parse(ctx.primary)
-        outcome = await take_steps(
+        outcome = await execute_steps(
             ctx,
             plan_network(network, self._observe(ctx, network)),
             reason=NetworkReason.APPLIED,
@@ -146,10 +146,10 @@ class Reconciler:
             network, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
         )
         await ctx.apply_status(status)
-        return Result.from_outcome(outcome, requeue_after=self._next_look(network, observed))
+        return Result.from_outcome(outcome, requeue_after=self._poll_interval(network, observed))
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Keep a Network that is being deleted as it is while anything names it."""
+        """Keep reconciling a Network that is being deleted while anything names it."""
         network = Network.parse(ctx.primary)
         if list_users(network, self._observe(ctx, network)):
             return await self.reconcile(ctx)
@@ -161,12 +161,15 @@ class Reconciler:
         ]
         if list_users(network, Observed(tuple(instances), tuple(firewalls))):
             return Result(requeue_after=1)
-        # What closes goes last, when there is nothing left to close.
+        # The policies that isolate are deleted last, after no instance needs them any more.
         outcome = await ctx.execute(*plan_release(network, self._observe(ctx, network)))
         return None if outcome.ok else Result.from_outcome(outcome)
 
-    def _next_look(self, network: Network, observed: Observed) -> float | None:
-        """Return when to look again though nothing happens: a kind that appears is no event."""
+    def _poll_interval(self, network: Network, observed: Observed) -> float | None:
+        """Return the seconds until the next reconcile if the Network waits for a missing kind.
+
+        Installing the kind causes no event, so the reconciler polls.
+        """
         needed = {MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION}
         waits = network.spec.backend is Backend.MULTUS and not needed <= observed.served
         return self._settings.multus_poll_seconds if waits else None

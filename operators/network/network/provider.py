@@ -1,4 +1,4 @@
-"""What a ProviderNetwork permits a Network; pure."""
+"""Permissions that a ProviderNetwork grants to a Network. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from operators.network.api.v1alpha1 import Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import NetworkReason
 
 type Objection = tuple[NetworkReason, str]
-"""Why a Network may not attach machines: the reason, and words that name the field."""
+"""Why a Network may not attach machines: the reason, and a message that names the field."""
 
 
 def find_objection(
     network: Network, provider: ProviderNetwork | None, labels: Mapping[str, str]
 ) -> Objection | None:
-    """Find out why a Network may not attach machines; None if it may.
+    """Return why a Network may not attach machines; None if it may.
 
     Args:
-        network: The Network, of backend Multus.
-        provider: What its providerNetworkRef names; None if it does not exist.
+        network: A Network of backend Multus.
+        provider: The ProviderNetwork in its spec; None if it does not exist.
         labels: Labels of the namespace of the Network.
     """
     reference, vlan = network.spec.provider_network_ref, network.spec.vlan
@@ -27,7 +27,7 @@ def find_objection(
         return NetworkReason.PROVIDER_NETWORK_MISSING, message
     name = f"ProviderNetwork {reference.name}"
     if provider is None:
-        message = f"{name}, the spec.providerNetworkRef, does not exist or cannot be read"
+        message = f"{name}, the spec.providerNetworkRef, does not exist or is invalid"
         return NetworkReason.PROVIDER_NETWORK_MISSING, message
     if not provider.spec.allowed_namespaces.matches(labels):
         message = f"{name} does not allow this namespace; see its spec.allowedNamespaces"

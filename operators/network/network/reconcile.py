@@ -1,4 +1,4 @@
-"""What a Network needs next, and what it shows of itself; pure."""
+"""Planning and status of a Network. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from operators.network.network.routes import find_obstacle, is_resolved, resolve
 from operators.network.resources import FAMILIES, PolicyTarget, opens_anything
 
 type Refusal = tuple[NetworkReason, str]
-"""Why a step failed: the reason, and the words of the API server."""
+"""Why a step failed: the reason, and the message of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Observed:
     Attributes:
         instances: Instances of the namespace.
         firewalls: Names of the firewalls that name the network.
-        objects: Objects of the kinds that are made, by kind and key, whosever they are.
-        owned: Those that the network controls.
+        objects: Objects of the kinds of children, by kind and key, whoever owns them.
+        owned: Objects that the network controls.
         served: Optional kinds that the cluster serves.
         unlabelled: UIDs of the instances of the namespace with a pod that lacks the label of a
             network.
-        provider: What spec.providerNetworkRef names.
+        provider: The ProviderNetwork in the spec; None if it does not exist or is not set.
         namespace_labels: Labels of the namespace.
-        protected: Addresses that no instance may send to.
+        protected: Addresses to which no instance may send packets.
         families: Address families of pods.
     """
 
@@ -80,12 +80,12 @@ class Observed:
     families: frozenset[int] = FAMILIES
 
     def find(self, kind: Kind, key: Key) -> Manifest | None:
-        """Return an object of a name, whosever it is."""
+        """Return an object by name, whoever owns it."""
         return (self.objects or {}).get((kind, key))
 
 
 def find_policy_target(network: Network, observed: Observed) -> PolicyTarget | None:
-    """Return what policies of the network are written as; None if there is nothing."""
+    """Return the kind of policy to write; None if no kind applies to the interfaces."""
     if network.spec.backend is Backend.POD_NETWORK:
         return PolicyTarget(families=observed.families)
     if MULTI_NETWORK_POLICY in observed.served:
@@ -94,19 +94,20 @@ def find_policy_target(network: Network, observed: Observed) -> PolicyTarget | N
 
 
 def list_users(network: Network, observed: Observed) -> list[str]:
-    """List who names the network: firewalls, and then instances."""
+    """Return the users of the network: firewalls, and then instances."""
     members = (f"Instance {each.key.name}" for each in _members(network, observed))
     return [*(f"Firewall {name}" for name in observed.firewalls), *members]
 
 
 def build_children(network: Network, observed: Observed) -> list[Child]:
-    """Build the children: what closes comes first, and what opens last."""
+    """Build the children: policies that isolate come first, policies that allow come last."""
     manifests: list[tuple[Kind, Manifest]] = []
     policy_target = find_policy_target(network, observed)
     members = _members(network, observed)
     unlabelled = [each.uid for each in members if each.uid in observed.unlabelled]
     if policy_target is not None and unlabelled:
-        # Before the policy below, whose selector once covered these machines as well.
+        # Written before the next policy, whose selector covered these machines in an earlier
+        # version: applying its new selector first would leave them open for a moment.
         policy = build_unlabelled_policy(network, unlabelled, policy_target)
         manifests.append((policy_target.kind, policy))
     if policy_target is not None:
@@ -140,7 +141,7 @@ def plan_network(network: Network, observed: Observed) -> list[list[Step]]:
 
 
 def plan_release(network: Network, observed: Observed) -> list[list[Step]]:
-    """Plan to delete what Kubernetes does not delete with a Network that nothing uses any more."""
+    """Plan the deletion of children of an unused Network that have no owner reference."""
     deny = [child for child in build_children(network, observed) if KEPT_FOR in _marks(child)]
     return [[Delete.of(child.kind, child.live)] for child in deny if child.live and child.is_ours]
 
@@ -156,11 +157,11 @@ def build_status(
     """Build the status.
 
     Args:
-        network: What is asked for.
+        network: The Network.
         observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
+        refusal: Why a step of this reconcile failed; None if none did.
+        current: Current conditions of the Network.
+        now: Time for conditions whose status changes.
     """
     children = build_children(network, observed)
     routes = resolve_routes(network, {each.key.name: each for each in observed.instances})
@@ -283,7 +284,7 @@ def _find_objection(network: Network, observed: Observed) -> Objection | None:
 
 
 def _find_provider(network: Network, observed: Observed) -> ProviderNetwork | None:
-    """Return the provider of a network that may attach machines; None for any other network."""
+    """Return the ProviderNetwork of a network that may attach machines, or None."""
     if network.spec.backend is not Backend.MULTUS or _find_objection(network, observed):
         return None
     return observed.provider

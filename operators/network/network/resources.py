@@ -1,4 +1,4 @@
-"""What a Network makes; pure."""
+"""Manifests of the children of a Network. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CNI_VERSION: Final = "0.4.0"
 
 
 def build_deny_policy(network: Network, policy_target: PolicyTarget) -> Manifest:
-    """Build the policy that blocks all traffic of every instance, whatever its firewall.
+    """Build the policy that isolates every instance, whatever its firewall.
 
-    Policies add up, so it takes nothing away from what a firewall opens; but an instance that no
-    other policy names yet is closed, from its first moment.
+    Policies are additive, so it does not deny traffic that the policy of a firewall allows. But it
+    isolates an instance from its first moment, before another policy names the instance.
     """
     return build_policy(
         _owner_of(network),
@@ -47,9 +47,10 @@ def build_deny_policy(network: Network, policy_target: PolicyTarget) -> Manifest
 def build_unlabelled_policy(
     network: Network, unlabelled: Iterable[str], policy_target: PolicyTarget
 ) -> Manifest:
-    """Build the policy that closes instances whose pods lack the label of the network.
+    """Build the policy that isolates instances whose pods lack the label of the network.
 
-    Their machines were started before pods carried it, and KubeVirt labels no pod later.
+    Their machines were started before pods had the label, and KubeVirt does not add labels to
+    existing pods.
     """
     return build_policy(
         _owner_of(network),
@@ -66,14 +67,14 @@ def build_open_policy(
     policy_target: PolicyTarget,
     egress: Sequence[Manifest],
 ) -> Manifest:
-    """Build the policy that opens the instances without firewall as far as `isolation` says.
+    """Build the policy that allows the traffic of instances without firewall, by spec.isolation.
 
     Args:
-        network: Whose policy it is.
+        network: The Network.
         bare: UIDs of the instances of the network that name no firewall.
         unlabelled: UIDs of the instances of the network whose pods lack its label.
         policy_target: Kind of policy.
-        egress: What they may send, as rules of a policy.
+        egress: Egress rules of the policy.
     """
     return build_policy(
         _owner_of(network),
@@ -88,11 +89,11 @@ def build_open_policy(
 def build_attachment(network: Network, provider: ProviderNetwork) -> Manifest:
     """Build the NetworkAttachmentDefinition of a network that Multus attaches.
 
-    It has no addresses to give: guests receive theirs in the network data of cloud-init.
+    It has no IPAM: guests receive their addresses in the network data of cloud-init.
 
     Args:
-        network: Whose attachment it is; the provider permits what it asks for.
-        provider: Bridge that it is attached to.
+        network: The Network; its provider must permit its spec.
+        provider: ProviderNetwork with the bridge.
     """
     name = attachment_name(network.metadata.name)
     config: Manifest = {
@@ -100,7 +101,7 @@ def build_attachment(network: Network, provider: ProviderNetwork) -> Manifest:
         "name": f"{network.metadata.namespace}-{name}",
         "type": "bridge",
         "bridge": provider.spec.bridge,
-        # A guest may not use the hardware address of another one.
+        # Prevents a guest from using the MAC address of another guest.
         "macspoofchk": True,
         "ipam": {},
     }
@@ -117,7 +118,7 @@ def build_attachment(network: Network, provider: ProviderNetwork) -> Manifest:
 
 
 def find_mtu(network: Network, provider: ProviderNetwork | None) -> int | None:
-    """Return the largest packet that guests may send; None if nothing says."""
+    """Return the MTU of guests; None if neither the spec nor the ProviderNetwork defines it."""
     return network.spec.mtu or (provider.spec.mtu if provider is not None else None)
 
 

@@ -1,4 +1,4 @@
-"""Where the routes of a Network lead; pure."""
+"""Resolves the next hops of the routes of a Network. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> l
     """Resolve the next hop of each route, in the order of the spec.
 
     Args:
-        network: Whose routes they are.
+        network: The Network.
         instances: Instances of the namespace by name.
     """
     return [_resolve(network, route, instances) for route in network.spec.routes]
 
 
 def list_hops(network: Network) -> list[str]:
-    """List the names of the instances that are next hops of routes."""
+    """Return the names of the instances that are next hops of routes."""
     hops = (route.next_hop.instance_ref for route in network.spec.routes)
     return sorted({hop.name for hop in hops if hop is not None})
 
 
 def find_obstacle(network: Network) -> str:
-    """Say why no guest receives the routes, and what to do; empty if guests receive them."""
+    """Return why no guest receives the routes, and the remedy; empty if guests receive them."""
     if network.spec.backend is not Backend.MULTUS:
         return (
             "on backend PodNetwork the network plugin configures guests, so no guest receives "

@@ -1,4 +1,4 @@
-"""What reconciles of Networks and Firewalls have in common: take steps and report them."""
+"""Execution of plans for Networks and Firewalls: writes, Events, metrics and refusals."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from libs.common.runtime import Context
 from operators.network.metrics import REPAIRS, WRITES
 
 
-async def take_steps(
+async def execute_steps(
     ctx: Context, batches: Sequence[Sequence[Step]], *, reason: str, repaired: str
 ) -> Outcome:
-    """Take the steps of a plan, and tell people and metrics of what changed.
+    """Execute the steps of a plan, and record Events and metrics for the changes.
 
     Args:
-        ctx: The pass.
-        batches: Steps, those that close before those that open.
+        ctx: Context of the reconcile.
+        batches: Steps; policies that deny traffic come before policies that allow it.
         reason: Reason of the Event.
-        repaired: Reason of the Event about an object that somebody else had changed.
+        repaired: Reason of the Event for an object that another client had changed.
     """
     outcome = await ctx.execute(*batches)
     if not outcome.changed:
@@ -36,19 +36,19 @@ async def take_steps(
         )
     if outcome.changed > len(patches):
         ctx.event("Normal", reason, "Updated policies and attachments")
-    ctx.log.info("Changing children", steps=[str(step) for step in outcome.done])
+    ctx.log.info("Changed children", steps=[str(step) for step in outcome.done])
     return outcome
 
 
 def explain_refusal[Reason: StrEnum](
     outcome: Outcome, *, taken: Reason, refused: Reason
 ) -> tuple[Reason, str] | None:
-    """Tell why a step failed, and the words for people; None when none did.
+    """Return reason and message of the first failed step; None if no step failed.
 
     Args:
-        outcome: What became of the steps.
-        taken: Reason for a name that somebody else's object has.
-        refused: Reason for everything else.
+        outcome: Outcome of the steps.
+        taken: Reason if an object of another owner has the name.
+        refused: Reason for all other errors.
     """
     if not outcome.failures:
         return None
