@@ -100,8 +100,9 @@ def build_policy(
 
 def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
     """Build the metadata of a child other than its name."""
-    # Not blocking: a foreground deletion deletes children immediately. They are made again while
-    # anything uses their owner, and would be deleted again for as long as they block it.
+    # Not blocking: a foreground deletion deletes the children immediately. The operator recreates
+    # them while anything uses their owner; if they blocked its deletion, the garbage collector
+    # would delete them again and again.
     reference = build_owner_reference(
         owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}, block=False
     )
