@@ -63,7 +63,7 @@ INSTANCE_LABEL: Final = "vmi.kubevirt.io/id"
 
 
 class RunStrategy(StrEnum):
-    """How KubeVirt keeps a machine; operators here write `Always` and `Halted` alone."""
+    """How KubeVirt keeps a machine; operators here write `Always`, `Once` and `Halted`."""
 
     ALWAYS = "Always"
     HALTED = "Halted"

@@ -2,6 +2,9 @@
 
 The tests take turns with one machine. Each of them says what a user has at the end: a page that the
 guest serves, and how often the guest has booted from its disk.
+
+Most Operations are tried after a change of the template that waits for the next start. KubeVirt
+then reports generations that differ.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ async def test_reboot_starts_another_run_from_the_same_disk(web: Machine) -> Non
 async def test_soft_reboot_reaches_the_guest_in_the_same_run(web: Machine) -> None:
     await eventually(web.boots, "the guest serves its page")
     run, boots = await web.run(), await web.boots()
+    await web.change_template()
 
     await web.succeed("SoftReboot")
 
@@ -54,9 +58,11 @@ async def test_soft_reboot_reaches_the_guest_in_the_same_run(web: Machine) -> No
 
 async def test_stop_ends_the_run_and_start_boots_the_same_disk(web: Machine) -> None:
     disk = await web.disk()
+    await web.change_template()
 
     await web.succeed("Stop")
     assert not await web.has_run()
+    await web.change_template()
     await web.succeed("Start")
 
     assert await web.disk() == disk
@@ -64,6 +70,8 @@ async def test_stop_ends_the_run_and_start_boots_the_same_disk(web: Machine) -> 
 
 
 async def test_resize_gives_the_guest_its_size(web: Machine) -> None:
+    await web.change_template()
+
     await web.succeed("Resize", resize={"size": LARGER})
 
     assert await web.memory() == "288Mi"
@@ -89,6 +97,7 @@ async def test_rebuild_boots_a_new_disk_and_deletes_the_old_one(web: Machine) ->
 async def test_rebuild_with_a_disk_that_cannot_boot_returns_to_the_old_disk(web: Machine) -> None:
     await eventually(web.boots, "the guest serves its page")
     disk, boots = await web.disk(), await web.boots()
+    await web.change_template()
 
     held = await web.operate(
         "Rebuild", rebuild={"image": {"url": UNBOOTABLE_URL}, "readySeconds": 60}
@@ -143,6 +152,7 @@ async def test_rebuild_with_a_disk_that_fills_slowly_leaves_the_run_alone_until_
 async def test_rebuild_after_a_change_that_waits_for_a_restart(web: Machine) -> None:
     disk = await web.disk()
     await web.change(evictionStrategy="None")
+    await web.change_template()
 
     await web.succeed("Rebuild")
 
@@ -187,6 +197,7 @@ async def test_rebuild_while_off_after_a_change_of_the_size(web: Machine) -> Non
 async def test_rescue_returns_to_the_own_disk(web: Machine) -> None:
     await eventually(web.boots, "the guest serves its page")
     disk, boots = await web.disk(), await web.boots()
+    await web.change_template()
 
     await web.succeed("Rescue", rescue={"image": {"url": URL}, "durationSeconds": 10})
 
@@ -206,13 +217,30 @@ async def test_snapshot_fails_on_storage_without_snapshots(web: Machine) -> None
 async def test_restore_boots_the_disk_of_the_snapshot(saved: Machine) -> None:
     await eventually(saved.boots, "the guest serves its page")
     disk, boots = await saved.disk(), await saved.boots()
+    await saved.change_template()
     await saved.succeed("Snapshot", snapshot={"name": "e2e-before"})
     for _ in range(2):
         await saved.succeed("Reboot")
         await eventually(saved.boots, "the guest serves its page")
     assert await saved.boots() == boots + 2
+    await saved.change_template()
 
     await saved.succeed("Restore", restore={"snapshot": "e2e-before"})
+
+    assert await saved.disk() != disk
+    await eventually(saved.boots, "the guest serves its page")
+    assert await saved.boots() == boots + 1, "the disk is as it was when the snapshot was taken"
+    await _restore_while_off(saved, boots)
+
+
+async def _restore_while_off(saved: Machine, boots: int) -> None:
+    disk = await saved.disk()
+    await saved.succeed("Stop")
+    await saved.change_template()
+
+    await saved.succeed("Restore", restore={"snapshot": "e2e-before"})
+    assert not await saved.has_run()
+    await saved.succeed("Start")
 
     assert await saved.disk() != disk
     await eventually(saved.boots, "the guest serves its page")
@@ -255,6 +283,7 @@ async def test_missing_instancetype_does_not_take_the_machine_out_of_command(
 async def test_migrate_moves_the_guest_and_does_not_restart_it(movable: Machine) -> None:
     await eventually(movable.boots, "the guest serves its page")
     before, boots = await movable.run(), await movable.boots()
+    await movable.change_template()
 
     await movable.succeed("Migrate")
 

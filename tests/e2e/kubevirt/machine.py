@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common.errors import NotFound
 from libs.common.kinds import PVC, Key, Manifest, build_object
-from libs.common.reading import maps_at, text_at
+from libs.common.reading import map_at, maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE, OPERATION
 from libs.contracts.instancetypes import CLUSTER_INSTANCETYPE
@@ -130,6 +130,21 @@ class Machine:
             return True
 
         await eventually(is_seen, "the operator has seen the change")
+
+    async def change_template(self) -> None:
+        """Change what KubeVirt applies at the next start alone; a run has an old template then."""
+        held = await self.cluster.client.get(INSTANCE, self.key)
+        seconds = held["spec"]["terminationGracePeriodSeconds"]
+        await self.change(terminationGracePeriodSeconds=seconds + 1)
+        wanted = seconds + 1
+
+        async def is_written() -> bool:
+            machine = await self.cluster.client.get(VIRTUAL_MACHINE, self.key)
+            template = map_at(machine, "spec", "template", "spec")
+            assert template["terminationGracePeriodSeconds"] == wanted, template
+            return True
+
+        await eventually(is_written, "the template of the machine has changed")
 
     async def run(self) -> VmiView:
         """Return the run that there is."""
