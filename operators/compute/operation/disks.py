@@ -76,7 +76,7 @@ def rescue(operation: Operation, target: Target, observed: Observed, now: dateti
         case "Swap":
             return _swap(operation, target) or proceed(HOLD)
         case "Hold":
-            return _hold(operation, now)
+            return _hold(operation, target, now)
         case _:
             directive = build_boot(operation, facts.old_disk or "")
             if is_done(target.answer(directive)) and (target.runs or target.stopped):
@@ -131,7 +131,7 @@ def _finish(operation: Operation, target: Target) -> NextAction:
     return replace(done, changes={**done.changes, "reason": reason})
 
 
-def _hold(operation: Operation, now: datetime) -> NextAction:
+def _hold(operation: Operation, target: Target, now: datetime) -> NextAction:
     """Leave the machine as it is until the time is over, or somebody says that it is repaired."""
     wanted, facts = operation.spec.rescue, operation.observed.facts
     since = operation.observed.step_started_at or now
@@ -139,8 +139,8 @@ def _hold(operation: Operation, now: datetime) -> NextAction:
     left = (since + timedelta(seconds=seconds) - now).total_seconds()
     if left <= 0 or operation.spec.cancel or operation.metadata.is_deleting:
         return proceed(RETURN)
-    message = (
-        f"the machine runs from {facts.new_disk} and {facts.old_disk} is attached to it; "
-        "set spec.cancel when it is repaired"
-    )
+    state = f"the machine runs from {facts.new_disk}"
+    if target.stopped:
+        state = f"the machine is off; set spec.power to Running to boot it from {facts.new_disk}"
+    message = f"{state}; {facts.old_disk} is attached to it; set spec.cancel when it is repaired"
     return NextAction(message=message, look_again=left)

@@ -208,6 +208,25 @@ async def test_rescue_has_the_own_disk_beside_another_and_goes_back_by_itself() 
     assert [key_of(disk).name for disk in life.simulation.api.objects(DATA_VOLUME)] == ["web-root"]
 
 
+async def test_rescue_of_a_machine_that_is_off_says_how_to_boot_it() -> None:
+    life = Scenario(build_rescue())
+    await life.begin()
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
+    await life.simulation.settle()
+    life.simulation.api.create(life.operation)
+    await life.simulation.settle()
+    assert status_of(life)["step"] == "Hold"
+    assert "set spec.power to Running" in status_of(life)["message"]
+
+    life.simulation.api.patch(INSTANCE, WEB, {"spec": {"power": "Running"}})
+    await life.simulation.settle()
+    assert "the machine runs from" in status_of(life)["message"]
+
+    await pass_time(life, 601)
+    assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
+    assert volumes_of(life)["root"]["dataVolume"]["name"] == "web-root"
+
+
 async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
     life = await begin(Scenario(build_rescue()))
     life.simulation.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
