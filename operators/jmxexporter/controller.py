@@ -52,6 +52,8 @@ _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
 _AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
+_PODS_NAMED: Final = 5
+_THEIR_END: Final = "they end with their pods"
 """Seconds between two looks at a deletion, which ends by time at the latest."""
 
 
@@ -172,6 +174,10 @@ class Reconciler:
         deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
         self._guards.forget(ctx.uid)
         if outcome.ok and not rest.stopping and not rest.actions:
+            if rest.unstopped:
+                pods = ", ".join(rest.unstopped[:_PODS_NAMED])
+                note = f"Could not stop endpoints in pods: {pods}; {_THEIR_END}"
+                ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
             gauges.forget(ctx.metrics, ctx.key)
             return None
         late = any(may_still_inject(pod, ctx.uid, ctx.now()) for pod in observe_traces(ctx))
@@ -187,7 +193,7 @@ class Reconciler:
         _report_actions(ctx, release.actions, outcome)
         if not outcome.ok:
             return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
-        note = "Gave up waiting for endpoints to stop; they end with their pods"
+        note = f"Gave up waiting for endpoints to stop; {_THEIR_END}"
         ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
         gauges.forget(ctx.metrics, ctx.key)
         return None

@@ -8,7 +8,9 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
-from operators.jmxexporter.injector.messages import Action
+from operators.jmxexporter.injector.messages import Action, Report, Request
+from operators.jmxexporter.injector.messages import Reason as ReportReason
+from operators.jmxexporter.pods import InjectorRun
 from operators.jmxexporter.samples import (
     SHOP,
     build_exporter,
@@ -107,6 +109,30 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
             for event in api.objects(EVENT)
         ),
         "a Warning says that endpoints may still serve",
+    )
+
+
+async def test_deletion_warns_of_endpoints_that_refuse_to_stop(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """For example because the pod has no memory left for an injector."""
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, harness)
+
+    def refuse(request: Request, run: InjectorRun) -> Report:
+        return Report(reason=ReportReason.TOO_LITTLE_MEMORY, message="3 MiB left")
+
+    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
+    await play(api, harness, refuse)
+
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
+    await harness.eventually(
+        lambda: any(
+            event["type"] == "Warning" and "shop-0 (TooLittleMemory)" in event["note"]
+            for event in api.objects(EVENT)
+        ),
+        "a Warning names the pods that may still serve",
     )
 
 

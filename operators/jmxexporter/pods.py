@@ -16,6 +16,7 @@ from libs.common.conditions import parse_time
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, map_at, maps_at, text_at, text_map_at
 from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
+from operators.jmxexporter.memory import pick_limit, read_limit
 from operators.jmxexporter.naming import (
     ENDPOINT,
     MARK,
@@ -97,6 +98,8 @@ class Container:
         last_id: Id of the container before, which has ended.
         last_end: When that one ended.
         tmp_neighbor: Name of a container that mounts the same directory as this one has at /tmp.
+        memory_limit: Its memory limit in bytes, or the memory limit of its pod if that is lower; 0
+            for none.
     """
 
     name: str
@@ -108,6 +111,7 @@ class Container:
     last_id: str = ""
     last_end: datetime | None = None
     tmp_neighbor: str = ""
+    memory_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,8 @@ class Pod:
         """Return whether a container ended during an injection, by the word of the kubelet.
 
         A JVM that is the first process takes its container with it, and the injector too, which
-        then has no time for a report.
+        then has no time for a report. On a busy node the runtime notes the start of an injector
+        some time after the start, and the end of a container some time after the end.
         """
         if run.report is not None or run.finished is None:
             return False
@@ -221,7 +226,7 @@ class Pod:
             container.name == run.container
             and container.last_id == run.request.container_id
             and container.last_end is not None
-            and began <= container.last_end <= run.finished + _GRACE
+            and began - _GRACE <= container.last_end <= run.finished + _GRACE
             for container in self.containers
         )
 
@@ -235,6 +240,7 @@ def shrink_pod(pod: Manifest) -> Manifest:
     """Reduce a pod to the fields that the plan reads: about 600 bytes of 10,000."""
     metadata, spec, status = pod["metadata"], map_at(pod, "spec"), map_at(pod, "status")
     names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels")
+    statuses = _by_name(status)
     shown = {text_at(mount, "name") for each in _lasting(spec) if (mount := _tmp_mount(each))}
     kept: Manifest = {name: metadata[name] for name in names if name in metadata}
     if "annotations" in metadata:
@@ -248,14 +254,20 @@ def shrink_pod(pod: Manifest) -> Manifest:
             **_pick(
                 spec, "shareProcessNamespace", "hostPID", "hostNetwork", "os", "securityContext"
             ),
+            **pick_limit(spec),
             "containers": [
-                {**_pick(each, "name", "securityContext"), **_pick_mounts(each, shown)}
+                {
+                    **_pick(each, "name", "securityContext"),
+                    **_pick_mounts(each, shown),
+                    **pick_limit(each, statuses.get(text_at(each, "name"))),
+                }
                 for each in maps_at(spec, "containers")
             ],
             "initContainers": [
                 {
                     **_pick(each, "name", "securityContext", "restartPolicy"),
                     **_pick_mounts(each, shown),
+                    **pick_limit(each, statuses.get(text_at(each, "name"))),
                 }
                 for each in _init_containers(spec)
                 if _is_sidecar(each)
@@ -343,16 +355,19 @@ def _overlap(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 
 def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
-    reported = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
-    statuses = {text_at(each, "name"): each for each in reported}
-    context, listed = map_at(spec, "securityContext"), _lasting(spec)
+    statuses, listed = _by_name(status), _lasting(spec)
     return [
         replace(
-            _parse_container(each, context, statuses.get(each["name"], {})),
+            _parse_container(each, spec, statuses.get(text_at(each, "name"), {})),
             tmp_neighbor=_find_tmp_neighbor(each, listed),
         )
         for each in listed
     ]
+
+
+def _by_name(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    reported = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
+    return {text_at(each, "name"): each for each in reported}
 
 
 def _lasting(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -370,9 +385,9 @@ def _is_sidecar(container: Mapping[str, Any]) -> bool:
 
 
 def _parse_container(
-    spec: Mapping[str, Any], pod_context: Mapping[str, Any], status: Mapping[str, Any]
+    spec: Mapping[str, Any], pod_spec: Mapping[str, Any], status: Mapping[str, Any]
 ) -> Container:
-    context = map_at(spec, "securityContext")
+    context, pod_context = map_at(spec, "securityContext"), map_at(pod_spec, "securityContext")
     user = map_at(status, "user", "linux")
     asked = {name: context.get(name, pod_context.get(name)) for name in _IDENTITY}
     last = map_at(status, "lastState", "terminated")
@@ -386,6 +401,7 @@ def _parse_container(
         non_root=asked["runAsNonRoot"] is True or bool(_integer(asked["runAsUser"])),
         last_id=_strip(text_at(last, "containerID")),
         last_end=_time(last.get("finishedAt")),
+        memory_limit=read_limit(pod_spec, pick_limit(spec, status)),
     )
 
 

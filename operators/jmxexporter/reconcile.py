@@ -97,6 +97,7 @@ class Plan:
         next_look: When to look again though nothing happens; None for never.
         foreign: Names of pods that carry annotations for Prometheus of somebody else.
         stopping: Whether endpoints are still to be ended.
+        unstopped: Pods with endpoints that could not be ended, each with the reason.
     """
 
     actions: Sequence[PodAction] = ()
@@ -107,6 +108,7 @@ class Plan:
     next_look: datetime | None = None
     foreign: Sequence[str] = ()
     stopping: bool = False
+    unstopped: Sequence[str] = ()
 
     @property
     def guards(self) -> list[GuardKey]:
@@ -177,6 +179,7 @@ def plan_stops(
     """Decide what ends the endpoints in pods that the exporter does not have any more."""
     actions: list[PodAction] = []
     looks: list[datetime] = []
+    unstopped: list[str] = []
     stopping = False
     evaluate = TargetEvaluator(exporter, now)
     for pod in pods:
@@ -203,9 +206,11 @@ def plan_stops(
         looks += [target.until for target in waiting if target.until is not None]
         if waiting:
             stopping = True
-        elif pod.belongs_to(exporter.metadata.uid):
+            continue
+        unstopped += [f"{pod.key.name} ({each.reason})" for each in targets if each.endpoints]
+        if pod.belongs_to(exporter.metadata.uid):
             actions += _unannotate(exporter, pod)
-    return Plan(actions, next_look=min(looks, default=None), stopping=stopping)
+    return Plan(actions, next_look=min(looks, default=None), stopping=stopping, unstopped=unstopped)
 
 
 def plan_release(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> Plan:

@@ -35,6 +35,7 @@ def build_request(
         max_jvms=spec.max_jvms,
         timeout_seconds=spec.timeout_seconds,
         memory_bytes=int(parse_quantity(spec.min_free_memory)),
+        memory_limit=container.memory_limit,
         tls_secret=spec.tls.secret_name if spec.tls else "",
         client_certificates=bool(
             spec.tls and spec.tls.client_certificates is ClientCertificates.REQUIRE
@@ -52,5 +53,7 @@ def build_stop(exporter: PrometheusJmxExporter, pod: Pod, container: Container) 
         container_id=container.container_id,
         shared_processes=pod.shared_processes,
         timeout_seconds=exporter.spec.timeout_seconds,
+        memory_bytes=int(parse_quantity(exporter.spec.min_free_memory)),
+        memory_limit=container.memory_limit,
         generation=exporter.metadata.generation,
     )

@@ -19,6 +19,11 @@ from operators.jmxexporter.injector.messages import (
     Action,
     Request,
 )
+from operators.jmxexporter.injector.precheck import (
+    INJECTOR_BYTES,
+    PRECHECK_VARIABLE,
+    render_precheck,
+)
 from operators.jmxexporter.naming import injector_name
 from operators.jmxexporter.pods import Container, Pod
 from operators.jmxexporter.presets import PRESETS
@@ -63,7 +68,10 @@ def build_injector(
     It has the user and group of the JVM, since the JVM listens to nobody else, and never more
     rights than its container.
     """
-    environment: list[Manifest] = [{"name": REQUEST_VARIABLE, "value": request.render()}]
+    environment: list[Manifest] = [
+        {"name": REQUEST_VARIABLE, "value": request.render()},
+        {"name": PRECHECK_VARIABLE, "value": _build_precheck(request)},
+    ]
     if request.action is not Action.STOP:
         environment.append(_build_config(source))
         environment += _build_secrets(request)
@@ -79,6 +87,15 @@ def build_injector(
         "terminationMessagePolicy": "File",
         "securityContext": build_security_context(container, user),
     }
+
+
+def _build_precheck(request: Request) -> str:
+    """Build what an injector checks first; `spec.minFreeMemory` may be lower than its own need."""
+    return render_precheck(
+        need=min(INJECTOR_BYTES, request.memory_bytes),
+        limit=request.memory_limit,
+        container_id=request.container_id if request.shared_processes else "",
+    )
 
 
 def _build_config(source: ConfigSource) -> Manifest:

@@ -2,111 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.common.conditions import is_true
-from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from tests.e2e.cluster import Cluster, Serve, eventually
+from tests.e2e.jmx_pods import (
+    CONFIG,
+    build_exporter,
+    build_pod,
+    is_unharmed,
+    load_sample,
+    make_namespace,
+)
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
-from tools.images.build import ensure_base
-from tools.jvm.image import SAMPLE, ensure_sample_image
 
-CONFIG = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
 OTHER = CONFIG.replace("shop_orders", "shop_sales")
 # Its own time-out of two seconds is too short on a busy node.
 CRICTL = ("crictl", "--timeout", "50s")
-MIB = 1 << 20
-TIGHT = [f"tight-{number:02}" for number in range(24)]
-"""Pods with 25 MiB left below their memory limit; an endpoint and its injector take up to 72."""
-ROOMY = [f"roomy-{number}" for number in range(6)]
-"""Pods with 160 MiB left."""
-READ_MEMORY = """
-cd /proc/$(crictl inspect --output go-template --template '{{.info.pid}}' "$1")/root/sys/fs/cgroup
-cat memory.current memory.stat 2> /dev/null ||
-  cat memory/memory.usage_in_bytes memory/memory.stat
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(serve: Serve, kind_cluster: KindCluster) -> None:
     """Install the operator, and load an application, for all tests here."""
-    progress = open_progress("e2e-jmx")
-    docker = ensure_docker(progress, kind_cluster.cache)
-    ensure_sample_image(docker, ensure_base(docker, progress), progress, kind_cluster.cache)
-    kind_cluster.load([SAMPLE], progress)
+    load_sample(kind_cluster)
     serve("jmxexporter", settings__webhooks=True)
 
 
 @pytest.fixture
 async def namespace(cluster: Cluster) -> str:
-    """Make a namespace that takes nothing but restricted pods."""
-    name = await cluster.make_namespace(
-        "jmx",
-        **{
-            "pod-security.kubernetes.io/enforce": "restricted",
-            "banzaicloud.com/jmx-startup": "enabled",
-        },
-    )
-    config_map: Manifest = build_object(
-        CONFIG_MAP, "jmx-config", name, data={"config.yaml": CONFIG}
-    )
-    await cluster.client.create(CONFIG_MAP, config_map)
-    return name
-
-
-def build_pod(namespace: str, name: str = "shop", **options: object) -> Manifest:
-    container: Manifest = {
-        "name": "app",
-        "image": SAMPLE,
-        "imagePullPolicy": "Never",
-        "args": ["8080"],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-        **options,
-    }
-    return build_object(
-        POD,
-        name,
-        namespace,
-        metadata={"labels": {"app": "shop"}},
-        spec={
-            "securityContext": {
-                "runAsUser": 1234,
-                "runAsGroup": 5678,
-                "runAsNonRoot": True,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {}}],
-            "terminationGracePeriodSeconds": 1,
-        },
-    )
-
-
-def build_exporter(namespace: str, **spec: object) -> Manifest:
-    return build_object(
-        PROMETHEUS_JMX_EXPORTER,
-        "shop",
-        namespace,
-        spec={
-            "labelSelector": {"app": "shop"},
-            "config": {"configMapName": "jmx-config"},
-            "port": 9400,
-            "minReadySeconds": 6,
-            **spec,
-        },
-    )
+    return await make_namespace(cluster)
 
 
 async def scrape(cluster: Cluster, namespace: str, pod: str = "shop") -> dict[str, Metric]:
@@ -114,13 +43,6 @@ async def scrape(cluster: Cluster, namespace: str, pod: str = "shop") -> dict[st
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}:9400/proxy/metrics"
     text = await cluster.run(cluster.kubectl, "get", "--raw", path)
     return {family.name: family for family in text_string_to_metric_families(text)}
-
-
-async def is_unharmed(cluster: Cluster, namespace: str, pod: str = "shop") -> bool:
-    """Return whether the application runs as it did, without a restart."""
-    held = await cluster.client.get(POD, Key(namespace, pod))
-    (status,) = held["status"]["containerStatuses"]
-    return status["restartCount"] == 0 and "running" in status["state"]
 
 
 async def test_running_jvm_is_served_changed_and_let_go(cluster: Cluster, namespace: str) -> None:
@@ -355,83 +277,6 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
     assert "shop_orders" in await scrape(cluster, namespace)
     (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
     assert status["restartCount"] == 1, "nobody but the test ended it"
-
-
-def read_memory(kind_cluster: KindCluster, pod: Manifest) -> int:
-    """Read on the node how much memory a pod uses, without files that nobody has read lately."""
-    docker = ensure_docker(open_progress("e2e-jmx"), kind_cluster.cache)
-    node = kind_cluster.nodes(docker)[0]["Names"]
-    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
-    text = docker.read("exec", node, "sh", "-c", READ_MEMORY, "sh", container)
-    used, *lines = text.splitlines()
-    stat = dict(line.split() for line in lines)
-    return int(used) - int(stat.get("total_inactive_file", stat["inactive_file"]))
-
-
-async def start_fleet(
-    cluster: Cluster, namespace: str, names: Sequence[str], memory: int | None = None
-) -> list[Manifest]:
-    """Start pods whose heap is touched from the start, and wait until all of them serve.
-
-    Args:
-        cluster: The cluster.
-        namespace: Namespace of the pods.
-        names: Names of the pods.
-        memory: Limit of each pod in bytes; None for no limit.
-    """
-    options: Manifest = {
-        "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-Xms64m -XX:+AlwaysPreTouch"}],
-        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
-        "resources": {
-            "requests": {"cpu": "1m", "memory": "16Mi"},
-            **({"limits": {"memory": str(memory)}} if memory else {}),
-        },
-    }
-    for name in names:
-        await cluster.client.create(POD, build_pod(namespace, name, **options))
-
-    ready: list[Manifest] = []
-
-    async def are_ready() -> bool:
-        listing = await cluster.client.list(POD, namespace)
-        pods = [pod for pod in listing.items if pod["metadata"]["name"] in names]
-        ready[:] = [pod for pod in pods if is_true(pod, "Ready")]
-        return len(ready) == len(names)
-
-    await eventually(are_ready, "all pods are ready", 300)
-    return ready
-
-
-async def test_fleet_near_its_memory_limits_is_not_harmed_and_says_so(
-    cluster: Cluster, namespace: str, kind_cluster: KindCluster
-) -> None:
-    # The first pod on a node is charged for the pages of the files that all of them share.
-    await start_fleet(cluster, namespace, ["first"])
-    (measured,) = await start_fleet(cluster, namespace, ["measured"])
-    used = read_memory(kind_cluster, measured)
-    for name in ("first", "measured"):
-        await cluster.delete(POD, Key(namespace, name))
-        await cluster.wait_gone(POD, Key(namespace, name))
-    await start_fleet(cluster, namespace, ROOMY, used + 160 * MIB)
-    pods = await start_fleet(cluster, namespace, TIGHT, used + 25 * MIB)
-    free = [used + 25 * MIB - read_memory(kind_cluster, pod) for pod in pods]
-    assert max(free) < 48 * MIB, "the limits are not as close as this test says"
-    exporter = build_exporter(namespace, maxConcurrent=6)
-
-    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, exporter)
-
-    async def is_decided() -> bool:
-        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, Key(namespace, "shop"))
-        status = held.get("status") or {}
-        served = [each["pod"] for each in status.get("metricsEndpoints") or []]
-        failures = {each["pod"]: each["reason"] for each in status.get("failures") or []}
-        assert sorted(served) == ROOMY, (served, failures)
-        assert failures == dict.fromkeys(TIGHT, "TooLittleMemory"), failures
-        return True
-
-    await eventually(is_decided, "each pod is served, or reports that its memory is too small", 300)
-    for name in (*TIGHT, *ROOMY):
-        assert await is_unharmed(cluster, namespace, name), f"{name} was killed"
 
 
 async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(

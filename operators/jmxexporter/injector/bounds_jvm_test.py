@@ -247,7 +247,7 @@ def test_container_near_its_memory_limit_is_left_alone(
 
 def test_injector_offers_itself_to_the_kernel_before_the_application() -> None:
     code = (
-        "from operators.jmxexporter.injector.__main__ import volunteer_for_oom_killer as volunteer;"
+        "from operators.jmxexporter.injector.precheck import volunteer_for_oom_killer as volunteer;"
         "volunteer(); print(open('/proc/self/oom_score_adj').read())"
     )
 

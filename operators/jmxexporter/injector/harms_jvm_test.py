@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from libs.common.testing.ports import find_free_port
-from operators.jmxexporter.injector.__main__ import KIT_VARIABLE, MESSAGE_VARIABLE
+from operators.jmxexporter.injector.__main__ import MESSAGE_VARIABLE
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.inject import AgentJars, run
 from operators.jmxexporter.injector.messages import (
@@ -28,7 +28,9 @@ from operators.jmxexporter.injector.messages import (
     Report,
     State,
 )
+from operators.jmxexporter.injector.precheck import PRECHECK_VARIABLE, render_precheck
 from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.injector.program import KIT_VARIABLE
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
 
 type Start = Callable[..., Jvm]
@@ -330,6 +332,8 @@ def inject_as_other(jvm: Jvm, public: Path) -> JvmReport:
     request = build_request(Action.ENSURE, port=find_free_port(), main_class="Shop$")
     environ = {
         REQUEST_VARIABLE: request.render(),
+        # It sees JVMs of other tests as well, whose memory is none of its business.
+        PRECHECK_VARIABLE: render_precheck(0, 0, ""),
         CONFIG_VARIABLE: CONFIG,
         KIT_VARIABLE: str(public / "kit"),
         MESSAGE_VARIABLE: str(message),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.jmxexporter.injector.memory import read_free_memory
 from operators.jmxexporter.injector.messages import Action, Reason
+from operators.jmxexporter.injector.precheck import read_free_memory
 from operators.jmxexporter.injector.preflight import check_memory
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import build_request
@@ -124,7 +124,7 @@ def edit_stat(files: Mapping[str, str], old: str, new: str) -> dict[str, str]:
 def test_free_memory_is_what_the_kernel_would_still_give(
     tmp_path: Path, files: Mapping[str, str], free: int | None
 ) -> None:
-    assert read_free_memory(show(tmp_path, files)) == free
+    assert read_free_memory(str(show(tmp_path, files).path)) == free
 
 
 @pytest.mark.parametrize("files", [V2, V1], ids=["version 2", "version 1"])

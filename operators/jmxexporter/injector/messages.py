@@ -28,7 +28,13 @@ _TEXT_LIMIT: Final = 160
 _JVMS_SHOWN: Final = 8
 _STATUS_LIMIT: Final = 256
 _LAST_PORT: Final = 65_535
-_TUNING: Final = ("max_jvms", "min_uptime_seconds", "timeout_seconds", "memory_bytes")
+_TUNING: Final = (
+    "max_jvms",
+    "min_uptime_seconds",
+    "timeout_seconds",
+    "memory_bytes",
+    "memory_limit",
+)
 """Fields of a request that say how an injector works, not which endpoint it makes."""
 _FILTERS: Final = ("container_id", "shared_processes", "main_class", "exclude_main_class")
 """Fields of a request that decide which processes an injector looks at."""
@@ -118,6 +124,7 @@ class Request:
         min_uptime_seconds: Age below which a JVM is left alone.
         timeout_seconds: Time for one JVM.
         memory_bytes: Memory that the container must have left below its limit, 0 for any.
+        memory_limit: Memory limit of the container by its specification, 0 for none.
         not_after: Time after which the injector does nothing, in seconds since the epoch; 0 for
             no limit. An image that is pulled late must not inject for an object that is gone.
         tls_secret: Name of the Secret with the certificate of the endpoint; empty for HTTP.
@@ -142,6 +149,7 @@ class Request:
     min_uptime_seconds: int = 5
     timeout_seconds: int = 40
     memory_bytes: int = 0
+    memory_limit: int = 0
     not_after: int = 0
     tls_secret: str = ""
     client_certificates: bool = False

@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from operators.jmxexporter.injector.attach import Attachment
-from operators.jmxexporter.injector.memory import read_free_memory
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, Request
+from operators.jmxexporter.injector.precheck import list_processes, read_free_memory
 from operators.jmxexporter.injector.processes import Process
 
 MODULES: Final = (
@@ -155,9 +155,11 @@ def _check_name(attachment: Attachment) -> Refusal | None:
 def check_memory(process: Process, request: Request) -> Refusal | None:
     """Refuse a container that is near its memory limit: the kernel would kill the application.
 
-    An endpoint takes up to 50 MiB of resident memory, and the injector 22 MiB in addition.
+    An endpoint takes up to 50 MiB of resident memory.
     """
-    free = read_free_memory(process)
+    shared = request.container_id if request.shared_processes else ""
+    members = list_processes(str(process.proc), shared)
+    free = read_free_memory(str(process.path), request.memory_limit, members)
     if free is None or free >= request.memory_bytes:
         return None
     message = (
