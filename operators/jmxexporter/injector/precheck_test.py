@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from operators.jmxexporter.injector import precheck
+from operators.jmxexporter.injector.__main__ import MESSAGE_VARIABLE, main
 from operators.jmxexporter.injector.messages import Reason, Report
 from operators.jmxexporter.injector.precheck import (
     PRECHECK_VARIABLE,
@@ -83,6 +85,18 @@ def test_container_with_room_is_left_to_the_other_checks(
     show_process(1, maps=LIBRARY, free=24 * MIB)
 
     assert check(tmp_path) == Report()
+
+
+def test_report_of_the_first_checks_is_the_termination_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precheck, "volunteer_for_oom_killer", lambda: None)
+    message = tmp_path / "message"
+    value = render_precheck(0, 0, "no-such-container")
+
+    assert main({PRECHECK_VARIABLE: value, MESSAGE_VARIABLE: str(message)}) == 0
+
+    assert Report.parse(message.read_text()).reason == Reason.NO_JVM_FOUND
 
 
 def test_container_without_room_for_an_injector_is_refused(
