@@ -1,6 +1,7 @@
 """Measure the library by itself: `./dev bench library`.
 
 * pods: podset's cache of pods, of the size that pods on a node have: cold start and a second list.
+* peer: the same pods in a program with controller-runtime, only on request: its build is slow.
 * primaries: the caches of an operator whose primaries are 4 KB each, from both event sources.
 * rest: a podset process with nothing to do, and what its parts take.
 * queue: the cost of raising the priority of a key while others wait.
@@ -32,12 +33,15 @@ from libs.common.runtime.queue import PRIORITY_LIVE, PRIORITY_RESYNC, WorkQueue
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget import CONDITIONS, WIDGET, build_widget
 from operators.podset.controller import PODSET
+from tools.bench.library_peer import build_peer, measure_peer
 from tools.bench.library_pods import build_pod
 from tools.bench.library_rest import measure_parts, measure_rest
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.cluster.command_line import Parser
 
 _FIGURES: Final = ("pods", "primaries", "rest", "queue")
+_FURTHER: Final = ("peer",)
+_PAGE: Final = 500
 _PARTS: Final = 45
 """Parts of a Widget that make it 4 KB."""
 _GOALS: Final = {
@@ -79,7 +83,9 @@ def raise_keys(waiting: int) -> dict[str, float]:
 def serve_pods(count: int, pipe: Connection) -> None:
     """Serve lists of pods, which are built as they are sent."""
 
-    async def answer(request: web.BaseRequest) -> web.Response:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await stream_pods(request, count)
         start = int(request.query.get("continue") or 0)
         end = min(count, start + int(request.query.get("limit") or count))
         metadata = {"resourceVersion": "9999999"}
@@ -97,6 +103,24 @@ def serve_pods(count: int, pipe: Connection) -> None:
         await asyncio.Event().wait()
 
     asyncio.run(serve())
+
+
+async def stream_pods(request: web.BaseRequest, count: int) -> web.StreamResponse:
+    """Respond to a watch with all pods if the client asks for them, and then with nothing."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    kind = {"apiVersion": "v1", "kind": "Pod"}
+    if request.query.get("sendInitialEvents") == "true":
+        for start in range(0, count, _PAGE):
+            pods = (build_pod(number) for number in range(start, min(count, start + _PAGE)))
+            events = ({"type": "ADDED", "object": {**kind, **pod}} for pod in pods)
+            await response.write(b"".join(orjson.dumps(each) + b"\n" for each in events))
+        annotations = {"k8s.io/initial-events-end": "true"}
+        metadata = {"resourceVersion": "9999999", "annotations": annotations}
+        bookmark = {"type": "BOOKMARK", "object": {**kind, "metadata": metadata}}
+        await response.write(orjson.dumps(bookmark) + b"\n")
+    await asyncio.Event().wait()
+    return response
 
 
 def serve_widgets(count: int, pipe: Connection) -> None:
@@ -160,6 +184,11 @@ def run(figures: Sequence[str], pods: Sequence[int], primaries: int, keys: int) 
     if "pods" in figures:
         for count in pods:
             rows[f"{count:,} pods"] = measure_apart(serve_pods, count, "pods")
+    if "peer" in figures:
+        program = build_peer()
+        for count in pods:
+            with run_server(serve_pods, count) as url:
+                rows[f"{count:,} pods, controller-runtime"] = measure_peer(program, url)
     if "primaries" in figures:
         for source in ("reflector", "kopf"):
             name = f"{primaries:,} primaries, {source}"
@@ -207,6 +236,13 @@ def render_page(report: Report) -> list[str]:
             "",
             *render_table(caches),
         ]
+    if any(name.endswith("controller-runtime") for name in caches):
+        lines += [
+            "",
+            "The program with controller-runtime keeps the same fields of the same pods. It",
+            "receives them as events of one watch (its default) and decodes JSON, as we do; from",
+            "a real API server it would decode Protobuf, which is faster.",
+        ]
     if others:
         lines += ["", "## At rest, and the queue", "", *render_table(others)]
     if report.parts:
@@ -229,7 +265,9 @@ def render_page(report: Report) -> list[str]:
 def main() -> int:
     """Measure, print, and write the page when asked to."""
     parser = Parser(prog="./dev bench library", description=__doc__)
-    parser.add_argument("--figure", action="append", choices=_FIGURES, help="only this; repeatable")
+    parser.add_argument(
+        "--figure", action="append", choices=(*_FIGURES, *_FURTHER), help="only this; repeatable"
+    )
     parser.add_argument(
         "--pods", type=int, nargs="+", default=[10_000, 100_000], help="cached pods"
     )
