@@ -13,6 +13,7 @@ from libs.common.client import Client
 from libs.common.errors import NotLeading
 from libs.common.kinds import CONFIG_MAP, build_object
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.waiting import turns, until
 
 MAP = build_object(CONFIG_MAP, "a", "default")
 
@@ -77,4 +78,43 @@ async def test_fence_is_checked_after_a_slow_connection(
     async with Client(fake_api.config, fence=leadership.check) as client:
         await lose_during(client, leadership, waiting, end)
 
+    assert fake_api.writes() == []
+
+
+async def test_fence_is_asked_again_before_a_retry(fake_api: FakeApi) -> None:
+    asked = 0
+
+    def fence() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:  # Once before the first try, once when it is sent.
+            raise NotLeading
+
+    fake_api.fail("POST", status=429, times=None, retry_after=0)
+    async with Client(fake_api.config, fence=fence) as client:
+        with pytest.raises(NotLeading):
+            await client.create(CONFIG_MAP, MAP)
+
+    assert len(fake_api.requests) == 1
+
+
+async def test_fence_is_asked_after_the_wait_for_a_turn(fake_api: FakeApi) -> None:
+    leading = True
+
+    def fence() -> None:
+        if not leading:
+            raise NotLeading
+
+    held = fake_api.hang("GET")
+    async with Client(fake_api.config, fence=fence, max_in_flight=1) as client:
+        read = asyncio.create_task(client.list(CONFIG_MAP))
+        await until(lambda: len(fake_api.requests) == 1)
+        write = asyncio.create_task(client.create(CONFIG_MAP, MAP))
+        await turns()
+        leading = False
+        held.release()
+
+        with pytest.raises(NotLeading):
+            await write
+        await read
     assert fake_api.writes() == []

@@ -35,7 +35,7 @@ from libs.common.metrics import Metrics
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.waiting import advance_until, turns, until
+from libs.common.testing.waiting import advance_until, until
 
 KEY = Key("default", "a")
 MAP: Manifest = build_object(CONFIG_MAP, "a", "default")
@@ -248,45 +248,6 @@ async def test_fence_holds_back_each_write_and_no_read(fake_api: FakeApi, method
             await WRITES[method](client)
 
     assert [each.method for each in fake_api.requests] == ["GET"]
-
-
-async def test_fence_is_asked_again_before_a_retry(fake_api: FakeApi) -> None:
-    asked = 0
-
-    def fence() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 2:  # Once before the first try, once when it is sent.
-            raise NotLeading
-
-    fake_api.fail("POST", status=429, times=None, retry_after=0)
-    async with Client(fake_api.config, fence=fence) as client:
-        with pytest.raises(NotLeading):
-            await client.create(CONFIG_MAP, MAP)
-
-    assert len(fake_api.requests) == 1
-
-
-async def test_fence_is_asked_after_the_wait_for_a_turn(fake_api: FakeApi) -> None:
-    leading = True
-
-    def fence() -> None:
-        if not leading:
-            raise NotLeading
-
-    held = fake_api.hang("GET")
-    async with Client(fake_api.config, fence=fence, max_in_flight=1) as client:
-        read = asyncio.create_task(client.list(CONFIG_MAP))
-        await until(lambda: len(fake_api.requests) == 1)
-        write = asyncio.create_task(client.create(CONFIG_MAP, MAP))
-        await turns()
-        leading = False
-        held.release()
-
-        with pytest.raises(NotLeading):
-            await write
-        await read
-    assert fake_api.writes() == []
 
 
 async def test_requests_in_flight_are_bounded_and_watches_are_not(fake_api: FakeApi) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from libs.common.runtime import (
     kopf_sessions,
+    kopf_settings,
     kopf_source,
     operator,
     reflector,
@@ -113,7 +114,7 @@ def scale_time() -> None:
     _set(kopf_sessions, RECONNECT=_SOURCE_BACKOFF)
     _set(served, _POLL_SECONDS=0.2)
     _set(sweep, _GRACE=0.3, _RETRY=_SWEEP_BACKOFF, _CATCH_UP_RETRY=0.2)
-    build = kopf_source._build_settings  # noqa: SLF001 the one place that scales time
+    build = kopf_settings.build_settings
 
     def build_scaled(*args: Any) -> Any:
         settings = build(*args)
@@ -121,7 +122,7 @@ def scale_time() -> None:
         return settings
 
     waits = {"RECONNECT": _SOURCE_BACKOFF, "_BEGIN_SECONDS": 10.0}
-    _set(kopf_source, _build_settings=build_scaled, **waits)
+    _set(kopf_source, build_settings=build_scaled, **waits)
 
 
 def _set(module: Any, **values: Any) -> None:

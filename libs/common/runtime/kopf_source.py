@@ -44,10 +44,11 @@ from libs.common.errors import SlipwayError, api_error
 from libs.common.kinds import Manifest
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.kopf_sessions import EXIT_SECONDS, REFUSED, Pause, Sessions
+from libs.common.runtime.kopf_settings import build_settings
 from libs.common.runtime.light_kopf import kopf
 from libs.common.runtime.listing import list_scope
 from libs.common.runtime.scope import Scope, run_in_scopes
-from libs.common.runtime.streams import RECONNECT, STREAM_SECONDS
+from libs.common.runtime.streams import RECONNECT
 from libs.common.tasks import wait_first
 
 log = structlog.get_logger(__name__)
@@ -56,7 +57,6 @@ _LASTING_SECONDS: Final = 60.0
 """If kopf ran for at least this long, its exit counts as a first failure."""
 _BEGIN_SECONDS: Final = 60.0
 """Time for kopf to list each kind; it gives up on failing requests sooner."""
-_UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
 _NEW_NAMESPACES: Final = "the list of namespaces changed"
 
 
@@ -224,7 +224,7 @@ class KopfSource:
         async with Sessions(self._config, watched, self._pause, self._rng) as sessions:
             await kopf.operator(
                 registry=_build_registry(informers, sessions, loop, flag),
-                settings=_build_settings(informers),
+                settings=build_settings(informers),
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
@@ -314,68 +314,6 @@ def _build_registry(
             _build_handler(informer, loop)
         )
     return registry
-
-
-class _NullDiffBase(kopf.DiffBaseStorage):
-    """A storage that stores nothing: the level-triggered runtime needs no last-handled state."""
-
-    def build(self, **_: Any) -> Any:
-        return {}
-
-    def fetch(self, **_: Any) -> Any:
-        return None
-
-    def store(self, **_: Any) -> None:
-        """Store nothing."""
-
-
-class _NullProgress(kopf.ProgressStorage):
-    """A storage that stores nothing: raw event handlers have no progress."""
-
-    def fetch(self, **_: Any) -> Any:
-        return None
-
-    def store(self, **_: Any) -> None:
-        """Store nothing."""
-
-    def purge(self, **_: Any) -> None:
-        """Purge nothing."""
-
-    def touch(self, **_: Any) -> None:
-        """Touch nothing."""
-
-    def clear(self, *, essence: Any) -> Any:
-        return essence
-
-
-def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
-    settings = kopf.OperatorSettings()
-    settings.peering.standalone = True
-    settings.posting.enabled = False
-    settings.scanning.disabled = True  # The manager waits for the kinds to be served.
-    settings.persistence.finalizer = _UNUSED_FINALIZER
-    settings.persistence.diffbase_storage = _NullDiffBase()
-    settings.persistence.progress_storage = _NullProgress()
-    settings.watching.server_timeout = STREAM_SECONDS
-    # kopf exits on an expired continue token and on the loss of a streamed initial listing.
-    settings.watching.chunk_size = None
-    settings.watching.initial_streaming = False
-    settings.queueing.worker_limit = None
-    settings.networking.request_timeout = 30
-    # Our sessions pause after a failure, and kopf would log each retry as an error.
-    settings.networking.error_backoffs = ()
-    # kopf would send SIGKILL to the process; the manager bounds the shutdown.
-    settings.process.ultimate_exiting_timeout = None
-    for informer in informers:
-        if informer.label_selector:
-            kind = informer.kind
-            selectors = settings.watching.label_selectors
-            selectors[kind.group, kind.version, kind.plural] = informer.label_selector
-        if informer.field_selector:
-            kind = informer.kind
-            selectors = settings.watching.field_selectors
-            selectors[kind.group, kind.version, kind.plural] = informer.field_selector
-    return settings
 
 
 def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -58,7 +58,6 @@ _CANCEL_SECONDS: Final = 5.0
 """The drain (20 s), this and the rest of the shutdown fit into the 60 s grace period of the
 charts."""
 
-type Sources = Mapping[SourceName, EventSource]
 type RunnableBuilder = Callable[[Manager], Coroutine[Any, Any, None] | None]
 """Builds a task that runs next to the controllers, on standbys as well, or returns None."""
 
@@ -320,8 +319,6 @@ class Manager:
                 # The Lease must still be released.
                 log.exception("Cannot close a component", controller=runner.controller.name)
 
-    # Watches.
-
     async def _select_namespaces(
         self, start: Callable[[str, Coroutine[Any, Any, None]], None]
     ) -> None:
@@ -347,16 +344,13 @@ class Manager:
         by_source: dict[SourceName, list[Informer]] = {}
         for informer in self.cache:
             by_source.setdefault(informer.source, []).append(informer)
+            start(f"sweep {informer.kind}", self.sweeper.keep(informer))
         if reflected := by_source.get("reflector"):
             source: EventSource = Reflector(self.client, clock=self.clock, rng=self._rng)
             start("source-reflector", source.run(reflected, stop))
         if watched := by_source.get("kopf"):
             source = KopfSource(self.config, self.client, clock=self.clock, rng=self._rng)
             start("source-kopf", source.run(watched, stop))
-        for informer in self.cache:
-            start(f"sweep {informer.kind}", self.sweeper.keep(informer))
-
-    # Parts.
 
     def _build_client(self, suffix: str, fence: Callable[[], None] | None) -> Client:
         settings = self.settings
