@@ -35,4 +35,4 @@ OPERATOR: Final = Operator(
     metrics=METRICS,
     summary="Runs virtual machines through KubeVirt and carries out operations on them.",
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, which the process and the tests run."""

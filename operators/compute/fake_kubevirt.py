@@ -1,7 +1,7 @@
-"""KubeVirt and its neighbours in a few lines, for tests that need their responses immediately.
+"""A minimal fake of KubeVirt, CDI and other operators, for tests that need immediate responses.
 
-`tools/kubevirt_sim` is the faithful one. This one does each thing in one step and in no time, from
-within a test, so that a conformance run of hundreds of crashes takes seconds.
+`tools/kubevirt_sim` is the faithful simulator. This fake performs each action in one step without
+delay, within the test, so that a conformance run with hundreds of crashes takes seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 
 REBOOTS: Final = "fake-kubevirt/reboots"
-"""Annotation of a run: how often its guest has rebooted by itself."""
+"""Annotation of a VirtualMachineInstance: number of reboots that its guest performed itself."""
 NODES: Final = ("node-1", "node-2")
 """Nodes that machines run on."""
 _BLURRED: Final = (
@@ -44,12 +44,12 @@ _BLURRED: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
     (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
 )
-"""What follows from UIDs, and what stands for it in a comparison."""
+"""Patterns of values that depend on UIDs, and their replacements for comparisons."""
 
 
 @cache
 def build_crds() -> tuple[Manifest, ...]:
-    """Build the CRDs of the operator and of all whose objects it meets."""
+    """Build the CRDs of the operator, and of all other kinds that it uses."""
     others: tuple[Kind, ...] = (
         VIRTUAL_MACHINE,
         VIRTUAL_MACHINE_INSTANCE_MIGRATION,
@@ -69,7 +69,7 @@ def build_crds() -> tuple[Manifest, ...]:
 
 
 def run_kubevirt(api: FakeApi) -> None:
-    """Do what KubeVirt, CDI, ipam and network would do next; safe to repeat."""
+    """Perform the next actions of KubeVirt, CDI, ipam and network; safe to repeat."""
     for disk in api.objects(DATA_VOLUME):
         _fill(api, disk)
     for machine in api.objects(VIRTUAL_MACHINE):
@@ -88,7 +88,7 @@ def run_kubevirt(api: FakeApi) -> None:
 
 def _fill(api: FakeApi, disk: Manifest) -> None:
     if not text_at(disk, "status", "phase"):
-        # Shown for some seconds of every disk of such a class, immediate binding or not.
+        # Every disk of such a class has this phase for some seconds, even with immediate binding.
         _publish_status(api, DATA_VOLUME, disk, {"phase": "WaitForFirstConsumer"})
         return
     failing = "broken" in text_at(disk, "spec", "source", "http", "url")
@@ -103,7 +103,7 @@ def _run(api: FakeApi, machine: Manifest) -> None:
     wanted = machine["spec"]["runStrategy"] != "Halted"
     if run is None and wanted:
         run = api.create(_build_run(machine))
-    # KubeVirt takes a generation in before it ends the run.
+    # KubeVirt processes a generation before it ends the run.
     generation = _follow_generation(machine, run)
     if run is not None and not wanted and not _is_out_of_reach(run):
         api.delete(VIRTUAL_MACHINE_INSTANCE, key)
@@ -121,10 +121,10 @@ def _run(api: FakeApi, machine: Manifest) -> None:
 
 
 def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
-    """Report the generation that the run was started with, as KubeVirt does.
+    """Report the generation with which the run was started, as KubeVirt does.
 
-    It follows the machine only while a run exists that has the current template of the machine.
-    Without a run the last reported value remains.
+    The value is updated only while a run with the current template of the machine exists. Without a
+    run, the last reported value remains.
     """
     generation = machine["metadata"]["generation"]
     held = map_at(machine, "status").get("observedGeneration")
@@ -135,7 +135,7 @@ def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
 
 
 def _is_out_of_reach(run: Manifest) -> bool:
-    """Return whether a run cannot be ended, as on a node that is silent: where a test says so."""
+    """Return whether a test simulates that a run cannot end, for example on an unreachable node."""
     return map_at(run, "metadata", "annotations").get("fake-kubevirt/out-of-reach") == "true"
 
 
@@ -154,9 +154,9 @@ def _build_run(machine: Manifest) -> Manifest:
 
 
 def _is_dead(disk: str, machine: Manifest) -> bool:
-    """Return whether a disk is one that does not boot: where a test says so, each but the first.
+    """Return whether a test simulates that a disk does not boot: all disks except the first one.
 
-    KubeVirt calls an instance with such a disk ready all the same: QEMU runs.
+    KubeVirt reports an instance with such a disk as ready nevertheless, because QEMU runs.
     """
     dead = map_at(machine, "metadata", "annotations").get("fake-kubevirt/dead-disks") == "true"
     return dead and not disk.endswith("-root")
@@ -178,7 +178,7 @@ def _build_running(node: str, *, agent: bool) -> Manifest:
 
 
 def reboot_guest(api: FakeApi, key: Key) -> None:
-    """Have a guest reboot as it was asked to, unless a test says that it does not listen."""
+    """Reboot a guest on request, unless a test simulates that it ignores the request."""
     run = api.get(VIRTUAL_MACHINE_INSTANCE, key)
     notes = map_at(run, "metadata", "annotations")
     if notes.get("fake-kubevirt/ignores_reboot") == "true":
@@ -194,7 +194,7 @@ def reboot_guest(api: FakeApi, key: Key) -> None:
 
 
 def _build_agent(second: int) -> Manifest:
-    """Build the condition of a guest agent as virt-handler does: without a time of transition."""
+    """Build the condition AgentConnected as virt-handler does: without lastTransitionTime."""
     return {
         "type": "AgentConnected",
         "status": "True",
@@ -204,7 +204,7 @@ def _build_agent(second: int) -> Manifest:
 
 
 def _take(api: FakeApi, snapshot: Manifest) -> None:
-    """Take a snapshot, of what has `broken` in its name in vain."""
+    """Complete a snapshot; it fails if its name contains `broken`."""
     key = key_of(snapshot)
     if "broken" in key.name:
         error = {"message": "the driver cannot take snapshots"}
@@ -223,14 +223,14 @@ def _take(api: FakeApi, snapshot: Manifest) -> None:
         "indications": ["Online", "GuestAgent"],
     }
     if partial:
-        # As recorded of KubeVirt: ready, and nothing is in it.
+        # As recorded from KubeVirt: the snapshot is ready and contains nothing.
         ready["indications"].append("PartialSnapshot")
         ready["snapshotVolumes"] = {"excludedVolumes": ["root", "cloud-init"]}
     _publish_status(api, MACHINE_SNAPSHOT, snapshot, ready)
 
 
 def _follow(api: FakeApi, run: Manifest) -> None:
-    """Let the run of a machine that is gone go."""
+    """Delete the run of a machine that no longer exists."""
     owner = run["metadata"]["ownerReferences"][0]
     machine = api.find(VIRTUAL_MACHINE, key_of(run))
     if machine is None or uid_of(machine) != owner["uid"]:
@@ -284,7 +284,7 @@ def _protect(api: FakeApi, firewall: Manifest) -> None:
 def _publish_status(api: FakeApi, kind: Kind, held: Manifest, status: Manifest) -> None:
     now = held.get("status") or {}
     if any(now.get(name) != value for name, value in status.items()):
-        # A merge patch keeps members that it does not name, and what is to go must go.
+        # A merge patch keeps fields that it does not name, so removed fields are set to null.
         gone = {name: None for name in now if name not in status}
         binding = status.get("binding")
         if binding == {}:
@@ -298,7 +298,7 @@ def _publish_status(api: FakeApi, kind: Kind, held: Manifest, status: Manifest) 
 
 
 def blur(run: Run) -> Run:
-    """Take what follows from UIDs, which differ from run to run, out of an outcome."""
+    """Replace values that depend on UIDs, which differ between runs, in an outcome."""
     return replace(
         run,
         state=_blur(run.state),

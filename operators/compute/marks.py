@@ -1,7 +1,7 @@
-"""Ownership of children: a controller reference, or an annotation on children to keep; pure.
+"""Ownership of children: a controller reference, or an annotation on children to keep. Pure.
 
-A child that outlives its Instance has no owner reference: the garbage collector deletes what refers
-to an owner that is deleted in the foreground before any finalizer is asked.
+A child that must outlive its Instance has no owner reference: during a foreground deletion, the
+garbage collector deletes dependents before the finalizer of the owner can prevent it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def build_reference(instance: Instance) -> Manifest:
 
 
 def build_mark(instance: Instance, *, owned: bool) -> Manifest:
-    """Build the part of the metadata of a new child that says whose it is."""
+    """Build the owner reference or annotation in the metadata of a new child."""
     if owned:
         return {"ownerReferences": [build_reference(instance)]}
     return {"annotations": {KEPT_FOR: instance.metadata.uid}}
 
 
 def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
-    """Return whether an object belongs to this very incarnation of an Instance."""
+    """Return whether an object belongs to this incarnation of an Instance."""
     owner = controller_uid(manifest)
     if owner:
         return owner == uid
@@ -41,9 +41,10 @@ def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
 
 
 def has_other_owner(manifest: Mapping[str, Any], uid: str) -> bool:
-    """Return whether an object belongs to somebody else as well, who decides when it goes.
+    """Return whether an object has another owner as well, which then decides about its deletion.
 
-    The DataVolume of a claim is nobody else: the claim remains for a moment after it.
+    The DataVolume of a claim does not count: after its deletion, the claim may still refer to it
+    for a moment.
     """
     references = manifest["metadata"].get("ownerReferences") or ()
     others = [reference for reference in references if reference.get("uid") != uid]
@@ -53,7 +54,7 @@ def has_other_owner(manifest: Mapping[str, Any], uid: str) -> bool:
 def build_mark_patch(
     manifest: Mapping[str, Any], instance: Instance, *, owned: bool
 ) -> list[Manifest]:
-    """Build the operations that change how an object says whose it is; empty when it says so."""
+    """Build the operations that set the owner reference or annotation; empty if it is correct."""
     reference = [build_reference(instance)] if owned else []
     kept = "" if owned else instance.metadata.uid
     return [
@@ -63,9 +64,9 @@ def build_mark_patch(
 
 
 def build_release_patch(manifest: Mapping[str, Any], uid: str) -> list[Manifest]:
-    """Build the operations that make an object belong to nobody; empty when it does already.
+    """Build the operations that remove the owner of an object; empty if it has none.
 
-    The label goes too: a claim whose DataVolume is gone counts by it alone.
+    They remove the label as well: a claim without its DataVolume is attributed only by the label.
     """
     ours = _annotations(manifest).get(KEPT_FOR) == uid
     labeled = text_map_at(manifest, "metadata", "labels").get(INSTANCE_UID_LABEL) == uid

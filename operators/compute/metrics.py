@@ -26,4 +26,4 @@ OPERATION_SECONDS: Final = MetricSpec(
 )
 
 METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, OPERATIONS, OPERATION_SECONDS)
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

@@ -1,7 +1,7 @@
-"""Names, labels and identities that the operator gives, one function each.
+"""Names, labels and identities of the objects that the operator creates.
 
-Everything follows from the Instance: its name, or its UID where a thing must not be shared with a
-later Instance of the same name.
+All of them are derived from the name of the Instance, or from its UID if a later Instance of the
+same name must not share them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from libs.contracts.compute import COMPUTE_GROUP, INSTANCE_LABEL, INSTANCE_UID_L
 OPERATOR: Final = "compute"
 """Id of the operator: package, chart, release, value of the managed-by label."""
 INSTANCES: Final = "compute"
-"""Field manager of what is made for Instances, and name of that controller in metrics."""
+"""Name of the controller of Instances, which is the field manager of its writes."""
 OPERATIONS: Final = "compute-operations"
-"""Field manager of what Operations write into Instances, and name of that controller."""
+"""Name of the controller of Operations, which is the field manager of its writes."""
 FINALIZER: Final = f"{COMPUTE_GROUP}/finalizer"
 """Finalizer on each Instance, and on each Operation that has not ended."""
 KEPT_FOR: Final = f"{COMPUTE_GROUP}/kept-for"
-"""Annotation on a child without owner reference: UID of the Instance that it belongs to."""
+"""Annotation on a child without owner reference: UID of its Instance."""
 MADE_BY: Final = f"{COMPUTE_GROUP}/operation-uid"
-"""Annotation on a snapshot: UID of the Operation that asked for it."""
+"""Annotation on a snapshot: UID of the Operation that created it."""
 MADE_IN: Final = f"{COMPUTE_GROUP}/operation"
 """Annotation on a snapshot: name of that Operation."""
 ROLE_LABEL: Final = f"{COMPUTE_GROUP}/role"
@@ -32,65 +32,65 @@ ROLE_LABEL: Final = f"{COMPUTE_GROUP}/role"
 ROOT_ROLE: Final = "root-disk"
 """Value of the role label on root disks."""
 SPREAD_LABEL: Final = f"{COMPUTE_GROUP}/spread-group"
-"""Label on launcher pods by which the machines of a group keep apart."""
+"""Label on launcher pods that spreads the machines of a group over nodes."""
 
 _NAMESPACE: Final = uuid.UUID("6f1c7b0a-8a55-4f0e-9c39-3b1f7f3d5a42")
 
 
 def identity_labels(name: str, uid: str) -> dict[str, str]:
-    """Build the labels that tell whose a machine, a pod or a disk is."""
+    """Build the labels that identify the Instance of a machine, a pod or a disk."""
     return {INSTANCE_LABEL: label_value(name), INSTANCE_UID_LABEL: uid}
 
 
 def root_disk_name(instance: str) -> str:
-    """Name the first root disk of an Instance."""
+    """Return the name of the first root disk of an Instance."""
     return build_name(instance, "root", limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def rebuilt_disk_name(instance: str, token: str) -> str:
-    """Name the root disk that an Operation makes; another Operation makes another.
+    """Return the name of the root disk that an Operation creates; it is unique to the Operation.
 
-    A name is never used twice: a claim that is made again under the name of one that goes may
-    wait indefinitely, and CDI refuses a disk whose claim exists.
+    A name is never reused: a claim with the name of a claim that is being deleted may wait
+    indefinitely, and CDI refuses a disk whose claim exists.
     """
     return build_name(instance, "root", short_hash(token), limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def cloud_init_name(instance: str) -> str:
-    """Name the Secret with the first settings of the guest."""
+    """Return the name of the Secret with the initial settings of the guest."""
     return build_name(instance, "cloud-init", limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def public_claim_name(instance: str) -> str:
-    """Name the IPClaim that mode Auto makes."""
+    """Return the name of the IPClaim that mode Auto creates."""
     return build_name(instance, "public", limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def private_claim_name(instance: str) -> str:
-    """Name the IPClaim of the address that the guest has on its Network."""
+    """Return the name of the IPClaim of the private address on the Network."""
     return build_name(instance, "private", limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def lease_name(instance_uid: str) -> str:
-    """Name the Lease by which one Operation has an Instance to itself."""
+    """Return the name of the Lease with which an Operation locks an Instance."""
     return build_name("op", instance_uid)
 
 
 def migration_name(operation: str, uid: str) -> str:
-    """Name the migration of an Operation."""
+    """Return the name of the migration of an Operation."""
     return build_name(operation, short_hash(uid))
 
 
 def mac_address(uid: str) -> str:
     """Derive the MAC address of a machine: unicast, locally administered, 40 bits of hash.
 
-    KubeVirt would draw one at each start, and a guest whose address changes loses its network
-    settings.
+    Otherwise KubeVirt would choose a random address at each start, and a guest whose MAC address
+    changes loses its network settings.
     """
     digest = hashlib.sha256(f"mac {uid}".encode()).digest()
     return ":".join(["02", *(f"{byte:02x}" for byte in digest[:5])])
 
 
 def firmware_uuid(uid: str) -> str:
-    """Derive what the guest takes for the serial number of its board."""
+    """Derive the firmware UUID, which the guest sees as the serial number of its board."""
     return str(uuid.uuid5(_NAMESPACE, uid))

@@ -19,7 +19,7 @@ from operators.compute.marks import build_reference
 UID: Final = "11111111-1111-4111-8111-111111111111"
 """UID of the Instance that `build_instance` builds."""
 IMAGE: Final = {"url": "https://images.example.com/debian-13.qcow2"}
-"""What root disks are filled with in tests."""
+"""Image of root disks in tests."""
 
 
 def build_size(name: str = "small", *, cpus: int = 2, memory: str = "4Gi") -> Manifest:
@@ -28,14 +28,14 @@ def build_size(name: str = "small", *, cpus: int = 2, memory: str = "4Gi") -> Ma
 
 
 def build_instance(name: str = "web", /, namespace: str = "default", **spec: Any) -> Manifest:
-    """Build an Instance as a user applies it."""
+    """Build an Instance as a user would apply it."""
     return build_object(
         INSTANCE, name, namespace, spec={"size": "small", "image": dict(IMAGE), **spec}
     )
 
 
 def build_snapshot(name: str, /, machine: str = "web", namespace: str = "default") -> Manifest:
-    """Build a snapshot of a machine as a person asks KubeVirt for one."""
+    """Build a snapshot of a machine as a user would create it."""
     source = {"apiGroup": VIRTUAL_MACHINE.group, "kind": VIRTUAL_MACHINE.kind, "name": machine}
     return build_object(MACHINE_SNAPSHOT, name, namespace, spec={"source": source})
 
@@ -43,20 +43,20 @@ def build_snapshot(name: str, /, machine: str = "web", namespace: str = "default
 def build_operation(
     type: str, name: str = "op", /, target: str = "web", namespace: str = "default", **spec: Any
 ) -> Manifest:
-    """Build an Operation as a user applies it."""
+    """Build an Operation as a user would apply it."""
     return build_object(
         OPERATION, name, namespace, spec={"type": type, "targetRef": {"name": target}, **spec}
     )
 
 
 SMALL: Final = Capacity(2, Fraction(4 * 2**30))
-"""What the size `small` gives."""
+"""Capacity of the size `small`."""
 LARGE: Final = Capacity(4, Fraction(8 * 2**30))
-"""What the size `large` gives."""
+"""Capacity of the size `large`."""
 
 
 def parse_instance(name: str = "web", /, **spec: Any) -> Instance:
-    """Build an Instance as the plan gets it."""
+    """Build a parsed Instance."""
     status = spec.pop("status", None)
     manifest = build_instance(name, **spec)
     manifest["metadata"] |= {"uid": UID, "generation": 1}
@@ -71,7 +71,7 @@ def build_directive(kind: str, /, **parts: Any) -> Manifest:
 def build_observation(
     *, size: Capacity | None = SMALL, disks: Sequence[DiskView] = (), **parts: Any
 ) -> Observed:
-    """Show the current state around the Instance."""
+    """Build the observed state of the Instance."""
     by_name = {disk.name: disk for disk in disks}
     return Observed(size=size, disk_size="10Gi", disks=by_name, **parts)
 
@@ -84,7 +84,7 @@ def show_disk(
     storage: Manifest | None = None,
     **reported: Any,
 ) -> DiskView:
-    """Show a root disk that is ours."""
+    """Build a root disk that is ours."""
     manifest = {
         "metadata": {
             "name": name,
@@ -115,7 +115,7 @@ def show_machine(
     status: Manifest | None = None,
     claims: Mapping[str, str] | None = None,
 ) -> Machine:
-    """Show the machine, as KubeVirt has it."""
+    """Build the machine as KubeVirt reports it."""
     capacity = {"cpu": {"sockets": 2}, "memory": {"guest": "4Gi"}}
     volumes: list[Manifest] = [{"name": "root", "dataVolume": {"name": disk}}]
     for name, claim in (claims or {}).items():
@@ -146,7 +146,7 @@ def show_run(
     attached: Sequence[str] = (),
     **status: Any,
 ) -> Run:
-    """Show a run of the machine."""
+    """Build a run of the machine."""
     metadata = {"name": "web", "namespace": "default", "uid": uid}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"

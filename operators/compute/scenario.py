@@ -1,4 +1,4 @@
-"""One life of an Instance with one Operation on it, for the tests."""
+"""A scenario for the tests: an Instance with one Operation on it, from creation to the end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OP: Final = Key("default", "op")
 NEW: Final = {"registry": "docker://example.com/new"}
 """An image that differs from the image of the Instance."""
 TIMED: Final = ("SoftReboot", "Rescue")
-"""Types for which time has to pass, or may have to after a crash."""
+"""Types that need time to pass, at least after a crash."""
 
 
 class Scenario:
-    """One life of an Instance with one Operation on it, and what is watched all the while."""
+    """An Instance with one Operation on it, and invariants that are checked at each step."""
 
     def __init__(self, operation: Manifest, *, dead_disks: bool = False) -> None:
-        """Prepare; with dead disks, no disk but the first one boots."""
+        """Initialize; with dead disks, only the first disk boots."""
         self.simulation = Simulation(self.drive)
         self.operation = operation
         self.dead_disks = dead_disks
@@ -43,7 +43,7 @@ class Scenario:
         self.at_action: Callable[[FakeApi], None] = lambda _: None
 
     def drive(self, api: FakeApi) -> None:
-        """Let the world continue, and hold what is seen against what is promised."""
+        """Perform the actions of the rest of the cluster, and check the invariants."""
         run_kubevirt(api)
         self.at_action(api)
         run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
@@ -62,7 +62,7 @@ class Scenario:
             assert api.find(DATA_VOLUME, Key("default", used)) is not None, "the disk of a guest"
 
     async def begin(self) -> None:
-        """Have an Instance that runs, and forget what it took."""
+        """Start an Instance, and reset the recorded writes."""
         api = self.simulation.api
         api.create(build_size())
         api.create(build_size("large", cpus=4, memory="8Gi"))
@@ -77,7 +77,7 @@ class Scenario:
         self.simulation.writes.clear()
 
     async def live(self, kill_at: int | None = None, *, lose: bool = False) -> list[str]:
-        """Carry the Operation out; returns the writes that it took."""
+        """Carry out the Operation, and return its writes."""
         await self.begin()
         self.simulation.kill_at, self.simulation.lose = kill_at, lose
         self.simulation.api.create(self.operation)
@@ -94,7 +94,7 @@ class Scenario:
         return str(held["status"]["phase"])
 
     def end(self) -> dict[str, Any]:
-        """Return what the world has come to."""
+        """Return the final state."""
         api = self.simulation.api
         machine = api.get(VIRTUAL_MACHINE, WEB)
         template = machine["spec"]["template"]["spec"]
@@ -115,6 +115,6 @@ class Scenario:
         }
 
     def reboots(self) -> int:
-        """Return how often the guest of the run that there is has rebooted by itself."""
+        """Return the number of reboots that the guest of the current run performed itself."""
         run = self.simulation.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {"metadata": {}}
         return int((run["metadata"].get("annotations") or {}).get(REBOOTS) or 0)

@@ -1,8 +1,7 @@
-"""A world in memory for the tests: the operator, KubeVirt, and a death at any write.
+"""An in-memory simulation for the tests: the operator, KubeVirt, and a crash at any write.
 
-The passes of the real controllers run on a context that reads and writes a `FakeApi` directly, so a
-whole life of an Operation takes some hundredths of a second, and each write of it can be the last
-of a process.
+The real controllers reconcile with a context that reads and writes a `FakeApi` directly. So a
+complete Operation takes less than 0.1 s, and the tests can crash the process at each write.
 """
 
 from __future__ import annotations
@@ -36,30 +35,30 @@ from operators.compute.settings import Settings
 
 _INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES, **POD_INDEXES}
 _ROUNDS: Final = 200
-"""Most rounds in which a world has to come to rest."""
+"""Maximum number of rounds until the simulation must have converged."""
 
 
 class Killed(Exception):
-    """The process died."""
+    """The process crashed."""
 
 
 class Simulation:
     """The operator and its environment, one reconcile after the other.
 
     Attributes:
-        api: Objects.
-        clock: Time.
-        writes: Writes that were made, as texts.
-        kill_at: Number of the write that is the last of its process; None for none.
+        api: Fake API server.
+        clock: Clock.
+        writes: Descriptions of all writes.
+        kill_at: Number of the write at which the process crashes; None for none.
         lose: Whether that write still arrives.
-        drive: What the rest of the cluster does.
-        unseen: Kind whose objects the cache does not show yet; None for none.
-        current: Whether a look at the API server finds the primaries as the cache has them.
-        writable: Whether the API server takes a status; it refuses one of an old version.
+        drive: Performs the actions of the rest of the cluster.
+        unseen: Kind whose objects are not in the cache yet; None for none.
+        current: Whether the primaries in the cache equal those of the API server.
+        writable: Whether the API server accepts a status; it refuses one of an old version.
     """
 
     def __init__(self, drive: Callable[[FakeApi], None] = run_kubevirt) -> None:
-        """Begin with the kinds and nothing else."""
+        """Start with the CRDs only."""
         self.api = FakeApi()
         for crd in build_crds():
             self.api.register(crd)
@@ -76,10 +75,10 @@ class Simulation:
         self.metrics = Metrics(METRICS, process=False)
 
     def write(self, what: str, commit: Callable[[], Any]) -> Any:
-        """Make one write, and die at it if it is the one.
+        """Perform one write, and crash if it is the configured one.
 
         Raises:
-            Killed: It was the last of its process.
+            Killed: The process crashes at this write.
         """
         self.writes.append(what)
         dies = self.kill_at == len(self.writes) - 1
@@ -99,12 +98,12 @@ class Simulation:
                     try:
                         await self._pass(kind, held)
                     except Killed:
-                        # The next process knows only what is written.
+                        # The next process knows only the state in the API server.
                         died = True
             self.drive(self.api)
             if self.api.store.version == version and not died:
                 return
-        raise AssertionError("the world does not come to rest")
+        raise AssertionError("the simulation does not converge")
 
     async def _pass(self, kind: Kind, held: Manifest) -> None:
         ctx = SimulatedContext(self, kind, held)
@@ -118,7 +117,7 @@ class Simulation:
 
 
 class SimulatedContext:
-    """What a reconcile may see and do, straight on the objects; it stands in for `Context`."""
+    """A replacement of `Context` that reads and writes the objects directly."""
 
     def __init__(self, simulation: Simulation, kind: Kind, primary: Manifest) -> None:
         """Start a reconcile of an object."""
@@ -137,7 +136,7 @@ class SimulatedContext:
         return cast(Clock, self.simulation.clock).now()
 
     def get(self, kind: Kind, key: Key) -> Manifest | None:
-        """Return an object as the cache shows it, or None."""
+        """Return an object from the simulated cache, or None."""
         return None if kind == self.simulation.unseen else self.simulation.api.find(kind, key)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
@@ -145,12 +144,12 @@ class SimulatedContext:
         return self.simulation.api.find(kind, key)
 
     def indexed(self, kind: Kind, index: str, value: str) -> list[Manifest]:
-        """Return what an index has under a value."""
+        """Return the objects of an index with a value."""
         function = _INDEXES[index]
         return [held for held in self.simulation.api.objects(kind) if value in function(held)]
 
     def is_served(self, kind: Kind) -> bool:
-        """Tell that everything is served."""
+        """Return True: all kinds are served."""
         return True
 
     def event(self, *_: Any, **__: Any) -> None:
@@ -169,7 +168,7 @@ class SimulatedContext:
         return self.simulation.current
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
-        """Write the status when it says something new."""
+        """Write the status if it has changed."""
         held = self.simulation.api.find(self.kind, self.key)
         wanted = _without_nothing(status)
         if (
@@ -187,7 +186,7 @@ class SimulatedContext:
         return True
 
     async def execute(self, *batches: Sequence[Step]) -> Outcome:
-        """Take steps as the writer of the runtime does."""
+        """Execute steps as the writer of the runtime does."""
         done: list[Step] = []
         for step in (step for batch in batches for step in batch):
             try:
@@ -235,15 +234,15 @@ class SimulationClient:
     """A client for requests without a kind; it replaces `Client`."""
 
     def __init__(self, simulation: Simulation) -> None:
-        """Keep the world."""
+        """Store the simulation."""
         self._simulation = simulation
 
     async def raw(
         self, method: str, path: str, body: object = None, *, accept: str = "application/json"
     ) -> Manifest:
-        """Ask a guest to reboot, the one action that Operations ask for by path.
+        """Ask a guest to reboot, the only action that Operations request by path.
 
-        virt-api refuses requests for JSON alone: the response has no body.
+        virt-api refuses requests that accept only JSON, because the response has no body.
         """
         if "*/*" not in accept:
             raise ApiError(406, "NotAcceptable", "406: Not Acceptable")
@@ -264,7 +263,7 @@ def _replace(api: FakeApi, kind: Kind, held: Manifest, wanted: Manifest) -> None
 
 
 def _difference(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> Manifest:
-    """Build the merge patch that makes one object of another."""
+    """Build the merge patch that turns one object into another."""
     patch: Manifest = {name: None for name in held if name not in wanted}
     for name, value in wanted.items():
         before = held.get(name)

@@ -1,1 +1,1 @@
-"""Instance: a VirtualMachine of KubeVirt with its disk, its settings and its address."""
+"""Instance: manages a VirtualMachine of KubeVirt with its disk, its settings and its address."""

@@ -1,8 +1,9 @@
-"""Whether a guest has booted, and which replaced disks are kept until it has; pure.
+"""Boot verification of a guest, and the replaced disks that are kept until then. Pure.
 
-KubeVirt calls an instance without a readiness probe ready as soon as QEMU runs, whatever is on its
-disk. Only a probe, or the agent in the guest, shows that the guest has booted. What was shown last
-is kept in `status.verifiedBoot`: a guest whose agent answered before must have it answer again.
+KubeVirt reports an instance without a readiness probe as ready as soon as QEMU runs, whatever is on
+its disk. Only a readiness probe or the guest agent proves that the guest has booted. The last proof
+is kept in `status.verifiedBoot`: if the guest agent has responded before, it must respond again
+after the next boot.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from operators.compute.instance.observed import DiskView, Observed, Run
 
 
 def find_verified_boot(instance: Instance, observed: Observed) -> VerifiedBoot | None:
-    """Find the last run whose guest has shown that it booted; sticky."""
+    """Return the last run with a verified boot; it is kept until another run is verified."""
     held, run = instance.observed.verified_boot, observed.run
     if run is None or run.rescued or (held is not None and held.vmi_uid == run.view.uid):
         return held
@@ -29,13 +30,13 @@ def find_verified_boot(instance: Instance, observed: Observed) -> VerifiedBoot |
 
 
 def is_boot_verified(instance: Instance, observed: Observed) -> bool:
-    """Return whether the guest of the current run has shown that it booted."""
+    """Return whether the boot of the current run is verified."""
     verified, run = find_verified_boot(instance, observed), observed.run
     return run is not None and verified is not None and verified.vmi_uid == run.view.uid
 
 
 def evaluate_guest(instance: Instance, observed: Observed, run: Run) -> Condition:
-    """State whether the guest has shown that it booted."""
+    """Build the condition GuestVerified."""
     type_, verified = ConditionType.GUEST_VERIFIED, is_boot_verified(instance, observed)
     if run.rescued:
         message = "the machine runs from the rescue disk, so its boot is not verified"
@@ -66,7 +67,7 @@ def evaluate_guest(instance: Instance, observed: Observed, run: Run) -> Conditio
 
 
 def follow_kept_disks(instance: Instance, observed: Observed, now: datetime) -> list[KeptDisk]:
-    """List the replaced disks that are kept; the time of each counts from its first entry."""
+    """Return the replaced disks that are kept, each with the time at which it was first listed."""
     held = {disk.name: disk for disk in instance.observed.kept_disks}
     replaced = {disk.name for disk in find_replaced_disks(observed) if disk.filled}
     if is_boot_verified(instance, observed) or not _runs_from_template(observed):
@@ -75,7 +76,7 @@ def follow_kept_disks(instance: Instance, observed: Observed, now: datetime) -> 
 
 
 def evaluate_kept_disks(instance: Instance, kept: list[KeptDisk]) -> list[Condition]:
-    """State which replaced disk is kept, and until when; nothing if there is none."""
+    """Build the condition for a replaced disk that is kept; empty if there is none."""
     if not kept:
         return []
     first = kept[0]
@@ -89,26 +90,27 @@ def evaluate_kept_disks(instance: Instance, kept: list[KeptDisk]) -> list[Condit
 
 
 def seconds_to_deletion(instance: Instance, kept: list[KeptDisk], now: datetime) -> float | None:
-    """Return the seconds until a kept disk has been kept long enough; None if none is kept."""
+    """Return the seconds until a kept disk can be deleted; None if no disk is kept."""
     left = [(disk.since + _keep_time(instance) - now).total_seconds() for disk in kept]
     return max(min(left), 1.0) if left else None
 
 
 def find_replaced_disks(observed: Observed) -> list[DiskView]:
-    """Find the root disks that the machine does not boot from."""
+    """Return the root disks from which the machine does not boot."""
     current = "" if observed.machine is None else observed.machine.disk
     return [disk for name, disk in sorted(observed.disks.items()) if name != current]
 
 
 def find_retired_disks(instance: Instance, observed: Observed, now: datetime) -> list[DiskView]:
-    """Find the root disks to delete.
+    """Return the root disks to delete.
 
-    A directive keeps all disks: anyone who wrote it may want to go back. So does an Operation in
-    progress, whose directive somebody may have removed. Otherwise a disk is deleted
+    A directive keeps all disks, because its author may want to return to an earlier one. So does an
+    Operation in progress, because somebody may have removed its directive. Otherwise a disk is
+    deleted
 
-    - if it was never filled and the machine has a disk that is;
-    - if the guest has shown that it boots from its current disk;
-    - if nothing has shown that for the time that the user chose.
+    - if it was never filled and the current disk of the machine is filled;
+    - if it is verified that the guest boots from its current disk;
+    - if the boot has not been verified within the time that the user chose.
     """
     machine = observed.machine
     kept = instance.spec.directive(DirectiveKind.ROOT_DISK) is not None or observed.operation
@@ -133,7 +135,7 @@ def find_retired_disks(instance: Instance, observed: Observed, now: datetime) ->
 
 
 def _find_proof(run: Run) -> Proof | None:
-    """Find what shows now that the guest has booted."""
+    """Return the current proof that the guest has booted, or None."""
     if not run.ready:
         return None
     if run.probed:
@@ -148,7 +150,7 @@ def _expects_agent(instance: Instance) -> bool:
 
 
 def _runs_from_template(observed: Observed) -> bool:
-    """Return whether the machine runs from the disk that its template names."""
+    """Return whether the machine runs from the disk in its template."""
     machine, run = observed.machine, observed.run
     return machine is not None and run is not None and run.ready and run.disk == machine.disk
 

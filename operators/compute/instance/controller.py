@@ -1,4 +1,7 @@
-"""The controller of Instance: what is watched, and observe, plan, execute, state."""
+"""Controller of Instance: watches, and the reconcile.
+
+A reconcile observes the machine and its environment, plans, executes, and reports the status.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ from operators.compute.settings import Settings
 
 _WRITES: Final = ("create", "patch", "delete")
 _STALE_SECONDS: Final = 1.0
-"""Seconds until another look at an Instance that is newer than the cache has it."""
+"""Seconds until the retry of an Instance whose cached version is outdated."""
 
 
 def build_instances(settings: Settings) -> Controller:
@@ -139,7 +142,7 @@ class InstanceReconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
@@ -148,7 +151,8 @@ class InstanceReconciler:
         observed = observe(ctx, instance)
         actions = plan_instance(instance, observed, ctx.now())
         if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():
-            # The mark of an owner that is gone already would hand a child to the garbage collector.
+            # A patch may set the owner reference of an existing child. If this Instance no longer
+            # exists, the garbage collector would delete that child.
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(actions))
         report_actions(ctx, actions, outcome)
@@ -170,7 +174,8 @@ class InstanceReconciler:
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Reconcile an Instance that is being deleted; None removes the finalizer."""
-        # One whose policy cannot be read stays: neither keeping nor deleting would be right.
+        # If the spec is invalid, parse() raises and the finalizer remains: without a valid deletion
+        # policy, neither keeping nor deleting the children would be right.
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
         ending = plan_teardown(instance, observed)
@@ -186,16 +191,16 @@ class InstanceReconciler:
         refusals = refusals_of(ending.actions, outcome)
         status = build_final_status(instance, observed, rest, refusals, now=ctx.now())
         await ctx.apply_status(status)
-        # A machine may be gone immediately, and its disk should follow.
+        # A machine may be deleted immediately; then the next step deletes its disk without delay.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
 
 def _show_cloud_init(status: Manifest, actions: tuple[Action, ...], outcome: Outcome) -> None:
-    """Show which cloud-init Secret was written, if one was; it is not written again.
+    """Record the hash of the written cloud-init Secret in the status, so that it is written once.
 
-    After a failure none is shown: the status names the run by then, and counts as proof that the
-    Secret was there for it.
+    After a failure, no hash is recorded: the status would be a proof that the Secret existed for
+    the run that it names.
     """
     steps = [action.step for action in actions]
     written = [step for step in steps if isinstance(step, Apply) and step.kind == SECRET]
@@ -206,6 +211,6 @@ def _show_cloud_init(status: Manifest, actions: tuple[Action, ...], outcome: Out
 
 
 def report_actions(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:
-    """Tell people, logs and metrics of the steps that were taken."""
+    """Record Events, log lines and metrics for the steps that were taken."""
     for action in ctx.report(actions, outcome):
         ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()

@@ -1,4 +1,4 @@
-"""Judge what was seen around an Instance, one condition at a time; pure."""
+"""Evaluates the observed state of an Instance, one condition at a time. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROBLEM: Final = frozenset(
         PrintableStatus.CRASH_LOOP_BACK_OFF,
     }
 )
-"""Words of KubeVirt that a person has to do something about."""
+"""Values of printableStatus that require action by a person."""
 _HOTPLUG_ERRORS: Final = frozenset({"HotPlugCPUError", "HotPlugMemoryError"})
 """Reasons of the condition Failure of a machine that KubeVirt cannot resize while it runs."""
 _NOT_STARTED: Final = FAILED_FIND | {"FailedCreate"}
@@ -40,11 +40,11 @@ _NOT_STARTED: Final = FAILED_FIND | {"FailedCreate"}
 _NOT_SHARED: Final = "DisksNotLiveMigratable"
 """Reason of KubeVirt for a guest with a disk that only one node can mount at a time."""
 _MANY_FAILURES: Final = 3
-"""Runs in a row that never came to run, after which it is a loop and no accident."""
+"""Number of successive failed starts after which the machine counts as crash-looping."""
 
 
 def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
-    """State whether the root disk is filled."""
+    """Build the condition Provisioned: whether the root disk is filled."""
     type_ = ConditionType.PROVISIONED
     name = find_current_disk(instance, observed)
     disk = observed.disks.get(name)
@@ -62,7 +62,7 @@ def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
 
 
 def evaluate_network(instance: Instance, observed: Observed) -> Condition:
-    """State whether the network is there."""
+    """Build the condition for the network of the machine."""
     type_, reference = ConditionType.NETWORK_READY, instance.spec.network_ref
     if instance.spec.private_ip is not None and not can_have_private_ip(instance, observed):
         message = (
@@ -85,7 +85,7 @@ def evaluate_network(instance: Instance, observed: Observed) -> Condition:
 
 
 def _explain_network(observed: Observed, network: NetworkView) -> str:
-    """Say what a Network lacks for a machine to be attached to it."""
+    """Return what is missing before a machine can be attached to a Network."""
     if not network.attachment:
         return f"Network {network.key.name} has no NetworkAttachmentDefinition yet"
     claim = observed.private_claim
@@ -94,7 +94,7 @@ def _explain_network(observed: Observed, network: NetworkView) -> str:
 
 
 def evaluate_firewall(instance: Instance, observed: Observed) -> Condition:
-    """State whether the machine is protected as asked."""
+    """Build the condition for the firewall of the machine."""
     type_, reference = ConditionType.FIREWALL_APPLIED, instance.spec.firewall_ref
     if reference is None:
         return Condition.true(type_, Reason.NOT_REQUESTED, "spec.firewallRef is not set")
@@ -108,7 +108,7 @@ def evaluate_firewall(instance: Instance, observed: Observed) -> Condition:
 
 
 def evaluate_address(instance: Instance, observed: Observed) -> Condition:
-    """State whether the public address is routed to the machine that runs."""
+    """Build the condition for the public address: whether it is routed to the current run."""
     type_, public = ConditionType.ADDRESS_READY, instance.spec.public_ip
     if public.mode is PublicIPMode.NONE:
         return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP requests no address")
@@ -151,7 +151,7 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
 
 
 def evaluate_running(instance: Instance, observed: Observed) -> Condition:
-    """State whether the guest runs, and why it does not."""
+    """Build the condition Running."""
     type_ = ConditionType.RUNNING
     machine, run = observed.machine, observed.run
     if run is not None and run.view.ready and not run.view.deleting:
@@ -219,7 +219,7 @@ def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
 
 
 def _evaluate_resize(machine: Machine, run: Run) -> list[Condition]:
-    """State whether the guest waits for processors or memory; nothing if it does not."""
+    """Build the condition for a guest that waits for CPUs or memory; empty if it does not."""
     type_ = ConditionType.RESIZE_PENDING
     failure = machine.view.conditions.find(VmCondition.FAILURE)
     if failure is not None and failure.holds and failure.reason in _HOTPLUG_ERRORS:

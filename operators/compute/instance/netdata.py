@@ -1,6 +1,6 @@
-"""Network data: how a guest configures its interface on a Network with addresses of its own; pure.
+"""Network data: the configuration of a guest's interface on a Network with its own addresses. Pure.
 
-The format is version 2 of cloud-init's network configuration, which is netplan's.
+The format is version 2 of the network configuration of cloud-init, which is the netplan format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operators.compute.naming import mac_address
 
 
 def find_network_data(instance: Instance, observed: Observed) -> Manifest | None:
-    """Find how the guest configures its interface; None while it has no address of its own."""
+    """Return the network data of the guest; None if it has no private address yet."""
     network, claim = observed.network, observed.private_claim
     if network is None or claim is None or not network.is_attached:
         return None
@@ -49,7 +49,7 @@ def _build_interface(instance: Instance, network: NetworkView, addresses: list[s
 
 
 def _add_prefix(network: NetworkView, address: str) -> str:
-    """Add the length of the prefix; empty if the address is in no block of the Network."""
+    """Append the prefix length; empty if no block of the Network contains the address."""
     found = ip_address(address)
     for cidr in network.cidrs:
         block = ip_network(cidr, strict=False)

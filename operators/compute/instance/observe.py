@@ -45,12 +45,12 @@ from operators.compute.marks import is_ours
 from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
 
 NEEDED: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, DATA_VOLUME)
-"""Kinds without which nothing can be done."""
+"""Kinds that are required for every machine."""
 _AT_WORK: Final = frozenset({"Running", "RollingBack"})
 
 
 def observe(ctx: Context, instance: Instance) -> Observed:
-    """Look at everything that the plan and the status of an Instance depend on."""
+    """Read everything from the cache on which the plan and the status of an Instance depend."""
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     if missing:
         return Observed(missing_apis=missing)
@@ -118,7 +118,7 @@ def _find_run(ctx: Context) -> Run | None:
 
 
 def _find_pod_address(ctx: Context, run: Run | None) -> str:
-    """Find the address of the pod that the guest runs in; a migration has a second pod."""
+    """Return the address of the pod in which the guest runs; a migration has a second pod."""
     if run is None:
         return ""
     view = run.view
@@ -134,9 +134,10 @@ def _find_pod_address(ctx: Context, run: Run | None) -> str:
 def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
     """Return whether the guest shut itself down.
 
-    Its launcher pod then remains and has completed. A pod that was deleted, such as by a drain of
-    the node, makes the guest shut down as well, and is gone afterwards. What was seen once counts
-    for as long as the run remains: completed pods are collected some day.
+    In this case its launcher pod remains and has completed. If the pod is deleted, for example by a
+    drain of the node, the guest shuts down as well, but the pod no longer exists afterwards. Once
+    observed, the fact holds for as long as the run exists, because completed pods are garbage
+    collected at some time.
     """
     if instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART or run is None:
         return False
@@ -163,7 +164,7 @@ def _find_firewall(ctx: Context, instance: Instance) -> FirewallView | None:
 
 
 def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
-    """Find the claim of the public address: the user's claim or our own."""
+    """Return the IPClaim of the public address: the user's claim or our own."""
     public = instance.spec.public_ip
     if public.mode is PublicIPMode.CLAIM:
         return _get(ctx, IP_CLAIM, public.claim_name or "")
@@ -179,7 +180,7 @@ def _find_private_claim(ctx: Context) -> IpClaimView | None:
 
 
 def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
-    """Find the claim that mode Auto created, even if the mode has changed."""
+    """Return the IPClaim that mode Auto created, even if the mode has changed."""
     if claim is not None and is_ours(claim, ctx.uid):
         return claim
     held = _get(ctx, IP_CLAIM, public_claim_name(ctx.key.name))
@@ -205,9 +206,9 @@ def _find_volumes(ctx: Context, instance: Instance) -> Volumes:
 
 
 def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
-    """Find the root disks that are ours: DataVolumes, and claims that such left behind.
+    """Return the root disks that are ours: DataVolumes, and claims without their DataVolume.
 
-    CDI before 1.62 deletes a DataVolume once it is filled, and its claim remains.
+    CDI before 1.62 deletes a DataVolume after it is filled, and keeps its claim.
     """
     disks = {}
     for held in ctx.indexed(DATA_VOLUME, BY_UID, ctx.uid):
@@ -219,7 +220,7 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
         name = key_of(held).name
         if name in disks or _get(ctx, DATA_VOLUME, name) is not None:
             continue
-        # One that nothing names any more is a disk of before, if it is really ours.
+        # A disk that nothing names any more is a former root disk if it belongs to this Instance.
         if name in named or is_ours(held, ctx.uid):
             disks[name] = _show_claim(held)
     return disks
@@ -227,10 +228,10 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
 
 def _show_volume(held: Manifest, *, claimed: bool) -> DiskView:
     view = DataVolumeView.parse(held)
-    # CDI judges a DataVolume again when its StorageProfile has changed, even a filled one. A disk
-    # with a claim may hold data and is never one that CDI did not create.
+    # CDI validates a DataVolume again after a change of its StorageProfile, even if it is filled. A
+    # disk with a claim may contain data, so it never counts as refused.
     refusal = "" if view.succeeded or claimed else view.refusal
-    # In steps, so that a disk that fills changes the status ten times and not a hundred.
+    # In steps of 10 %, so that filling a disk changes the status 10 times and not 100 times.
     progress = "" if view.progress is None else f"{view.progress // 10 * 10:.0f} %"
     return DiskView(
         DATA_VOLUME,
@@ -258,13 +259,13 @@ def _show_claim(held: Manifest) -> DiskView:
         is_deleting(held),
         filled=phase == "Bound",
         failed=False,
-        # A claim that lost its volume held data, and may get the volume back.
+        # A claim that lost its volume contained data, and may get the volume back.
         unknown=phase not in ("Bound", "Pending"),
     )
 
 
 def _find_foreign(ctx: Context, instance: Instance, machine: Manifest | None) -> Iterable[str]:
-    """Find what has a name that we need and belongs to somebody else."""
+    """Return the objects of other owners that have a name that this Instance needs."""
     if machine is not None and not is_ours(machine, ctx.uid):
         yield describe(VIRTUAL_MACHINE, ctx.key)
     for name in sorted(_disk_names(instance)):
@@ -285,7 +286,7 @@ def _find_silent_node(ctx: Context, run: Run | None) -> str:
     node = ctx.get(NODE, Key("", name)) if name else None
     if node is None:
         return ""
-    # Unknown is what the node controller writes for a kubelet that is not heard of any more.
+    # The node controller sets Unknown if the kubelet has stopped reporting.
     return name if text_at(condition_at(node, "Ready"), "status") == "Unknown" else ""
 
 
@@ -298,7 +299,7 @@ def _find_operation(ctx: Context) -> OperationView | None:
 
 
 def _get(ctx: Context, kind: Kind, name: str) -> Manifest | None:
-    """Return an object of the namespace of the Instance, where its kind is served."""
+    """Return an object in the namespace of the Instance; None if its kind is not served."""
     return ctx.get(kind, Key(ctx.key.namespace, name)) if name else None
 
 

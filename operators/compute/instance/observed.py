@@ -1,4 +1,4 @@
-"""What was seen around an Instance, and what follows from it immediately; pure."""
+"""The observed state of an Instance, and simple conclusions from it. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Capacity:
     """The CPUs and memory of a machine.
 
     Attributes:
-        cpus: Processors.
-        memory: Bytes of memory; None when they cannot be read.
+        cpus: Number of CPUs.
+        memory: Bytes of memory; None if the value is invalid.
     """
 
     cpus: int
@@ -33,9 +33,9 @@ class Capacity:
 
     @classmethod
     def of_run(cls, manifest: Manifest) -> Capacity:
-        """Read what the guest of a VirtualMachineInstance has.
+        """Read the actual capacity of the guest of a VirtualMachineInstance.
 
-        KubeVirt changes the spec of an instance first and the guest later, or never.
+        KubeVirt changes the spec of the instance first, and the guest later or never.
         """
         asked = cls.of_domain(map_at(manifest, "spec", "domain"))
         topology = map_at(manifest, "status", "currentCPUTopology")
@@ -47,7 +47,7 @@ class Capacity:
 
     @classmethod
     def of_domain(cls, domain: Mapping[str, Any]) -> Capacity:
-        """Read the capacity out of a `domain` of KubeVirt."""
+        """Read the capacity from a `domain` of KubeVirt."""
         cpu = map_at(domain, "cpu")
         counts = [cpu.get(name) for name in ("sockets", "cores", "threads")]
         cpus = 1
@@ -58,21 +58,21 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """A root disk: a DataVolume, or the claim that remains of one.
+    """A root disk: a DataVolume, or its claim if the DataVolume no longer exists.
 
     Attributes:
-        kind: DataVolume, or claim.
+        kind: DataVolume or PersistentVolumeClaim.
         manifest: The object, for patches and deletion.
-        name: Name of both.
+        name: Name of the DataVolume and of the claim.
         uid: UID of the object.
-        deleting: Whether its deletion was asked for.
-        filled: Whether it holds all its data, so that a machine can boot from it.
+        deleting: Whether it is being deleted.
+        filled: Whether it contains all its data, so that a machine can boot from it.
         failed: Whether it can never be filled.
-        unknown: Whether CDI does not know its state now.
-        progress: How far it is, for people: `40 %`; empty where nobody tells.
-        restarts: How often the importer was restarted.
-        last_error: What kept CDI from filling it last, in the words of CDI.
-        refusal: Why CDI does not create its claim, in the words of CDI.
+        unknown: Whether CDI currently does not know its state.
+        progress: Progress for messages, such as `40 %`; empty if unknown.
+        restarts: Number of restarts of the importer.
+        last_error: Last error of filling it, as reported by CDI.
+        refusal: Why CDI does not create its claim, as reported by CDI.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ class DiskView:
 
     @property
     def filling(self) -> str:
-        """What is being done to one that is not filled yet, for people."""
+        """State of a disk that is not filled yet, for messages."""
         if self.refusal:
             return (
                 f"is not created by CDI: {self.refusal}; set spec.rootDisk.accessModes, or "
@@ -107,14 +107,14 @@ class DiskView:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the machine.
+    """One run of the machine: a VirtualMachineInstance.
 
     Attributes:
-        view: The VirtualMachineInstance.
-        disk: Root disk that it was started with.
-        capacity: How much it has.
-        probed: Whether KubeVirt checks it by a readiness probe.
-        rescued: Whether another root disk is attached to be repaired.
+        view: View of the VirtualMachineInstance.
+        disk: Root disk with which it was started.
+        capacity: Capacity of the guest.
+        probed: Whether it has a readiness probe.
+        rescued: Whether another root disk is attached for repair.
     """
 
     view: VmiView
@@ -125,7 +125,7 @@ class Run:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Run:
-        """Read a VirtualMachineInstance."""
+        """Parse a VirtualMachineInstance."""
         volumes = maps_at(manifest, "spec", "volumes")
         disks = [text_at(item, "dataVolume", "name") for item in volumes if item["name"] == ROOT]
         return cls(
@@ -143,7 +143,7 @@ class Run:
 
     @property
     def ready(self) -> bool:
-        """Whether KubeVirt calls it ready and nobody ends it."""
+        """Whether KubeVirt reports it as ready and it is not being ended."""
         return self.view.ready and not self.view.deleting
 
 
@@ -152,13 +152,13 @@ class Machine:
     """The VirtualMachine.
 
     Attributes:
-        view: What matters of it.
-        disk: Root disk of its template.
-        capacity: How much its template asks for.
-        claims: Claims of the further volumes of its template, by volume name.
+        view: View of the VirtualMachine.
+        disk: Root disk in its template.
+        capacity: Capacity in its template.
+        claims: Claims of the further volumes in its template, by volume name.
         has_network_data: Whether its template configures the network of the guest.
         instancetype: Instancetype that defines the capacity instead; None for none.
-        preference: Preference that it names; None for none.
+        preference: Preference of the machine; None for none.
     """
 
     view: VmView
@@ -171,7 +171,7 @@ class Machine:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Machine:
-        """Read a VirtualMachine."""
+        """Parse a VirtualMachine."""
         view = VmView.parse(manifest)
         domain = map_at(manifest, "spec", "template", "spec", "domain")
         claims = {
@@ -193,12 +193,12 @@ class Machine:
 
     @property
     def halted(self) -> bool:
-        """Whether KubeVirt has acted on the machine having to be off."""
+        """Whether KubeVirt has observed that the machine must be off."""
         return self.view.halted
 
     @property
     def kept_running(self) -> bool:
-        """Whether KubeVirt is asked to keep the machine running."""
+        """Whether the run strategy makes KubeVirt keep the machine running."""
         return self.view.run_strategy in (RunStrategy.ALWAYS, RunStrategy.ONCE)
 
 
@@ -208,7 +208,7 @@ class Volumes:
 
     Attributes:
         claims: Claims that can be mounted, by volume name.
-        problems: What keeps the others from it, one sentence each.
+        problems: Why other claims cannot be mounted, one message each.
     """
 
     claims: Mapping[str, str] = field(default_factory=dict)
@@ -220,25 +220,25 @@ class Observed:
     """The current state of one Instance and its dependencies.
 
     Attributes:
-        size: How much the InstanceSize gives; None when there is none of that name.
+        size: Capacity of the InstanceSize; None if it does not exist.
         disk_size: Size of a root disk of that InstanceSize.
-        instancetype: Instancetype of the spec; None when it is not there.
-        preference_exists: Whether the preference of the spec is there.
-        missing_apis: Kinds that are needed and not served.
-        network: Network of the spec; None when it is not there.
-        firewall: Firewall of the spec; None when it is not there.
-        claim: IPClaim of the public address; None when it is not there.
-        claim_manifest: The same as it is.
+        instancetype: Instancetype of the spec; None if it does not exist.
+        preference_exists: Whether the preference of the spec exists.
+        missing_apis: Required kinds that the cluster does not serve.
+        network: Network of the spec; None if it does not exist.
+        firewall: Firewall of the spec; None if it does not exist.
+        claim: IPClaim of the public address; None if it does not exist.
+        claim_manifest: The same IPClaim as a manifest.
         volumes: Further volumes.
-        machine: VirtualMachine of that name, when it is ours.
-        run: Run of that machine; None while it is off.
-        pod_address: Address of the pod that the guest runs in; empty while it is not known.
+        machine: VirtualMachine with the name of the Instance, if it is ours.
+        run: Current run of the machine; None if it is off.
+        pod_address: Address of the pod in which the guest runs; empty if unknown.
         shut_down: Whether the guest of the run shut itself down and the machine stays off.
-        private_claim: IPClaim of the private address; None when it is not there.
+        private_claim: IPClaim of the private address; None if it does not exist.
         disks: Root disks that are ours, by name.
-        foreign: Objects of others whose names are needed, for people.
-        silent_node: Node of the run, when it has not reported for a while; else empty.
-        operation: Operation that is at work.
+        foreign: Objects of other owners with names that the Instance needs, for messages.
+        silent_node: Node of the run if it has stopped reporting; otherwise empty.
+        operation: Operation in progress.
     """
 
     size: Capacity | None = None
@@ -263,7 +263,7 @@ class Observed:
 
 
 def find_current_disk(instance: Instance, observed: Observed) -> str:
-    """Find the root disk that the machine boots from, or would.
+    """Return the root disk from which the machine boots, or would boot.
 
     The machine itself has precedence. If it does not exist, for example because its first disk
     cannot be filled, the disk of a directive is used, else the disk in the status. If the status is
@@ -284,12 +284,12 @@ def find_current_disk(instance: Instance, observed: Observed) -> str:
 
 
 def find_wanted_disk(instance: Instance, observed: Observed) -> str:
-    """Find the root disk that the machine should boot from, as soon as that can be done."""
+    """Return the root disk from which the machine should boot as soon as possible."""
     return _find_asked_disk(instance, observed) or find_current_disk(instance, observed)
 
 
 def _find_asked_disk(instance: Instance, observed: Observed) -> str:
-    """Find the disk that a directive wants to boot from; empty while it cannot be."""
+    """Return the disk from which a directive wants to boot; empty if that is not possible yet."""
     directive = find_boot(instance)
     name = "" if directive is None else directive.disk or ""
     disk = observed.disks.get(name)
@@ -297,16 +297,16 @@ def _find_asked_disk(instance: Instance, observed: Observed) -> str:
 
 
 def find_boot(instance: Instance) -> Directive | None:
-    """Find the directive to boot from another disk."""
+    """Return the directive to boot from another disk, or None."""
     directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
     return directive if directive is not None and directive.use is DiskUse.BOOT else None
 
 
 def is_protected(instance: Instance, observed: Observed) -> bool:
-    """Return whether the machine may start: what should keep it closed stands.
+    """Return whether the machine may start because policies already isolate it.
 
-    The firewall is asked alone if there is one: rules that it cannot express make it not Ready,
-    although all is closed.
+    With a firewall, only the list of covered instances in its status counts, not its condition
+    Ready: rules that cannot be expressed make it not ready, although all traffic is denied.
     """
     if instance.spec.firewall_ref is not None:
         return observed.firewall is not None and observed.firewall.protects(instance.metadata.uid)
@@ -330,7 +330,7 @@ def has_network(instance: Instance, observed: Observed) -> bool:
 
 
 def can_have_private_ip(instance: Instance, observed: Observed) -> bool:
-    """Return whether the Network gives addresses of its own; True while it is not known."""
+    """Return whether the Network allocates private addresses; True if the Network is unknown."""
     if instance.spec.network_ref is None:
         return False
     network = observed.network

@@ -1,9 +1,9 @@
-"""What to do next for an Instance; pure: no input or output, no clock.
+"""Planning: computes the next actions for an Instance. Pure: no I/O, no clock.
 
-Each plan is a function of what was seen, so a crash between any two steps is one more thing to see.
-A change of the root disk takes several passes: the machine is halted; once KubeVirt has ended it,
-its template gets the other disk while it is still halted; then it may run again. Whichever of these
-a crash follows, the machine itself says how far it is.
+A plan depends only on the observed state, so after a crash between two steps, the next reconcile
+continues from the intermediate state. A change of the root disk takes several reconciles: first the
+machine is halted; after KubeVirt has ended the run, the template gets the other disk; then the
+machine may run again. The VirtualMachine itself shows the progress, so a crash is always safe.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Decision:
 
 
 def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tuple[Action, ...]:
-    """Decide what brings the machine in line with the spec, one step after the other."""
+    """Plan the actions that bring the machine in line with the spec, in their order."""
     if observed.missing_apis:
         return ()
     return (
@@ -91,10 +91,10 @@ def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tupl
 
 
 def decide_machine(instance: Instance, observed: Observed) -> Decision:
-    """Decide what the machine should boot from, and whether it should run.
+    """Decide from which disk the machine should boot, and whether it should run.
 
-    A running machine is never stopped because of a missing prerequisite: conditions report it, and
-    it applies again at the next start.
+    A running machine is never stopped because of a missing prerequisite. Conditions report the
+    prerequisite, and it is required again at the next start.
     """
     current, wanted = (
         find_current_disk(instance, observed),
@@ -104,7 +104,7 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
     if machine is not None and current != wanted:
         return Decision(wanted if machine.halted and run is None else current, run=False)
     if find_boot(instance) is not None and run is not None and run.disk != current:
-        # KubeVirt started the run before it saw that the machine must be off.
+        # KubeVirt started the run before it observed that the machine must be off.
         return Decision(current, run=False)
     if instance.spec.power is Power.STOPPED:
         return Decision(current, run=False)
@@ -113,7 +113,7 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
 
 
 def may_start(instance: Instance, observed: Observed) -> bool:
-    """Return whether nothing is missing that a machine needs before it may start."""
+    """Return whether all prerequisites for starting the machine are met."""
     disk = observed.disks.get(find_current_disk(instance, observed))
     return (
         disk is not None
@@ -126,7 +126,7 @@ def may_start(instance: Instance, observed: Observed) -> bool:
 
 
 def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
-    """Delete a disk that CDI does not create, if the spec describes another by now."""
+    """Delete a disk that CDI refuses to create, if the spec has changed since."""
     same = disk.manifest.get("spec", {}).get("storage") == wanted["spec"]["storage"]
     if not disk.refusal or same or disk.deleting:
         return []
@@ -173,7 +173,7 @@ def _plan_settings(instance: Instance, observed: Observed) -> list[Action]:
     """
     network = find_network_data(instance, observed)
     if network is None and observed.machine is not None and observed.machine.has_network_data:
-        # The Network is not seen at the moment.
+        # The Network is not in the cache, so its network data is unknown.
         return []
     secret = build_cloud_init(instance, network)
     if secret is None:
@@ -192,7 +192,7 @@ def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
         return []
     missing = observed.foreign or is_preference_missing(instance, observed)
     if machine is None and (missing or not may_start(instance, observed)):
-        # A machine that cannot start yet is not made: what it is made of may still change.
+        # A machine that cannot start yet is not created, because its prerequisites may change.
         return []
     decision = decide_machine(instance, observed)
     manifest = build_machine(
@@ -209,13 +209,13 @@ def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
 
 
 def _has_network_data(instance: Instance, observed: Observed) -> bool:
-    """Return whether the guest gets network data; a machine that has it keeps it."""
+    """Return whether the guest gets network data; an existing machine never loses it."""
     held = observed.machine is not None and observed.machine.has_network_data
     return held or find_network_data(instance, observed) is not None
 
 
 def _choose_claims(instance: Instance, observed: Observed, disk: str) -> dict[str, str]:
-    """Choose the claims of the further volumes: one that is not ready stays as it was."""
+    """Choose the claims of the further volumes; a volume that is not ready keeps its old claim."""
     held = {} if observed.machine is None else observed.machine.claims
     found = {
         volume.name: observed.volumes.claims.get(volume.name, held.get(volume.name, ""))
@@ -233,36 +233,36 @@ def _plan_restart(instance: Instance, observed: Observed) -> list[Action]:
     if directive is None or run is None or run.view.deleting:
         return []
     if run.view.uid != directive.vmi_uid:
-        # The current run is not the run to end: the directive was executed, perhaps before a crash.
+        # The directive names another run, so it was already executed, perhaps before a crash.
         return []
-    # The UID makes it happen once: a restart that KubeVirt is asked for by name would end
-    # whatever runs when the request arrives, a second time after a lost response.
+    # Deleting by UID makes the restart happen only once. A restart request to KubeVirt names only
+    # the machine: repeated after a lost response, it would end the new run as well.
     step = Delete(VIRTUAL_MACHINE_INSTANCE, run.view.key, run.view.uid)
     return [Action(step, Reason.RESTARTED, f"Ended the run {run.view.uid}")]
 
 
 def seconds_to_rerun(observed: Observed, now: datetime) -> float | None:
-    """Return after how many seconds a run that has ended must be followed by another.
+    """Return the seconds until a run that has ended must be replaced by a new one.
 
-    KubeVirt does that by itself for `Always`, and never for `Once`.
+    KubeVirt does this itself with the strategy `Always`, and never with `Once`.
 
     Returns:
-        0 if it is due, None if the machine stays as it is.
+        0 if it is due; None if the run must not be replaced.
     """
     machine, run = observed.machine, observed.run
     if machine is None or run is None or machine.view.run_strategy != RunStrategy.ONCE:
         return None
     if not run.view.final or run.view.deleting or machine.view.deleting or observed.shut_down:
         return None
-    # KubeVirt counts runs that never came to run and says when to try again, and waits for that
-    # itself only with other strategies.
+    # KubeVirt counts failed starts and reports when to retry, but with the strategy `Once` it does
+    # not retry itself.
     if not machine.view.retry_after:
         return 0.0
     return max((parse_time(machine.view.retry_after) - now).total_seconds(), 0.0)
 
 
 def _plan_rerun(observed: Observed, now: datetime) -> list[Action]:
-    """Delete a run that crashed or that was evicted; KubeVirt starts the next."""
+    """Delete a run that crashed or was evicted; KubeVirt then starts the next run."""
     run = observed.run
     if run is None or seconds_to_rerun(observed, now) != 0:
         return []
@@ -272,7 +272,7 @@ def _plan_rerun(observed: Observed, now: datetime) -> list[Action]:
 
 
 def _plan_private_address(instance: Instance, observed: Observed) -> list[Action]:
-    """Ask for a private address if the Network has a pool; it stays until the Instance goes."""
+    """Request a private address if the Network has a pool; it is kept until the teardown."""
     network = observed.network
     if network is None or not network.allocates_addresses or observed.private_claim is not None:
         return []
@@ -321,14 +321,15 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     held = observed.claim_manifest
     if held is None or key_of(held).name != name or not is_ours(held, uid):
         return []
-    # The mode was Auto before. A claim of mode Claim is the user's own, and this may become it.
+    # The mode was Auto before, so the claim is not needed any more, unless the user now names it
+    # with mode Claim: then it becomes the user's own claim and is released instead of deleted.
     if public.mode is PublicIPMode.CLAIM and public.claim_name == name:
         return [release(IP_CLAIM, held, uid)]
     return [_delete_address(instance, uid_of(held))]
 
 
 def release(kind: Kind, held: Manifest, uid: str) -> Action:
-    """Have an object stay that belonged to the Instance of a UID, as nobody's."""
+    """Keep an object of the Instance with a UID, and remove its owner."""
     operations = build_release_patch(held, uid)
     version = held["metadata"].get("resourceVersion", "")
     step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
@@ -343,7 +344,7 @@ def _delete_address(instance: Instance, uid: str) -> Action:
 
 
 def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
-    """Follow a change of the deletion policy in what children say of whose they are."""
+    """Update the owner reference or annotation of children after a change of the policy."""
     policy = instance.spec.deletion_policy
     targets = [
         (disk.kind, disk.manifest, policy.root_disk)
@@ -365,7 +366,7 @@ def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
 
 
 def _plan_retirement(instance: Instance, observed: Observed, now: datetime) -> list[Action]:
-    """Delete root disks that are not needed any more; those of others as well are left to them."""
+    """Delete unneeded root disks; disks with other owners are released to them."""
     uid = instance.metadata.uid
     return [
         (

@@ -1,4 +1,4 @@
-"""Manifests of what an Instance makes; pure."""
+"""Manifests of the children of an Instance. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _BINDINGS: Final = {"Masquerade": "masquerade", "Bridge": "bridge", "Passt": "pa
 
 
 def build_labels(instance: Instance) -> dict[str, str]:
-    """Build the labels that each child carries."""
+    """Build the labels of each child."""
     name, uid = instance.metadata.name, instance.metadata.uid
     common = {MANAGED_BY: OPERATOR, INSTANCE_NAME: label_value(name)}
     return common | identity_labels(name, uid)
@@ -60,13 +60,13 @@ def build_labels(instance: Instance) -> dict[str, str]:
 def build_disk(instance: Instance, name: str, image: Image, default_size: str) -> Manifest:
     """Build a root disk.
 
-    It is filled before any machine wants it: the old machine runs meanwhile.
+    CDI fills it immediately, before a machine uses it: the machine runs on its old disk meanwhile.
 
     Args:
-        instance: What is asked for.
+        instance: The Instance.
         name: Name of the disk.
-        image: What it is filled with.
-        default_size: Size where the spec names none.
+        image: Source of the data.
+        default_size: Size if the spec has none.
     """
     wanted = instance.spec.root_disk
     storage: Manifest = {"resources": {"requests": {"storage": wanted.size or default_size}}}
@@ -87,19 +87,21 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
 
 
 def build_cloud_init(instance: Instance, network: Manifest | None) -> Manifest | None:
-    """Build the Secret with the first settings of the guest; None if it would be empty.
+    """Build the Secret with the initial settings of the guest; None if it would be empty.
 
-    JSON is YAML, so whatever is in a name or a key stays a text and never becomes a setting.
+    The settings are written as JSON, which is valid YAML: a name or a key from the spec is always
+    quoted and cannot inject further settings.
 
     Args:
-        instance: What is asked for.
+        instance: The Instance.
         network: Network data; None for a guest that configures its network by DHCP.
     """
     parts: dict[str, str] = {}
     if instance.spec.user_data_secret_name is None:
         settings = build_settings(instance)
         if network is not None:
-            # Routes of the Network may change: they are applied at each boot, not at the first.
+            # Routes of the Network can change, so they are applied at each boot, not only at the
+            # first one.
             settings["updates"] = {"network": {"when": ["boot"]}}
         parts["userdata"] = f"#cloud-config\n{json.dumps(settings, sort_keys=True)}\n"
     if network is not None:
@@ -112,13 +114,13 @@ def build_cloud_init(instance: Instance, network: Manifest | None) -> Manifest |
 
 
 def hash_cloud_init(secret: Manifest) -> str:
-    """Return what identifies the content of the cloud-init Secret."""
+    """Return a hash of the content of the cloud-init Secret."""
     text = json.dumps(secret["data"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_settings(instance: Instance) -> Manifest:
-    """Build the first settings of the guest, as cloud-init reads them."""
+    """Build the initial settings of the guest in the format of cloud-init."""
     hostname = instance.spec.hostname or instance.metadata.name
     settings: Manifest = {"hostname": hostname, "preserve_hostname": False}
     ssh = instance.spec.ssh
@@ -156,7 +158,7 @@ def build_ports(ports: Iterable[PublicPort]) -> list[Manifest]:
 
 
 def build_private_claim(instance: Instance, network: NetworkView) -> Manifest:
-    """Build the IPClaim of the address that the guest has on its Network; it has no target."""
+    """Build the IPClaim of the private address of the guest on its Network; it has no target."""
     spec: Manifest = {"poolRef": {"name": network.pool}}
     if instance.spec.private_ip is not None:
         spec["address"] = instance.spec.private_ip
@@ -178,13 +180,13 @@ def build_machine(
     """Build the VirtualMachine.
 
     Args:
-        instance: What is asked for.
-        sizing: What defines its processors and memory.
+        instance: The Instance.
+        sizing: Definition of its CPUs and memory.
         disk: Root disk to boot from.
         claims: Claims of further volumes, by volume name.
         network: Network of the machine; None for the pod network.
         run: Whether KubeVirt should keep it running.
-        preference: Preference that it names; None for none.
+        preference: Preference of the machine; None for none.
         network_data: Whether the cloud-init Secret configures the network of the guest.
     """
     spec: Manifest = {
@@ -204,10 +206,11 @@ def build_machine(
 
 
 def choose_strategy(instance: Instance) -> RunStrategy:
-    """Choose how KubeVirt keeps a machine that must run.
+    """Choose the run strategy of a machine that must run.
 
-    With `Once` a run that has ended remains, so it shows for as long as it matters that the guest
-    shut itself down. `RerunOnFailure` deletes it, and leaves machines off whose node was drained.
+    With `Once`, a run that has ended remains, so that it stays observable that the guest shut
+    itself down. `RerunOnFailure` would delete the run, and would leave machines off after a drain
+    of their node.
     """
     restart = instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART
     return RunStrategy.ALWAYS if restart else RunStrategy.ONCE
@@ -225,7 +228,7 @@ def _build_template(
 ) -> Manifest:
     spec, uid = instance.spec, instance.metadata.uid
     names = [ROOT, CLOUD_INIT, *claims]
-    # A preference fills in only what a template leaves open.
+    # A preference sets only fields that the template does not set.
     bus = {"bus": "virtio"} if preference is None else {}
     interface: Manifest = {"name": "default", "macAddress": mac_address(uid)}
     interface |= {_BINDINGS["Masquerade" if network is None else network.binding]: {}}
@@ -256,7 +259,7 @@ def _build_template(
         ],
     }
     if spec.readiness_probe is not None and RESCUED not in claims:
-        # The rescue system does not serve what the own disk serves.
+        # Omitted for the rescue system, which does not run the services that the probe checks.
         template["readinessProbe"] = spec.readiness_probe.to_manifest()
     if spec.placement.node_selector:
         template["nodeSelector"] = dict(spec.placement.node_selector)
@@ -266,16 +269,19 @@ def _build_template(
 
 
 def _build_resources(capacity: Capacity | None) -> Manifest:
-    """Build processors and memory; KubeVirt refuses both in a machine with an instancetype."""
+    """Build CPUs and memory; KubeVirt refuses both in a machine with an instancetype."""
     if capacity is None:
         return {}
-    # Sockets, unlike cores, can be added to a guest that runs.
+    # Unlike cores, sockets can be added to a running guest.
     cpu = {"sockets": capacity.cpus, "cores": 1, "threads": 1}
     return {"cpu": cpu, "memory": {"guest": render_quantity(capacity.memory or 0)}}
 
 
 def _refer_to_settings(instance: Instance, network_data: bool) -> Manifest:
-    """Name the Secrets with user data and network data; the user's own only KubeVirt reads."""
+    """Build the references to the Secrets with user data and network data.
+
+    The operator never reads the user's own Secret; only KubeVirt does.
+    """
     own = cloud_init_name(instance.metadata.name)
     source: Manifest = {"secretRef": {"name": instance.spec.user_data_secret_name or own}}
     return source | {"networkDataSecretRef": {"name": own}} if network_data else source
@@ -287,11 +293,12 @@ def _build_pod_metadata(instance: Instance, network: NetworkView | None) -> Mani
     if group is not None:
         labels[SPREAD_LABEL] = group
     if reference is not None:
-        # Policies of the Network select by it, before the Network itself is seen here.
+        # The policies of the Network select pods by this label, so it is set even if the Network is
+        # not in the cache yet.
         labels[NETWORK_LABEL] = label_value(reference.name)
     metadata: Manifest = {"labels": labels}
     if network is not None and not network.attachment and network.binding == "Bridge":
-        # Without it KubeVirt does not migrate a guest that has the address of its pod.
+        # Without this annotation, KubeVirt does not migrate a guest with the address of its pod.
         metadata["annotations"] = {ALLOW_BRIDGE_MIGRATION: "true"}
     return metadata
 

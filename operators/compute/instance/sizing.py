@@ -1,8 +1,8 @@
-"""What gives a machine its processors, memory and devices; pure.
+"""Sizing: the InstanceSize, instancetype and preference of a machine. Pure.
 
-KubeVirt neither starts nor stops a machine that names an instancetype or a preference which does
-not exist and of which it has stored no revision. So a machine gets such a name only once the object
-exists, and keeps what it had until then.
+KubeVirt neither starts nor stops a machine whose instancetype or preference does not exist, unless
+it has stored a revision of it. So a machine gets such a name only after the object exists, and
+keeps its previous size until then.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from operators.compute.instance.observed import Capacity, Machine, Observed, Run
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What a VirtualMachine says of its size.
+    """The fields of a VirtualMachine that define its size.
 
     Attributes:
-        capacity: Processors and memory in its template; None with an instancetype.
-        instancetype: Instancetype that it names; None for none.
+        capacity: CPUs and memory in its template; None with an instancetype.
+        instancetype: Instancetype of the machine; None for none.
     """
 
     capacity: Capacity | None = None
@@ -30,7 +30,7 @@ class Sizing:
 
 
 def find_sizing(instance: Instance, observed: Observed) -> Sizing | None:
-    """Find the size that the machine should have: as the spec says, else as before."""
+    """Return the size that the machine should have: from the spec if possible, else as before."""
     wanted, machine = instance.spec.instancetype, observed.machine
     if wanted is not None and not is_instancetype_missing(instance, observed):
         return Sizing(instancetype=wanted.matcher)
@@ -44,7 +44,7 @@ def find_sizing(instance: Instance, observed: Observed) -> Sizing | None:
 
 
 def find_preference(instance: Instance, observed: Observed) -> Matcher | None:
-    """Find the preference that the machine should name: as the spec says, else as before."""
+    """Return the preference for the machine: from the spec if possible, otherwise as before."""
     wanted, machine = instance.spec.preference, observed.machine
     if wanted is None:
         return None
@@ -55,7 +55,7 @@ def find_preference(instance: Instance, observed: Observed) -> Matcher | None:
 
 
 def is_instancetype_missing(instance: Instance, observed: Observed) -> bool:
-    """Return whether the instancetype does not exist and KubeVirt has kept no revision of it."""
+    """Return whether the instancetype does not exist and KubeVirt has no revision of it."""
     wanted, machine = instance.spec.instancetype, observed.machine
     if wanted is None or observed.instancetype is not None:
         return False
@@ -63,7 +63,7 @@ def is_instancetype_missing(instance: Instance, observed: Observed) -> bool:
 
 
 def is_preference_missing(instance: Instance, observed: Observed) -> bool:
-    """Return whether the preference does not exist and KubeVirt has kept no revision of it."""
+    """Return whether the preference does not exist and KubeVirt has no revision of it."""
     wanted, machine = instance.spec.preference, observed.machine
     if wanted is None or observed.preference_exists:
         return False
@@ -71,7 +71,7 @@ def is_preference_missing(instance: Instance, observed: Observed) -> bool:
 
 
 def find_current_size(instance: Instance, observed: Observed) -> SizeRef | None:
-    """Find the size that the machine has now; a change may wait for its next start."""
+    """Return the current size of the machine; a change may take effect at its next start."""
     wanted = instance.spec.instancetype
     if wanted is None:
         size = instance.spec.size if _has_capacity(observed) else None
@@ -80,12 +80,12 @@ def find_current_size(instance: Instance, observed: Observed) -> SizeRef | None:
 
 
 def _is_adopted(wanted: Matcher, held: MatcherState | None) -> bool:
-    """Return whether KubeVirt has stored a revision of what a machine should name."""
+    """Return whether KubeVirt has stored a revision of the wanted instancetype or preference."""
     return held is not None and held.matcher == wanted and bool(held.revision)
 
 
 def _has_capacity(observed: Observed) -> bool:
-    """Return whether the guest, or the machine while it is off, has what the InstanceSize gives."""
+    """Return whether the guest, or the machine if it is off, has the wanted InstanceSize."""
     run, machine = observed.run, observed.machine
     held = run.capacity if run is not None and not run.view.final else None
     if held is None and machine is not None and machine.instancetype is None:
@@ -94,7 +94,7 @@ def _has_capacity(observed: Observed) -> bool:
 
 
 def _has_instancetype(wanted: Instancetype, observed: Observed) -> bool:
-    """Return whether the guest, or the machine while it is off, has what the instancetype gives."""
+    """Return whether the guest, or the machine if it is off, has the wanted instancetype."""
     run, machine = observed.run, observed.machine
     if machine is None or not _is_adopted(wanted.matcher, machine.instancetype):
         return False
@@ -104,16 +104,17 @@ def _has_instancetype(wanted: Instancetype, observed: Observed) -> bool:
 
 
 def _runs_with(wanted: Matcher, observed: Observed, machine: Machine, run: Run) -> bool:
-    """Return whether a running guest has what its machine gets from an instancetype.
+    """Return whether a running guest has the capacity of the instancetype of its machine.
 
-    KubeVirt changes a running guest as far as it can. The annotation names only the instancetype
-    that the run was started with.
+    KubeVirt changes a running guest as far as possible. The annotation contains only the
+    instancetype with which the run was started.
     """
     assert machine.instancetype is not None
     kept, view = machine.instancetype.revision, observed.instancetype
     if view is not None and view.is_kept_in(kept):
         return run.capacity == Capacity(view.cpus, view.memory)
-    # The object has changed or is gone since: what the revision says is known to KubeVirt alone.
+    # The object has changed or was deleted since, and only KubeVirt knows the content of the
+    # revision.
     if run.view.annotations.get(STARTED_WITH[wanted.kind]) == wanted.name:
         return True
     waits = (VmCondition.HOT_VCPU_CHANGE, VmCondition.HOT_MEMORY_CHANGE)

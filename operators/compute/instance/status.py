@@ -1,4 +1,4 @@
-"""What an Instance shows of itself; pure."""
+"""Status of an Instance. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from operators.compute.instance.sizing import (
 from operators.compute.naming import firmware_uuid, mac_address
 
 type Refusals = Mapping[StrEnum, str]
-"""What the API server said to steps that failed, by the reason of their action."""
+"""Error messages of the API server for failed steps, by the reason of their action."""
 
 _BUSY: Final = {
     "Reboot": Phase.REBOOTING,
@@ -54,7 +54,7 @@ _BUSY: Final = {
     "Rescue": Phase.RESCUE,
     "Migrate": Phase.MIGRATING,
 }
-"""Phase while an Operation of a type is at work."""
+"""Phase while an Operation of a type is in progress."""
 _FAILURES: Final = frozenset({Reason.CRASH_LOOP, Reason.START_FAILED, Reason.IMPORT_FAILED})
 
 
@@ -64,10 +64,10 @@ def build_status(
     """Build the status of an Instance that is not being deleted.
 
     Args:
-        instance: What is asked for.
+        instance: The Instance.
         observed: Observed objects after the steps of this reconcile.
-        refusals: Steps of this reconcile that failed.
-        now: Time of the transitions that happen here.
+        refusals: Error messages of failed steps of this reconcile.
+        now: Time for conditions whose status changes.
     """
     kept = follow_kept_disks(instance, observed, now)
     states = [*_evaluate(instance, observed), *evaluate_kept_disks(instance, kept)]
@@ -79,7 +79,7 @@ def build_status(
 def build_final_status(
     instance: Instance, observed: Observed, ending: Teardown, refusals: Refusals, *, now: datetime
 ) -> Manifest:
-    """Build the status of an Instance that is being deleted; arguments as `build_status`."""
+    """Build the status of an Instance that is being deleted; see `build_status` for arguments."""
     message = "; ".join([ending.message, *dict.fromkeys(refusals.values())])
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
@@ -91,7 +91,7 @@ def build_final_status(
 
 
 def build_directive_status(directive: Directive, observed: Observed) -> DirectiveStatus:
-    """Say what became of a directive."""
+    """Build the status of a directive."""
     if directive.kind is DirectiveKind.RESTART:
         ended = observed.run is None or observed.run.view.uid != directive.vmi_uid
         state = DirectiveState.DONE if ended else DirectiveState.IN_PROGRESS
@@ -169,7 +169,7 @@ def _evaluate_ready(
 
 
 def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) -> Condition | None:
-    """Find what keeps the operator from doing its part."""
+    """Build the condition Blocked: why the operator cannot act."""
     if observed.missing_apis:
         message = f"the cluster does not serve {', '.join(observed.missing_apis)}; install KubeVirt"
         return Condition.false(ConditionType.READY, Reason.API_MISSING, message)
@@ -203,7 +203,7 @@ def _not_ready(state: Condition) -> Condition:
 
 
 def _find_phase(observed: Observed, states: list[Condition]) -> Phase:
-    """Sum up for people."""
+    """Return the phase, which summarizes the conditions."""
     by_type = {state.type: state for state in states}
     running = by_type[ConditionType.RUNNING]
     operation = observed.operation
@@ -284,13 +284,13 @@ def _show_operation(observed: Observed) -> ObjectReference | None:
 
 
 def _find_private_ip(instance: Instance, observed: Observed) -> str | None:
-    """Find the private address by what was allocated; a guest may report any address."""
+    """Return the allocated private address; a guest could report any address."""
     network = observed.network
     if network is not None and network.is_attached:
         claim = observed.private_claim
         return (claim.address or None) if claim is not None else None
     if observed.run is None:
         return None
-    # Unknown for a moment after a migration: what is known stays.
+    # The address is unknown for a moment after a migration; keep the last known one of this run.
     same = instance.observed.vmi_uid == observed.run.view.uid
     return observed.pod_address or (instance.observed.private_ip if same else None)

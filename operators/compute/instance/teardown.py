@@ -1,4 +1,4 @@
-"""What has to happen before an Instance may go; pure."""
+"""Teardown: plans the clean-up before the finalizer of an Instance is removed. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ORPHAN: Final = "orphan"
 
 
 def plan_teardown(instance: Instance, observed: Observed) -> Teardown:
-    """Decide what has to happen before an Instance may go.
+    """Plan the clean-up before the finalizer of an Instance can be removed.
 
     The address is released first and the disk is deleted last: no traffic is routed to a machine
     that is being deleted, and no running machine loses its disk. The current deletion policy
     applies.
     """
     if _ORPHAN in instance.metadata.finalizers:
-        # Anyone who deletes with --cascade=orphan wants everything to stay as it is.
+        # With --cascade=orphan, all children are kept as they are.
         return Teardown(done=True)
     address = _end_address(instance, observed)
     machine = observed.machine

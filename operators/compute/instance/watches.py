@@ -1,4 +1,4 @@
-"""Find the Instances that a change concerns, and reduce what the cache keeps; pure."""
+"""Mapping of changes to Instances, indexes, and transforms of cached objects. Pure."""
 
 from __future__ import annotations
 
@@ -31,28 +31,32 @@ from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
 
 BY_UID: Final = "instance-uid"
-"""Index of disks by the UID of the Instance that they carry."""
+"""Index of disks by the UID of their Instance."""
 BY_RUN: Final = "run"
-"""Index of launcher pods by the UID of their run."""
+"""Index of launcher pods by the UID of their VirtualMachineInstance."""
 BY_TARGET: Final = "target"
-"""Index of Operations by the Instance that they are for."""
+"""Index of Operations by their Instance."""
 BY_USE: Final = "use"
-"""Index of Instances by what their specs name, as `Kind/name`."""
+"""Index of Instances by the objects that they refer to, as `Kind/name`."""
 
 
 def instance_uid(manifest: Mapping[str, Any]) -> str:
-    """Return the UID of the Instance that an object is labelled with; empty for none."""
+    """Return the UID of the Instance in the labels of an object; empty for none."""
     return text_at(manifest, "metadata", "labels", INSTANCE_UID_LABEL)
 
 
 def index_by_uid(manifest: Manifest) -> Iterable[str]:
-    """Index a disk by the Instance that it carries the UID of."""
+    """Index a disk by the UID of its Instance."""
     uid = instance_uid(manifest)
     return (uid,) if uid else ()
 
 
 def index_by_run(pod: Manifest) -> Iterable[str]:
-    """Index a launcher pod by its run; anybody can write the label, only KubeVirt the owner."""
+    """Index a launcher pod by its owner, the VirtualMachineInstance.
+
+    The owner reference is used and not the label, because anyone who can label pods could set the
+    latter.
+    """
     uid = LauncherView.parse(pod).owner_uid
     return (uid,) if uid else ()
 
@@ -63,7 +67,7 @@ def index_by_target(operation: Manifest) -> Iterable[str]:
 
 
 def index_by_use(instance: Manifest) -> Iterable[str]:
-    """Index an Instance by what its spec names."""
+    """Index an Instance by the objects that it refers to."""
     spec, name = instance.get("spec") or {}, key_of(instance).name
     yield f"{INSTANCE_SIZE.kind}/{text_at(spec, 'size')}"
     for field in ("instancetype", "preference"):
@@ -84,7 +88,7 @@ def index_by_use(instance: Manifest) -> Iterable[str]:
 
 
 def map_used(kind: Kind) -> Mapper:
-    """Return a mapper that names the Instances whose spec names an object of a kind."""
+    """Return a mapper from an object of a kind to the Instances that refer to it."""
 
     def map_object(manifest: Manifest, cache: Cache) -> Iterable[Key]:
         namespace, name = key_of(manifest)
@@ -97,7 +101,7 @@ def map_used(kind: Kind) -> Mapper:
 
 
 def map_named(manifest: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance that has the name of a machine or of its run."""
+    """Map a machine or its run to the Instance with the same name."""
     return (key_of(manifest),)
 
 
@@ -115,19 +119,19 @@ def map_disk(kind: Kind) -> Mapper:
 
 
 def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance whose guest runs in a pod."""
+    """Map a launcher pod to the Instance whose guest runs in it."""
     owner = controller_of(pod) or {}
     name = owner.get("name") if owner.get("kind") == VIRTUAL_MACHINE_INSTANCE.kind else None
     return (Key(key_of(pod).namespace, str(name)),) if name else ()
 
 
 def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instance that an Operation is for."""
+    """Map an Operation to its Instance."""
     return (Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name")),)
 
 
 def shrink_node(node: Manifest) -> Manifest:
-    """Keep of a node what says whether it is silent; nodes report often and at length."""
+    """Reduce a node to its condition Ready; the full status is large and changes often."""
     ready = condition_at(node, "Ready")
     return {
         "apiVersion": node.get("apiVersion"),
@@ -138,7 +142,7 @@ def shrink_node(node: Manifest) -> Manifest:
 
 
 def shrink_claim(claim: Manifest) -> Manifest:
-    """Keep of a claim whose it is and whether it is bound."""
+    """Reduce a claim to its owner and its phase."""
     metadata = _shrink_metadata(claim)
     for name in ("labels", "annotations", "ownerReferences", "deletionTimestamp"):
         if name in claim["metadata"]:

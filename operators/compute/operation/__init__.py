@@ -1,1 +1,1 @@
-"""Operation: a task on an Instance that is done once, whatever crashes meanwhile."""
+"""Operation: a task on an Instance that is carried out exactly once, even after crashes."""

@@ -1,4 +1,4 @@
-"""The controller of Operation: decide, write down, act; again until there is nothing to do."""
+"""Controller of Operation: decides, records the decision, acts, and repeats until it must wait."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from operators.compute.operation.status import build_operation_status
 from operators.compute.settings import Settings
 
 _TURNS: Final = 16
-"""Most turns of one reconcile; more than any Operation has steps."""
+"""Maximum number of turns of one reconcile, which exceeds the number of steps of any Operation."""
 _LOOK_SECONDS: Final = 1.0
-"""Seconds until the next reconcile after one that did not come to rest."""
+"""Seconds until the next reconcile if the last one did not converge."""
 
 
 def build_operations(settings: Settings) -> Controller:
@@ -108,21 +108,21 @@ def build_operations(settings: Settings) -> Controller:
 
 
 class OperationReconciler:
-    """Carry out Operations.
+    """The reconciler that carries out Operations.
 
     Args:
         settings: Settings of the process.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Store the settings; the reconciler has no other state."""
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile an Operation."""
         operation = Operation.parse(ctx.primary)
         if operation.finished:
-            return await self._tidy(ctx, operation)
+            return await self._delete_expired(ctx, operation)
         return await _advance(ctx)
 
     async def finalize(self, ctx: Context) -> Result | None:
@@ -133,20 +133,20 @@ class OperationReconciler:
         ended = not _is_open(_held(ctx))
         return None if ended else result or Result()
 
-    async def _tidy(self, ctx: Context, operation: Operation) -> Result | None:
-        """Delete a finished Operation for its age, or for the number of newer ones."""
-        left = seconds_left(operation, ctx.now())
+    async def _delete_expired(self, ctx: Context, operation: Operation) -> Result | None:
+        """Delete a finished Operation after its time to live, or beyond the history limit."""
+        time_left = seconds_left(operation, ctx.now())
         limit = self._settings.operation_history_limit
-        many = limit > 0 and count_newer(ctx, ctx.primary) >= limit
-        if not many and (left is None or left > 0):
-            return Result(requeue_after=left)
-        ctx.log.info("Deleting a finished Operation", for_age=not many)
+        exceeds_limit = limit > 0 and count_newer(ctx, ctx.primary) >= limit
+        if not exceeds_limit and (time_left is None or time_left > 0):
+            return Result(requeue_after=time_left)
+        ctx.log.info("Deleting a finished Operation", for_age=not exceeds_limit)
         outcome = await ctx.execute([Delete(OPERATION, ctx.key, ctx.uid)])
         return Result.from_outcome(outcome)
 
 
 async def _advance(ctx: Context) -> Result | None:
-    """Take turns until there is something to wait for."""
+    """Take turns until the Operation must wait for an event."""
     for _ in range(_TURNS):
         operation = Operation.parse(_held(ctx))
         observed = await _observe(ctx, operation)
@@ -159,16 +159,18 @@ async def _advance(ctx: Context) -> Result | None:
         if turn.changes or not acted:
             await _write(ctx, operation, turn, outcome)
         if not acted and not turn.again:
-            # An Operation that has just ended has its finalizer taken off by the next reconcile.
+            # The next reconcile removes the finalizer of an Operation that has just ended. Our own
+            # status write does not trigger it, so it is requested here.
             ended = turn.changes.get("phase") in FINAL_PHASES
             return Result.from_outcome(outcome, requeue_after=0.0 if ended else turn.look_again)
     return Result(requeue_after=_LOOK_SECONDS)
 
 
 async def _ask_guest(ctx: Context, operation: Operation, turn: NextAction) -> None:
-    """Write down that the guest is asked to reboot, then ask it.
+    """Record that the guest is asked to reboot, then send the request.
 
-    Whether the request arrived shows in the behaviour of the guest; only a refusal ends the wait.
+    The order matters: a request that was sent but not recorded would be sent again after a crash.
+    Only the behaviour of the guest shows whether the request arrived; only a refusal ends the wait.
     """
     if not await ctx.apply_status(build_operation_status(operation, turn, now=ctx.now())):
         return
@@ -221,7 +223,8 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
 async def _write(ctx: Context, operation: Operation, turn: NextAction, outcome: Outcome) -> None:
     refusal = next(iter(refusals_of(turn.actions, outcome).values()), "")
     if operation.observed.outcome is not None:
-        # What became of the Operation is said; trouble with tidying up is said by the logs.
+        # The outcome is already recorded and must not be replaced by errors of the clean-up, which
+        # are logged.
         refusal = ""
     status = build_operation_status(operation, turn, now=ctx.now(), refusal=refusal)
     await ctx.apply_status(status)
@@ -229,7 +232,7 @@ async def _write(ctx: Context, operation: Operation, turn: NextAction, outcome: 
 
 
 def _report_phase(ctx: Context, operation: Operation, status: Manifest) -> None:
-    """Tell people and metrics when a phase begins."""
+    """Record Events and metrics when a phase begins."""
     phase = status.get("phase")
     if phase == operation.observed.phase:
         return
@@ -251,7 +254,7 @@ def _report_phase(ctx: Context, operation: Operation, status: Manifest) -> None:
 
 
 def _held(ctx: Context) -> Manifest:
-    """Return the Operation as the last turn left it."""
+    """Return the Operation from the cache, which contains the writes of the last turn."""
     held = ctx.get(OPERATION, ctx.key)
     return held if held is not None and uid_of(held) == ctx.uid else ctx.primary
 
@@ -261,7 +264,7 @@ def _is_open(operation: Any) -> bool:
 
 
 def _map_run(run: Manifest, cache: Any) -> Any:
-    """Name the Operations on the Instance that has the name of a run."""
+    """Map a run to the Operations on the Instance with the same name."""
     for key in map_named(run, cache):
         instance = cache.store(INSTANCE).get(key)
         if instance is not None:

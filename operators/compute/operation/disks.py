@@ -1,7 +1,7 @@
-"""Rebuild, Restore and Rescue: the machine boots from another root disk; pure.
+"""Rebuild, Restore and Rescue: the machine boots from another root disk. Pure.
 
-The new disk is filled while the machine runs. Then the machine is halted, its template gets the
-new disk, and it starts; the old one is never touched before it has.
+The new disk is filled while the machine runs. Then the machine is halted, its template gets the new
+disk, and the machine starts. The old disk is not changed or deleted before that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from operators.compute.operation.resources import set_directive
 
 
 def rebuild(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """Boot from a disk that is filled again."""
+    """Boot from a newly filled disk."""
     match operation.observed.step:
         case "Baseline":
             return _begin(operation, target, Facts())
@@ -47,10 +47,10 @@ def rebuild(operation: Operation, target: Target, observed: Observed, now: datet
 
 
 def restore(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """Boot from a disk that is made of a snapshot.
+    """Boot from a disk that is created from a snapshot.
 
-    KubeVirt's own VirtualMachineRestore writes the template of the machine, which has one writer
-    here, and needs the machine to be off while the disk is copied.
+    VirtualMachineRestore of KubeVirt is not used: it writes the template of the machine, which must
+    have this operator as its only writer, and the machine would have to be off during the copy.
     """
     if operation.observed.step != BASELINE:
         return rebuild(operation, target, observed, now)
@@ -66,7 +66,7 @@ def restore(operation: Operation, target: Target, observed: Observed, now: datet
 
 
 def rescue(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """Boot from another disk for a time, with the root disk attached for repair."""
+    """Boot temporarily from another disk, with the root disk attached for repair."""
     facts = operation.observed.facts
     match operation.observed.step:
         case "Baseline":
@@ -109,7 +109,7 @@ def _prepare(operation: Operation, target: Target) -> NextAction:
 
 
 def _swap(operation: Operation, target: Target) -> NextAction | None:
-    """Have the machine boot from the new disk; None once it does."""
+    """Make the machine boot from the new disk; None if it does."""
     disk = operation.observed.facts.new_disk or ""
     directive = build_boot(operation, disk)
     if is_done(target.answer(directive)) and (target.running or target.stopped):
@@ -119,7 +119,7 @@ def _swap(operation: Operation, target: Target) -> NextAction | None:
 
 
 def _finish(operation: Operation, target: Target) -> NextAction:
-    """Succeed, and say whether the guest has shown that it boots from the new disk."""
+    """Succeed, and report whether it is verified that the guest boots from the new disk."""
     facts = operation.observed.facts
     verb = "will boot" if target.stopped else "boots"
     message = f"the machine {verb} from disk {facts.new_disk}"
@@ -132,7 +132,7 @@ def _finish(operation: Operation, target: Target) -> NextAction:
 
 
 def _hold(operation: Operation, target: Target, now: datetime) -> NextAction:
-    """Leave the machine as it is until the time is over, or somebody says that it is repaired."""
+    """Keep the rescue system running until its time is over or the user sets spec.cancel."""
     wanted, facts = operation.spec.rescue, operation.observed.facts
     since = operation.observed.step_started_at or now
     seconds = 0 if wanted is None else wanted.duration_seconds

@@ -36,7 +36,7 @@ from operators.compute.operation.resources import holder_of
 
 
 def observe_operation(ctx: Context, operation: Operation) -> Observed:
-    """Look at everything that the next turn of an Operation depends on."""
+    """Read everything from the cache on which the next turn of an Operation depends."""
     target = _find_target(ctx, operation)
     place = _locate_size(ctx, operation)
     size = None if place is None or not ctx.is_served(place[0]) else ctx.get(*place)
@@ -52,10 +52,10 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
 
 
 async def is_behind(ctx: Context, operation: Operation, observed: Observed) -> bool:
-    """Return whether the cache lacks something that is there and that the Operation would fail for.
+    """Return whether the cache lacks an existing object whose absence would fail the Operation.
 
-    Kinds are watched by streams of their own: an Instance that was made just before its Operation
-    may be seen after it, and the end of an Operation is final.
+    Each kind has its own watch: an Instance that was created just before its Operation may arrive
+    after it. Since the failure of an Operation is final, the absence must be certain.
     """
     status, known = operation.observed, operation.spec.target_ref.uid
     if status.outcome is not None or status.phase in FINAL_PHASES:
@@ -74,7 +74,7 @@ async def is_behind(ctx: Context, operation: Operation, observed: Observed) -> b
 
 
 async def observe_restorable(ctx: Context, operation: Operation) -> Restorable | None:
-    """Look at the snapshot that a Restore names, and at what it is made of; None for none."""
+    """Read the snapshot that a Restore names and its content; None if it does not exist."""
     wanted = operation.spec.restore
     if wanted is None or not ctx.is_served(MACHINE_SNAPSHOT):
         return None
@@ -92,7 +92,7 @@ async def observe_restorable(ctx: Context, operation: Operation) -> Restorable |
 async def observe_saved_disks(
     ctx: Context, snapshot: MachineSnapshotView | None
 ) -> frozenset[str] | None:
-    """Look at which volumes of the machine a finished snapshot holds; None while unknown."""
+    """Read which volumes of the machine a finished snapshot contains; None if unknown."""
     if snapshot is None or not snapshot.ready or not snapshot.content:
         return None
     content = await ctx.live_get(MACHINE_SNAPSHOT_CONTENT, Key(ctx.key.namespace, snapshot.content))
@@ -109,7 +109,7 @@ def count_newer(ctx: Context, operation: Manifest) -> int:
 
 
 def _locate_size(ctx: Context, operation: Operation) -> tuple[Kind, Key] | None:
-    """Return the kind and the key of what a Resize names; None for other types."""
+    """Return kind and key of the size that a Resize names; None for other types."""
     wanted = operation.spec.resize
     if wanted is None:
         return None
@@ -137,10 +137,10 @@ def _find_target(ctx: Context, operation: Operation) -> Target | None:
 
 
 def find_agent(run: Manifest) -> datetime | None:
-    """Find since when the agent of the guest is connected; None while it is not.
+    """Return the time since which the guest agent is connected; None if it is not.
 
-    KubeVirt makes the condition again each time and writes when as the time of a probe. It gives no
-    time of transition.
+    KubeVirt recreates the condition at each connection and sets lastProbeTime. It does not set
+    lastTransitionTime.
     """
     condition = condition_at(run, VmCondition.AGENT_CONNECTED)
     if text_at(condition, "status") != "True":
@@ -153,7 +153,7 @@ def find_agent(run: Manifest) -> datetime | None:
 
 
 def _find_before(ctx: Context, operation: Operation) -> Iterable[str]:
-    """Find the Operations that come first: those at work, and older ones that wait."""
+    """Return the Operations that come first: Operations in progress, and older waiting ones."""
     mine = ctx.primary
     for other in _siblings(ctx, mine):
         if uid_of(other) == ctx.uid or _is_finished(other):
@@ -200,7 +200,7 @@ def _find_unsavable(ctx: Context, operation: Operation) -> dict[str, str]:
 
 
 def _siblings(ctx: Context, operation: Manifest) -> list[Manifest]:
-    """Return the Operations on the same Instance, this one too."""
+    """Return the Operations on the same Instance, including this one."""
     name = text_at(operation, "spec", "targetRef", "name")
     return ctx.indexed(OPERATION, BY_TARGET, str(Key(ctx.key.namespace, name)))
 
@@ -210,7 +210,7 @@ def _is_finished(operation: Manifest) -> bool:
 
 
 def _age(operation: Manifest) -> tuple[str, str]:
-    # RFC 3339 in UTC sorts as it is; the UID decides within a second.
+    # Times in RFC 3339 and UTC can be sorted as text; the UID breaks ties within a second.
     return text_at(operation, "metadata", "creationTimestamp"), uid_of(operation)
 
 
@@ -219,25 +219,25 @@ def _ended(operation: Manifest) -> str:
 
 
 def seconds_left(operation: Operation, now: datetime) -> float | None:
-    """Return the seconds until a finished Operation has lived long enough; None for no limit."""
+    """Return the remaining time to live of a finished Operation; None for no limit."""
     seconds, ended = operation.spec.ttl_seconds_after_finished, operation.observed.finished_at
     if seconds is None or ended is None:
         return None
     return seconds - (now - ended).total_seconds()
 
 
-# Whose business a change is.
+# Mapping of changes to the Operations that they affect.
 
 
 def map_target(instance: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Operations on an Instance that have not ended."""
+    """Map an Instance to its unfinished Operations."""
     for operation in cache.store(OPERATION).indexed(BY_TARGET, str(key_of(instance))):
         if not _is_finished(operation):
             yield key_of(operation)
 
 
 def map_sibling(operation: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the other Operations on the same Instance: the next in turn, and those to tidy up."""
+    """Map an Operation to the others on the same Instance: the next one, and expired ones."""
     key = key_of(operation)
     name = text_at(operation, "spec", "targetRef", "name")
     for other in cache.store(OPERATION).indexed(BY_TARGET, str(Key(key.namespace, name))):
@@ -246,7 +246,7 @@ def map_sibling(operation: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_lease(lease: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Operations that wait for the Instance of a Lease."""
+    """Map a Lease to the Operations that wait for its Instance."""
     holder = holder_of(lease)
     namespace = key_of(lease).namespace
     for operation in cache.store(OPERATION).list(namespace):
@@ -256,13 +256,13 @@ def map_lease(lease: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_snapshot(snapshot: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Operation that asked for a snapshot."""
+    """Map a snapshot to the Operation that created it."""
     name = text_map_at(snapshot, "metadata", "annotations").get(MADE_IN, "")
     return (Key(key_of(snapshot).namespace, name),) if name else ()
 
 
 def shrink_lease(lease: Manifest) -> Manifest:
-    """Keep of a Lease who holds it."""
+    """Reduce a Lease to its holder."""
     return {
         "apiVersion": lease.get("apiVersion"),
         "kind": lease.get("kind"),

@@ -1,4 +1,4 @@
-"""What was seen around an Operation, and what an Operation decides to do next; pure."""
+"""The observed state of an Operation, and its next action. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Lock:
     """The Lease with which one Operation reserves an Instance.
 
     Attributes:
-        uid: Which incarnation it is.
+        uid: UID of the Lease.
         holder: UID of the Operation that holds it.
-        alive: Whether there is an Operation of that UID that has not ended.
+        alive: Whether that Operation exists and has not ended.
     """
 
     uid: str
@@ -38,11 +38,11 @@ class Target:
     """The Instance to which an Operation applies.
 
     Attributes:
-        manifest: The Instance as it is.
-        instance: The same, read.
-        run_uid: UID of the run of the machine that there is; empty for none.
+        manifest: Manifest of the Instance.
+        instance: The parsed Instance.
+        run_uid: UID of the current run of the machine; empty for none.
         run_ending: Whether that run is being ended.
-        agent_since: Since when the agent of the guest is connected; None while it is not.
+        agent_since: Time since which the guest agent is connected; None if it is not.
     """
 
     manifest: Manifest
@@ -53,12 +53,12 @@ class Target:
 
     @property
     def uid(self) -> str:
-        """Which incarnation the Instance is."""
+        """UID of the Instance."""
         return uid_of(self.manifest)
 
     @property
     def current(self) -> bool:
-        """Whether the status is about the current spec."""
+        """Whether the status is based on the current spec."""
         return self.instance.observed.observed_generation >= self.instance.metadata.generation
 
     @property
@@ -68,7 +68,7 @@ class Target:
 
     @property
     def running(self) -> bool:
-        """Whether the guest has booted as far as that can be known, with its public address."""
+        """Whether the guest has booted, as far as known, and its public address is routed."""
         return self.runs and not self.is_false(ConditionType.GUEST_VERIFIED)
 
     @property
@@ -78,7 +78,7 @@ class Target:
 
     @property
     def runs(self) -> bool:
-        """Whether KubeVirt calls the current run ready, and the public address follows it."""
+        """Whether KubeVirt reports the current run as ready, and the public address follows it."""
         status = self.instance.observed
         return (
             bool(self.run_uid)
@@ -90,7 +90,7 @@ class Target:
 
     @property
     def _address_follows(self) -> bool:
-        """Whether the public address is not on its way to this run; other faults stay."""
+        """Whether the public address is not moving to this run; other problems do not count."""
         condition = condition_at(self.manifest, ConditionType.ADDRESS_READY)
         return bool(condition) and text_at(condition, "reason") != Reason.ADDRESS_UNBOUND
 
@@ -110,33 +110,33 @@ class Target:
 
     @property
     def resize_refused(self) -> bool:
-        """Whether KubeVirt says that the running guest cannot have its size without a restart."""
+        """Whether KubeVirt reports that the running guest needs a restart to get its size."""
         pending = condition_at(self.manifest, ConditionType.RESIZE_PENDING)
         refused = text_at(pending, "reason") in (Reason.HOTPLUG_BLOCKED, Reason.HOTPLUG_REFUSED)
         return refused or self.holds(ConditionType.RESTART_REQUIRED)
 
     @property
     def resize_blocked(self) -> str:
-        """Why the running guest may not have its size yet; empty if nothing says so."""
+        """Why the running guest may not have its size yet; empty if no condition reports it."""
         for condition in (ConditionType.RESIZE_PENDING, ConditionType.RESTART_REQUIRED):
             if self.holds(condition):
                 return self.message(condition)
         return ""
 
     def holds(self, condition: ConditionType) -> bool:
-        """Return whether a condition holds for the spec as it is now."""
+        """Return whether a condition is True for the current spec."""
         return holds_at(self.manifest, condition)
 
     def is_false(self, condition: ConditionType) -> bool:
-        """Return whether a condition is stated and does not hold."""
+        """Return whether a condition exists and is False."""
         return text_at(condition_at(self.manifest, condition), "status") == "False"
 
     def message(self, condition: ConditionType) -> str:
-        """Return the message of a condition; empty when it is not stated."""
+        """Return the message of a condition; empty if it does not exist."""
         return text_at(condition_at(self.manifest, condition), "message")
 
     def answer(self, directive: Directive) -> DirectiveStatus | None:
-        """Return what became of exactly this directive; None while that is not known."""
+        """Return the status of exactly this directive; None if it is not reported yet."""
         if not self.current or self.instance.spec.directive(directive.kind) != directive:
             return None
         for status in self.instance.observed.directives:
@@ -150,7 +150,7 @@ class Restorable:
     """The snapshot that a Restore names.
 
     Attributes:
-        ready: Whether disks can be made of it.
+        ready: Whether disks can be created from it.
         volume_snapshot: VolumeSnapshot of the root disk; empty if it has none.
     """
 
@@ -163,15 +163,15 @@ class Observed:
     """The current state of one Operation and its dependencies.
 
     Attributes:
-        target: Instance of that name; None when there is none.
-        before: Operations on the same Instance that come first, by name.
-        lock: Lease of the Instance; None when nobody holds it.
-        migration: Migration of this Operation; None when there is none.
+        target: The Instance; None if it does not exist.
+        before: Names of Operations on the same Instance that come first.
+        lock: Lease of the Instance; None if nobody holds it.
+        migration: Migration of this Operation; None if it does not exist.
         size_known: Whether the InstanceSize that a Resize names exists.
-        snapshot: Snapshot that a Snapshot takes; None when there is none of that name.
-        unsavable: Disks that KubeVirt cannot take a snapshot of, with its reason.
-        saved: Volumes that a finished snapshot holds; None while that is not known.
-        restorable: Snapshot that a Restore names; None when there is none, or it was not asked for.
+        snapshot: Snapshot that a Snapshot takes; None if it does not exist.
+        unsavable: Disks that KubeVirt cannot snapshot, with its reason.
+        saved: Volumes that a finished snapshot contains; None if unknown.
+        restorable: Snapshot that a Restore names; None if it does not exist or was not read.
     """
 
     target: Target | None = None
@@ -191,8 +191,8 @@ class NextAction:
 
     Attributes:
         changes: Fields of the status to set; written before the actions that depend on them.
-        actions: Steps to take, each safe to repeat.
-        message: The current step, for users.
+        actions: Actions to execute, each safe to repeat.
+        message: Description of the current step for users.
         again: Whether to decide again immediately, because the status has changed.
         look_again: Seconds until the next reconcile if no event arrives.
         asks_guest: Whether to ask the guest to reboot after the changes are written.
@@ -207,28 +207,28 @@ class NextAction:
 
 
 def wait(message: str, *actions: Action) -> NextAction:
-    """Wait for something, after taking some steps towards it."""
+    """Wait for a state of the Instance, after executing the given actions."""
     return NextAction(actions=tuple(actions), message=message)
 
 
 def proceed(step: str, message: str = "", **changes: Any) -> NextAction:
-    """Continue with a step."""
+    """Continue with the given step."""
     return NextAction({"step": step, **changes}, message=message, again=True)
 
 
 def end(outcome: OperationPhase, reason: OperationReason, message: str = "") -> NextAction:
-    """Write the outcome down; what is left to tidy up follows."""
+    """Record the outcome; the clean-up follows."""
     changes = {"outcome": outcome, "reason": str(reason), "step": FINISH}
     return NextAction(changes, message=message, again=True)
 
 
 def fail(reason: OperationReason, message: str) -> NextAction:
-    """Write down that the Operation failed."""
+    """Record that the Operation failed."""
     return end(OperationPhase.FAILED, reason, message)
 
 
 def succeed(message: str) -> NextAction:
-    """Write down that the Operation succeeded."""
+    """Record that the Operation succeeded."""
     return end(OperationPhase.SUCCEEDED, OperationReason.SUCCEEDED, message)
 
 
@@ -243,6 +243,6 @@ def is_failed(answer: DirectiveStatus | None) -> bool:
 
 
 FINISH = "Finish"
-"""The last step of every Operation: requests are withdrawn, the Instance is given free."""
+"""The last step of every Operation: withdraw requests and unlock the Instance."""
 ROLL_BACK = "RollBack"
-"""The step in which an Operation undoes what it did."""
+"""The step in which an Operation rolls back its changes."""

@@ -1,8 +1,9 @@
-"""Reboot, and SoftReboot: the guest is asked to reboot, and a sign of it is waited for; pure.
+"""Reboot and SoftReboot. Pure.
 
-To ask cannot be made to happen once: what is sent goes to whatever guest runs then. So it is
-written down before it is sent, and sent again only when no sign of a reboot was seen in time.
-A sign is that the agent of the guest was gone and is back, or that there is another run.
+A SoftReboot asks the guest to reboot and waits for a sign of it. The request cannot be bound to one
+run: it goes to the guest that runs when it arrives. So the request is recorded before it is sent,
+and is sent again only if no sign of a reboot was observed in time. A sign is that the guest agent
+was disconnected and has connected again, or that there is another run.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from operators.compute.operation.resources import set_directive
 
 
 def reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """End the run, by its UID; the machine starts again by itself."""
+    """End the run by its UID; the machine then starts again."""
     facts = operation.observed.facts
     match operation.observed.step:
         case "Baseline":
             if not target.powered or not target.run_uid:
                 return refuse_stopped(target)
-            # Written down before anything is done: only this very run is ever ended.
+            # Recorded before any action, so that only this run is ended, even after a crash.
             return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
         case "Restart":
             directive = build_restart(operation, facts.vmi_uid or "")
@@ -57,7 +58,7 @@ def reboot(operation: Operation, target: Target, observed: Observed, now: dateti
 def soft_reboot(
     operation: Operation, target: Target, observed: Observed, now: datetime
 ) -> NextAction:
-    """Ask the guest to reboot; end its run where that was asked for and it does not."""
+    """Ask the guest to reboot; if it does not and the spec requests it, end its run."""
     facts = operation.observed.facts
     match operation.observed.step:
         case "Baseline":

@@ -1,20 +1,20 @@
-"""What an Operation does next; pure: no input or output, the time is passed in.
+"""Decides the next action of an Operation. Pure: no I/O, and the time is passed as an argument.
 
-| crash after | what exists | what the next process does |
+| crash after | existing state | action of the next process |
 |---|---|---|
-| the Lease is created | Lease with our UID, phase Pending | takes the Lease for its own, continues
-| | the facts are written | facts, no effect | acts on the facts |
-| the directive is written | facts, directive | finds the directive there, waits |
-| the effect | facts, directive, answer | reads the response, continues |
-| the outcome is written | outcome, directive, Lease | withdraws, gives free, ends |
-| the directive is withdrawn | outcome, Lease | gives free, ends |
-| the Lease is deleted | outcome | ends |
+| the Lease was created | Lease with our UID, phase Pending | recognizes its Lease, continues |
+| the facts were written | facts, no effect | acts on the facts |
+| the directive was written | facts, directive | finds the directive, waits |
+| the directive was executed | facts, directive and its status | reads the status, continues |
+| the outcome was written | outcome, directive, Lease | withdraws the directive, unlocks, ends |
+| the directive was withdrawn | outcome, Lease | unlocks, ends |
+| the Lease was deleted | outcome | ends |
 
-A rollback that fails leaves its directive: no disk is deleted, and the machine boots from the old
-one as soon as it can.
+If a rollback fails, its directive remains: no disk is deleted, and the machine boots from the old
+disk as soon as possible.
 
-Two Operations never have one Instance: the name of the Lease follows from the UID of the Instance,
-so that the API server gives it to one of them.
+Two Operations never work on one Instance at the same time: the name of the Lease is derived from
+the UID of the Instance, so only one of them can create it.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ from operators.compute.operation.resources import (
 from operators.compute.operation.steps import FIRST, take_step
 
 _DISKS: Final = frozenset({OperationType.REBUILD, OperationType.RESTORE, OperationType.RESCUE})
-"""Types that have the machine boot from another disk."""
+"""Types that make the machine boot from another disk."""
 _UNDONE: Final = _DISKS | {OperationType.RESIZE}
-"""Types that are rolled back once they have changed something."""
+"""Types that are rolled back if they fail after a change."""
 _REBOOTS: Final = frozenset({OperationType.REBOOT, OperationType.SOFT_REBOOT})
 
 
 def decide(operation: Operation, observed: Observed, now: datetime) -> NextAction:
-    """Decide what an Operation does next."""
+    """Decide the next action of an Operation."""
     status = operation.observed
     if status.phase in FINAL_PHASES:
         return NextAction()
@@ -93,12 +93,12 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> NextActio
 
 
 def is_cancelled(operation: Operation) -> bool:
-    """Return whether the Operation should end early; who deletes it wants that too."""
+    """Return whether the Operation should end early; deleting it cancels it as well."""
     return operation.spec.cancel or operation.metadata.is_deleting
 
 
 def deadline_of(operation: Operation) -> datetime | None:
-    """Return the time at which an Operation that is at work has to end; None before."""
+    """Return the time at which an Operation must end; None if it has not started."""
     started, rescue = operation.observed.started_at, operation.spec.rescue
     seconds = operation.spec.timeout_seconds + (0 if rescue is None else rescue.duration_seconds)
     return None if started is None else started + timedelta(seconds=seconds)
@@ -122,7 +122,7 @@ def _find_loss(operation: Operation, target: Target | None) -> NextAction | None
 
 
 def _accept(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """Wait for one's turn, then take the Instance."""
+    """Wait until no other Operation comes first, then lock the Instance."""
     if is_cancelled(operation):
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, "before it began")
     lock = observed.lock
@@ -139,7 +139,8 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
     if not ours:
         if lock.alive:
             return NextAction({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
-        # Its holder is gone without having given it free, as after a forced deletion.
+        # The holder no longer exists and has not released the Lease, for example after a forced
+        # deletion.
         return wait(
             "taking over the Lease of an Operation that no longer exists",
             drop_lock(operation, target.uid, lock),
@@ -176,17 +177,17 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
 
 
 def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAction | None:
-    """End early where that is possible; None where what was begun has to be ended."""
+    """Cancel the Operation if possible; None if the current step must be completed."""
     kind, step = operation.spec.type, operation.observed.step
     message = "by spec.cancel" if operation.spec.cancel else "by its deletion"
     if kind in _REBOOTS and step in (RESTART, WAIT_RUNNING):
         facts = operation.observed.facts
         untouched = step == RESTART and target.run_uid == facts.vmi_uid and not target.run_ending
         if not untouched:
-            # The run is gone already. The machine starts again whether anybody waits or not.
+            # The run was ended already, and the machine starts again in any case.
             return None
     if kind is OperationType.RESCUE and step in (HOLD, RETURN):
-        # That is how a rescue ends.
+        # For a rescue, cancelling is the normal end.
         return None
     if kind is OperationType.SNAPSHOT and observed.snapshot is not None:
         return _cancel_snapshot(operation, observed.snapshot)
@@ -202,7 +203,7 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAct
 
 
 def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> NextAction | None:
-    """Delete a snapshot that is not ready yet; None for one that is."""
+    """Delete a snapshot that is not ready yet; None if it is ready."""
     ours = held.annotations.get(MADE_BY) == operation.metadata.uid
     if not ours:
         return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
@@ -214,7 +215,7 @@ def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> NextAct
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> NextAction:
-    """End without success; what has changed already is undone first if it can be."""
+    """End without success, after rolling back changes if the type supports it."""
     changed = operation.observed.step not in (BASELINE, PREPARE)
     if operation.spec.type in _UNDONE and changed:
         changes = {
@@ -250,7 +251,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
 
 
 def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
-    """Boot from the old disk again; None once the machine does."""
+    """Make the machine boot from the old disk again; None if it does."""
     disk = operation.observed.facts.old_disk or ""
     directive = build_boot(operation, disk)
     if is_done(target.answer(directive)) and (target.runs or target.stopped):
@@ -262,7 +263,11 @@ def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
 def _finish(
     operation: Operation, observed: Observed, outcome: OperationPhase, now: datetime
 ) -> NextAction:
-    """Withdraw what was asked for, give the Instance free, and only then end."""
+    """Withdraw directives, unlock the Instance, and only then end.
+
+    The order matters: if the Lease were deleted first, the next Operation could start while the
+    Instance still follows a directive of this one.
+    """
     target, lock = observed.target, observed.lock
     message = operation.observed.message
     if target is not None and target.uid == operation.observed.target_uid:
@@ -278,17 +283,17 @@ def _finish(
 
 
 def _leaves_directive(operation: Operation) -> bool:
-    """Return whether the directive to boot from the old disk outlives the Operation.
+    """Return whether the directive to boot from the old disk remains after the Operation.
 
-    Without it a machine that comes up on the other disk after all would count as one that does
-    without the old one, which would be deleted.
+    Without the directive, a machine that finally boots from the other disk would count as verified,
+    and its old disk would be deleted.
     """
     stuck = operation.observed.reason == OperationReason.ROLLBACK_FAILED
     return stuck and operation.spec.type in _DISKS
 
 
 def _ready_deadline(operation: Operation) -> datetime | None:
-    """Return the time at which a rebuilt machine has to be ready; None where none applies."""
+    """Return the time at which a rebuilt machine must be ready; None for no deadline."""
     begun = operation.observed.step_started_at
     if operation.spec.type not in _DISKS or operation.observed.step != SWAP:
         return None

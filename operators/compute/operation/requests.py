@@ -1,4 +1,4 @@
-"""What Operations ask of an Instance, and the names of the steps in which they do; pure."""
+"""Directives of Operations to an Instance, and the names of the steps. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_restart(operation: Operation, uid: str) -> Directive:
 
 
 def build_boot(operation: Operation, disk: str, use: DiskUse = DiskUse.BOOT) -> Directive:
-    """Build the directive to make a disk, or to boot from it."""
+    """Build the directive to create a disk, or to boot from it."""
     facts = operation.observed.facts
     rescue = operation.spec.rescue is not None and disk == facts.new_disk
     return Directive(
@@ -52,7 +52,7 @@ def build_boot(operation: Operation, disk: str, use: DiskUse = DiskUse.BOOT) -> 
 
 
 def find_image(operation: Operation) -> Image | None:
-    """Find what a new disk is filled with; None for the image of the Instance."""
+    """Return the source of a new disk; None for the image of the Instance."""
     if operation.observed.facts.volume_snapshot is not None:
         return Image(snapshot=operation.observed.facts.volume_snapshot)
     wanted = operation.spec.rescue or operation.spec.rebuild
@@ -60,7 +60,7 @@ def find_image(operation: Operation) -> Image | None:
 
 
 def explain_wait(target: Target, what: str) -> str:
-    """Say what is waited for, and what the Instance says is wrong."""
+    """Return a message about a wait, with the problem that the Instance reports."""
     if target.holds(ConditionType.BLOCKED):
         return f"{what}; {target.message(ConditionType.BLOCKED)}"
     if target.runs and target.is_false(ConditionType.GUEST_VERIFIED):
@@ -69,7 +69,7 @@ def explain_wait(target: Target, what: str) -> str:
 
 
 def refuse_stopped(target: Target) -> NextAction:
-    """Refuse what needs a machine that runs, and say why it does not."""
+    """Fail an Operation that needs a running machine, and report why the machine does not run."""
     why = "spec.power is Stopped"
     if target.powered:
         why = target.message(ConditionType.READY) if target.is_false(ConditionType.READY) else ""

@@ -1,4 +1,4 @@
-"""The steps of a Resize, and how it is undone; pure."""
+"""The steps of a Resize and its rollback. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def resize(operation: Operation, target: Target, observed: Observed, now: dateti
 
 
 def undo_resize(operation: Operation, target: Target) -> NextAction | None:
-    """Have the old size again; None once the machine does."""
+    """Restore the old size; None if the machine has it."""
     size = operation.observed.facts.old_size_ref or target.instance.spec.size_ref
     what = explain_wait(target, operation.observed.message)
     actions = set_size(target, size)
@@ -69,13 +69,14 @@ def undo_resize(operation: Operation, target: Target) -> NextAction | None:
         return None
     stuck = not target.runs or target.resize_refused
     if target.run_uid and stuck and not target.run_ending and not held:
-        # A run that was begun with the other size, and may wait for room that there is not.
+        # The run was started with the new size, and may wait indefinitely for a node with enough
+        # capacity.
         return wait(what, *set_directive(target, build_restart(operation, target.run_uid)))
     return wait(what)
 
 
 def _begin(target: Target, observed: Observed, size: SizeRef) -> NextAction:
-    """Record the old size, and refuse what can never be reached."""
+    """Record the old size, and fail if the new size can never be reached."""
     spec = target.instance.spec
     if not observed.size_known:
         what = size.matcher if isinstance(size, Instancetype) else f"InstanceSize {size}"
@@ -104,7 +105,7 @@ def _has_size(target: Target, size: SizeRef) -> bool:
 
 
 def _wait_for_size(operation: Operation, target: Target, name: str, now: datetime) -> NextAction:
-    """Wait while KubeVirt changes the running guest; restart it if KubeVirt cannot, or is slow."""
+    """Wait until KubeVirt has changed the running guest; restart it if that fails or is slow."""
     wanted, since = operation.spec.resize, operation.observed.step_started_at or now
     patience = timedelta(seconds=0 if wanted is None else wanted.live_seconds)
     left = (since + patience - now).total_seconds()

@@ -1,4 +1,4 @@
-"""Manifests and patches of what an Operation writes; pure."""
+"""Manifests and patches that an Operation writes. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from operators.compute.operation.observed import Lock, Target
 
 
 def build_lease(operation: Operation, target: Target) -> Manifest:
-    """Build the Lease by which an Operation has an Instance to itself.
+    """Build the Lease with which an Operation locks an Instance.
 
-    It is never renewed: who holds it is an object that is there or is not.
+    It is never renewed: the lock is valid for as long as its holder, the Operation, exists and has
+    not ended.
     """
     labels = {
         MANAGED_BY: OPERATOR,
@@ -57,7 +58,7 @@ def build_migration(operation: Operation) -> Manifest:
 
 
 def build_snapshot(operation: Operation, name: str) -> Manifest:
-    """Build the snapshot of an Operation; it belongs to nobody, so that it outlives all."""
+    """Build the snapshot of an Operation; it has no owner, so it is never garbage collected."""
     notes = {MADE_BY: operation.metadata.uid, MADE_IN: operation.metadata.name}
     source = {
         "apiGroup": VIRTUAL_MACHINE.group,
@@ -80,12 +81,12 @@ def build_snapshot(operation: Operation, name: str) -> Manifest:
 
 
 def is_snapshot_of(manifest: Manifest, uid: str) -> bool:
-    """Return whether an Operation made a snapshot."""
+    """Return whether an Operation created a snapshot."""
     return (manifest["metadata"].get("annotations") or {}).get(MADE_BY) == uid
 
 
 def take_lock(operation: Operation, target: Target) -> Action:
-    """Create the Lease: anyone who can has the Instance."""
+    """Create the Lease; the Operation that succeeds has locked the Instance."""
     step = Create(
         LEASE,
         build_lease(operation, target),
@@ -95,7 +96,7 @@ def take_lock(operation: Operation, target: Target) -> Action:
 
 
 def drop_lock(operation: Operation, target_uid: str, lock: Lock) -> Action:
-    """Delete exactly the Lease that was seen."""
+    """Delete the observed Lease by its UID."""
     key = key_of(
         {"metadata": {"namespace": operation.metadata.namespace, "name": lease_name(target_uid)}}
     )
@@ -108,7 +109,7 @@ def holder_of(lease: Manifest) -> str:
 
 
 def set_directive(target: Target, directive: Directive) -> tuple[Action, ...]:
-    """Put a directive into the spec of the Instance; nothing when it is there."""
+    """Add a directive to the spec of the Instance; no action if it exists."""
     spec = target.instance.spec
     if spec.directive(directive.kind) == directive:
         return ()
@@ -117,7 +118,7 @@ def set_directive(target: Target, directive: Directive) -> tuple[Action, ...]:
 
 
 def withdraw_directives(target: Target, token: str) -> tuple[Action, ...]:
-    """Take the directives of an Operation out of the spec; nothing when there are none."""
+    """Remove the directives of an Operation from the spec; no action if there are none."""
     held = target.instance.spec.directives
     others = [directive for directive in held if directive.token != token]
     if len(others) == len(held):
@@ -126,13 +127,13 @@ def withdraw_directives(target: Target, token: str) -> tuple[Action, ...]:
 
 
 def set_field(target: Target, field: str, value: str) -> tuple[Action, ...]:
-    """Set a field of the spec, as a person would; nothing when it has the value."""
+    """Set a field of the spec, as a user would; no action if it has the value."""
     held = target.manifest.get("spec", {}).get(field)
     return () if held == value else (_set(target, field, value),)
 
 
 def set_size(target: Target, size: SizeRef) -> tuple[Action, ...]:
-    """Set what defines the size, in one write; nothing when it is that."""
+    """Set the field that defines the size, and remove the other one, in one write."""
     if target.instance.spec.size_ref == size:
         return ()
     typed = isinstance(size, Instancetype)

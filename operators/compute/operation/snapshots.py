@@ -1,6 +1,6 @@
-"""Snapshot: KubeVirt takes a snapshot of the machine with its disks; pure.
+"""Snapshot: KubeVirt takes a snapshot of the machine with its disks. Pure.
 
-It belongs to nobody but the user: it outlives the Operation, and the Instance.
+The snapshot belongs to the user: it is kept after the Operation and the Instance are deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from operators.compute.operation.resources import build_snapshot, is_snapshot_of
 
 
 def snapshot(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
-    """Have KubeVirt take a snapshot, and wait until it can be used."""
+    """Create a snapshot through KubeVirt, and wait until it is ready."""
     if operation.observed.step == BASELINE:
         if target.instance.observed.vm_uid is None:
             return fail(OperationReason.NOT_RUNNING, "there is no machine yet")
@@ -70,17 +70,17 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
 
 
 def _list_disks(target: Target, held: MachineSnapshotView) -> set[str]:
-    """List the disks that must be in a snapshot.
+    """Return the disks that a snapshot must contain.
 
-    A volume that was added to the spec is a disk of the machine only after its next start; that it
-    is one is known from KubeVirt, which lists what it left out.
+    A volume that was added to the spec becomes a disk of the machine only at its next start.
+    Whether it is a disk already is known from KubeVirt, which lists the disks that it left out.
     """
     asked = {volume.name for volume in target.instance.spec.volumes}
     return {ROOT} | (asked & set(held.excluded))
 
 
 def _describe(indications: tuple[str, ...]) -> str:
-    """Say how far what the guest had in memory is in the snapshot."""
+    """Describe the consistency of a snapshot."""
     if SnapshotIndication.ONLINE not in indications:
         return ""
     if SnapshotIndication.GUEST_AGENT in indications:

@@ -1,4 +1,4 @@
-"""What an Operation shows of itself; pure."""
+"""Status of an Operation. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def build_operation_status(
     """Build the status after a turn.
 
     Args:
-        operation: The Operation before it.
-        turn: What was decided.
-        now: Time of what changes here.
-        refusal: What the API server said to a step that failed.
+        operation: The Operation before the turn.
+        turn: Decision of the turn.
+        now: Time for steps and conditions that change.
+        refusal: Error message of the API server for a failed step; empty for none.
     """
     held = operation.observed
     changes = {name: value for name, value in turn.changes.items() if name != "message"}
@@ -61,7 +61,7 @@ def render_duration(duration: timedelta) -> str:
 def _follow_steps(
     status: OperationStatus, held: OperationStatus, now: datetime
 ) -> list[OperationStep]:
-    """End the step that is left and begin the next."""
+    """End the current step and begin the next one."""
     failed = status.phase is OperationPhase.ROLLING_BACK or status.outcome in (
         OperationPhase.FAILED,
         OperationPhase.CANCELLED,
@@ -91,7 +91,7 @@ def _evaluate(status: OperationStatus) -> list[Condition]:
     phase = status.phase
     succeeded = phase is OperationPhase.SUCCEEDED
     failed = phase in (OperationPhase.FAILED, OperationPhase.CANCELLED)
-    # Tools show the message of the condition by which they know that it has failed.
+    # Tools show the message of the condition from which they learn about the failure.
     failure = message if failed else ""
     accepted = status.started_at is not None
     if phase in FINAL_PHASES:

@@ -1,7 +1,7 @@
-"""The steps of each type of Operation; pure.
+"""The steps of each type of Operation. Pure.
 
-A step is a function of the facts that were written down and of what is seen, never of what was done
-before in this process. So the same step decided twice, by two processes, asks for the same.
+A step depends only on the recorded facts and the observed state, never on earlier actions of this
+process. So if two processes decide the same step, they request the same actions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from operators.compute.operation.snapshots import snapshot
 type _Step = Callable[[Operation, Target, Observed, datetime], NextAction]
 
 _REASON_PATIENCE: Final = timedelta(seconds=10)
-"""How long a failed migration may have no reason: KubeVirt adds it with its next write."""
+"""Time to wait for the reason of a failed migration, which KubeVirt adds with its next write."""
 
 FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.START: SET_POWER,
@@ -63,13 +63,13 @@ FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.RESTORE: BASELINE,
     OperationType.RESCUE: BASELINE,
 }
-"""The step that each type begins with."""
+"""First step of each type."""
 
 
 def take_step(
     operation: Operation, target: Target, observed: Observed, now: datetime
 ) -> NextAction:
-    """Decide what an Operation that has its Instance does next."""
+    """Decide the next action of an Operation that has locked its Instance."""
     return _TYPES[operation.spec.type](operation, target, observed, now)
 
 
@@ -79,7 +79,7 @@ def _start(operation: Operation, target: Target, observed: Observed, now: dateti
         if actions:
             return wait("setting spec.power to Running", *actions)
         if target.shut_down:
-            # The run that has ended is what keeps the machine off.
+            # The ended run keeps the machine off until it is deleted.
             return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
         return proceed(WAIT_RUNNING)
     if operation.observed.step == RESTART:
@@ -107,7 +107,8 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
         if not target.powered or not target.run_uid:
             return refuse_stopped(target)
         if not target.running:
-            # Such as right after a Rebuild: the Instance has not said yet how its new run is.
+            # For example right after a Rebuild: the status of the Instance does not contain the
+            # new run yet.
             return wait(explain_wait(target, "waiting for the machine to run"))
         if target.is_false(ConditionType.MIGRATABLE):
             message = target.message(ConditionType.MIGRATABLE)
