@@ -64,13 +64,13 @@ class CloudDemo:
         self._delete()
 
     def _build(self) -> None:
-        self._follower.say("A cluster: one node of the control plane, two that run pods")
+        self._follower.say("Creating a cluster with one control plane node and two worker nodes")
         self._apply("--filename", str(_MANIFESTS))
         self._follower.follow(_VIEW, self._is_ready, seconds=240)
         self._follower.show("ippools.ipam.slipway.dev,ipclaims")
 
     def _move(self) -> None:
-        self._follower.say(f"Moving {_NODE} to another node; its address follows")
+        self._follower.say(f"Migrating {_NODE} to another node; its address follows")
         before = self._get("ipclaim", "shop")["status"]["binding"]["nodeName"]
         self._operate("move", "Migrate", _NODE)
 
@@ -87,7 +87,9 @@ class CloudDemo:
         self._follower.follow(_TASKS, lambda: self._is_over("reboot"), seconds=180)
 
     def _rebuild(self) -> None:
-        self._follower.say(f"A new disk for {_OTHER}: drained, rebuilt, and back in the cluster")
+        self._follower.say(
+            f"Draining {_OTHER} and rebuilding it with a new disk; it joins the cluster again"
+        )
         self._patch([{"node": _OTHER, "token": "demo"}])
 
         def rebuilt() -> bool:
@@ -99,7 +101,7 @@ class CloudDemo:
         self._follower.follow(what, rebuilt, seconds=300)
 
     def _delete(self) -> None:
-        self._follower.say("Deleting it all: nodes, control plane, address, secrets")
+        self._follower.say("Deleting the cluster: nodes, control plane, address, Secrets")
         self._kubectl.read(
             "delete",
             "kubernetescluster/edge",
@@ -112,7 +114,7 @@ class CloudDemo:
             ("kubernetesclusters,instances,ipclaims",), self._is_empty, seconds=240
         )
         self._delete_operations()
-        self._follower.say("Every address is back in the pool")
+        self._follower.say("Every address is free again")
         self._follower.show("ippools.ipam.slipway.dev", _POOL)
 
     def _is_ready(self) -> bool:
@@ -173,7 +175,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
         check_needs(progress)
     KindCluster(name).up(progress)
     target = find_target(None, None, name)
-    assert target.kind is not None, "the cluster that was brought up is one of kind"
+    assert target.kind is not None, "KindCluster.up creates a kind cluster"
     refuse_real(target)
     deploy_simulator(target, progress, speed=2.0, load_balancer="MetalLB", build=build)
     for operator in OPERATORS:
@@ -181,12 +183,12 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
         install(Release(operator, namespace), target, image, progress, list_values(operator))
     CloudDemo(target, namespace, console).run()
     took = format_seconds(time.monotonic() - started)
-    console.print(f"\nDone, {took} after the start. The machines were simulated, all else was not.")
+    console.print(f"\nDone after {took}. Only the machines were simulated.")
     console.print("Next:")
     hints = (
-        (f"./dev kubectl get events -n {namespace}", "what the operators said meanwhile"),
-        ("ls operators/*/examples", "machines, operations, networks and clusters to apply"),
-        ("./dev kubectl get nodes", "the simulated nodes and the real one"),
+        (f"./dev kubectl get events -n {namespace}", "Events of the operators"),
+        ("ls operators/*/examples", "more manifests to apply"),
+        ("./dev kubectl get nodes", "the simulated nodes and the real node"),
         ("./dev kubevirt-sim --remove", "remove the simulator and its nodes"),
         ("./dev down", "remove the cluster"),
     )

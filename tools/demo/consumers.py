@@ -32,7 +32,7 @@ def send_to_consumers(kubectl: Kubectl, namespace: str, progress: Progress) -> l
         send(kubectl, namespace, "my-topic", "hello", _MESSAGES, _IMAGE)
     with progress.step(f"Sending {_BACKLOG} messages to {_TOPIC}, which nobody consumes yet"):
         send(kubectl, namespace, _TOPIC, "order", _BACKLOG, _IMAGE)
-    with progress.step("Scaling by what waits, up and down to none", "1 minute"):
+    with progress.step("Scaling with the backlog, up and down to zero", "1 minute"):
         for line in _watch_scaling(kubectl, namespace):
             progress.say(f"  {line}")
     selector = "app.kubernetes.io/instance=pulsarconsumer-sample"

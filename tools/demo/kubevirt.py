@@ -56,14 +56,20 @@ class KubeVirtDemo:
         Raises:
             ToolError: A chapter did not complete in time.
         """
-        self._follower.say("A machine: its disk is filled from an image, then it boots")
+        self._follower.say(
+            "Creating a machine: CDI fills its disk from an image, then the machine boots"
+        )
         self._kubectl.read("apply", *self._where, "--filename", _MANIFESTS)
         self._follower.follow(_VIEW, self._answers, seconds=_SECONDS)
-        self._show_page("Its public address routes to it")
-        self._operate("reboot", "Reboot", "Rebooting it")
-        self._show_page("The disk has booted again")
-        self._operate("rebuild", "Rebuild", "A new disk, filled while the machine runs")
-        self._show_page("The new disk has booted once")
+        self._show_page("Opening the page of the guest at its public address")
+        self._operate("reboot", "Reboot", "Rebooting the machine")
+        self._show_page("The page counts two boots of the disk")
+        self._operate(
+            "rebuild",
+            "Rebuild",
+            "Rebuilding the machine: CDI fills a new disk while the machine runs",
+        )
+        self._show_page("The page counts one boot of the new disk")
         self._delete()
 
     def _operate(self, name: str, type_: str, title: str) -> None:
@@ -82,7 +88,7 @@ class KubeVirtDemo:
         self._follower.follow(_TASKS, is_over, seconds=_SECONDS)
 
     def _delete(self) -> None:
-        self._follower.say("Deleting it: machine, disk and address")
+        self._follower.say("Deleting the machine, its disk and its address")
         what = ("delete", "--wait=false", "--ignore-not-found", "--filename", _MANIFESTS)
         self._kubectl.read(*what, *self._where)
         self._follower.follow(_VIEW, self._is_empty, seconds=_SECONDS)

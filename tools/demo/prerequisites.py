@@ -54,13 +54,13 @@ def create_objects(
 
 def _consume(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:
     lines = send_to_consumers(target.kubectl, namespace, progress)
-    progress.say("What consumers log of a message:")
+    progress.say("Log line of a consumer for each message:")
     for line in lines:
         progress.say(f"  {line}")
     selector = "app.kubernetes.io/managed-by=pulsarconsumer"
     logs = f"./dev kubectl logs -l {selector} --tail 5{_flag(namespace)}"
     watch = f"./dev kubectl get pcon --watch{_flag(namespace)}"
-    return [(logs, "messages that were consumed"), (watch, "what waits, and who consumes")]
+    return [(logs, "log of the consumers"), (watch, "backlog and consumers")]
 
 
 def _scrape(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:

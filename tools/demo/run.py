@@ -74,7 +74,7 @@ def run_demo(
         looks += deploy_to_kind(target.kind, operators, namespace, progress)
         make_traffic(operators, target.kubectl, namespace, progress)
     took = format_seconds(time.monotonic() - started)
-    console.print(f"\nAll Ready, {took} after the start.")
+    console.print(f"\nAll objects are Ready after {took}.")
     console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)
 
 
@@ -129,14 +129,14 @@ def _render_next(
     ours = "./dev kubectl" if target.kind else str(target.kubectl.binary)
     kubectl = "kubectl" if shutil.which("kubectl") else ours
     hints = [
-        (f"{kubectl} get all{where}", "what the operators made"),
+        (f"{kubectl} get all{where}", "objects that the operators created"),
         *looks,
-        (f"./dev logs {first} -f{where}", f"what {first} does"),
-        (f"ls operators/{first}/examples", "more to apply"),
+        (f"./dev logs {first} -f{where}", f"log of {first}"),
+        (f"ls operators/{first}/examples", "more manifests to apply"),
         ("./dev status", "the cluster and its operators"),
     ]
     if target.kind:
-        hints.insert(0, ('export KUBECONFIG="$(./dev kubeconfig)"', "the cluster for kubectl"))
+        hints.insert(0, ('export KUBECONFIG="$(./dev kubeconfig)"', "point kubectl to the cluster"))
         hints.append(("./dev down", "remove the cluster"))
     width = max(len(command) for command, _ in hints)
     return "\n".join(["Next:", *(f"  {command:<{width}}  # {why}" for command, why in hints)])

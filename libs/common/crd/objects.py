@@ -52,7 +52,7 @@ class ObjectMeta(KubernetesModel):
     """ObjectMeta is the part of the metadata of an object that operators read."""
 
     name: str = ""
-    """name is unique in the namespace."""
+    """name is the name of the object, unique in the namespace."""
     namespace: str = ""
     """namespace is empty for cluster-scoped kinds."""
     uid: str = ""
@@ -120,7 +120,7 @@ class ObjectStatus(KubernetesModel):
 
 _VALUES_RULE: Final = Rule(
     "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-    "values are needed by In and NotIn, and by these alone",
+    "values must be set for In and NotIn, and only for them",
     field_path=".values",
 )
 
@@ -179,7 +179,7 @@ _POD_SPEC: Final = {
                 "required": ["name"],
                 "properties": {
                     "name": {
-                        "description": "name is unique in the pod.",
+                        "description": "name is the name of the container, unique in the pod.",
                         "type": "string",
                         "minLength": 1,
                         "maxLength": 63,

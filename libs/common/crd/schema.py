@@ -7,7 +7,7 @@ that names the field: a schema that is weaker than the model would accept invali
 The translations: references are inlined; `title` is dropped; `anyOf [T, null]` becomes T, because
 Kubernetes omits absent fields; `const` is an `enum` of one; numeric `exclusiveMinimum` becomes
 `minimum` with a flag; lists get a list type; defaults that mean absent are dropped; integers get a
-width.
+width. The description of a field with a default says so, except for objects.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ _FORMATS: Final[Mapping[str, frozenset[str]]] = {
     "number": frozenset({"float", "double"}),
 }
 _INT32: Final = (-(2**31), 2**31 - 1)
+_DEFAULT: Final = re.compile(r"\bdefaults? to\b", re.IGNORECASE)
 _LOOKAROUND: Final = re.compile(r"\(\?(<?[=!]|P[=>]|>)")
 
 
@@ -245,6 +246,7 @@ class _Converter:
                 own, above = build_immutable_rules(name, mode, always_present=always)
                 child[VALIDATIONS] = [*child.get(VALIDATIONS, ()), own]
                 rules.extend(above)
+            _describe_default(child)
             properties[name] = _order(child)
         node["properties"] = properties
         if rules:
@@ -290,6 +292,18 @@ def all_text(values: list[Any]) -> bool:
 def reflow(text: str) -> str:
     """Join the lines of each paragraph of a docstring; viewers wrap text themselves."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
+
+
+def _describe_default(node: Manifest) -> None:
+    """Add the default to a description, because `kubectl explain` does not show it."""
+    default, text = node.get("default"), node.get("description")
+    if text is None or default is None or isinstance(default, dict) or _DEFAULT.search(text):
+        return
+    value = str(default).lower() if isinstance(default, bool) else default
+    if isinstance(default, list):
+        value = ", ".join(str(item) for item in default)
+    text, immutable, end = text.partition(" Immutable")
+    node["description"] = f"{text} Defaults to {value}.{immutable}{end}"
 
 
 def _reads_old_self(node: Manifest) -> bool:

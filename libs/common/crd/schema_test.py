@@ -82,7 +82,7 @@ def test_reference_is_inlined_and_titles_go() -> None:
                 "maxLength": 63,
             },
             "size": {
-                "description": "size is a size.",
+                "description": "size is a size. Defaults to 3.",
                 "type": "integer",
                 "format": "int64",
                 "default": 3,
@@ -100,6 +100,26 @@ def test_optional_is_the_type_itself_and_not_required() -> None:
     assert schema["properties"]["x"]["type"] == "object"
     assert "required" not in schema
     assert "default" not in schema["properties"]["x"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "text", "expected"),
+    [
+        (int, 3, "x is a number.", "x is a number. Defaults to 3."),
+        (bool, False, "x is a switch.", "x is a switch. Defaults to false."),
+        (list[str], ["a", "b"], "x are names.", "x are names. Defaults to a, b."),
+        (str, "a", "x is a name. Immutable.", "x is a name. Defaults to a. Immutable."),
+        (str, "a", "x is a name. Defaults to the first.", "x is a name. Defaults to the first."),
+        (str, "", "x is a name.", "x is a name."),
+        (str | None, None, "x is a name.", "x is a name."),
+    ],
+)
+def test_description_states_the_default(
+    annotation: Any, default: Any, text: str, expected: str
+) -> None:
+    schema = field_schema(Annotated[annotation, Field(description=text)], default)
+
+    assert schema["description"] == expected
 
 
 def test_description_of_the_field_wins_over_that_of_its_type() -> None:
@@ -124,7 +144,7 @@ def test_description_of_the_field_wins_over_that_of_its_type() -> None:
             Color,
             Color.RED,
             {
-                "description": "Colors that a thing may have.",
+                "description": "Colors that a thing may have. Defaults to Red.",
                 "type": "string",
                 "enum": ["Red", "Blue"],
                 "default": "Red",

@@ -123,7 +123,9 @@ class Endpoint(KubernetesModel):
 class ControlPlane(
     KubernetesModel,
     rules=(
-        Rule("self.count >= oldSelf.count", "count may grow and never shrink: etcd would lose it"),
+        Rule(
+            "self.count >= oldSelf.count", "count can grow but not shrink: etcd would lose members"
+        ),
         Rule("self.count in [1, 3, 5]", "count must be 1, 3 or 5: etcd needs a majority"),
         Rule(
             "self.endpoint.poolName == oldSelf.endpoint.poolName && "
@@ -153,9 +155,9 @@ class Pool(KubernetesModel):
     name: Annotated[
         DnsLabel,
         Field(max_length=POOL_NAME_LIMIT),
-        Rule(f"self != '{CONTROL_PLANE}'", f"{CONTROL_PLANE} is taken by the control plane"),
+        Rule(f"self != '{CONTROL_PLANE}'", f"{CONTROL_PLANE} is reserved for the control plane"),
     ]
-    """name is unique in the cluster and a part of the names of the nodes."""
+    """name is the name of the pool, unique in the cluster. The names of its nodes contain it."""
     count: Annotated[int, IntFormat("int32"), Field(ge=0, le=POOL_SIZE_LIMIT)]
     """count is the number of nodes. When it shrinks, the nodes with the highest numbers are drained
     and deleted first."""

@@ -38,7 +38,7 @@ class PublicPort(KubernetesModel):
     """PublicPort is a port of the public address that is routed to the machine."""
 
     name: Annotated[DnsLabel, Field(max_length=15)]
-    """name is unique among the ports."""
+    """name is the name of the port, unique in the list."""
     protocol: Protocol = Protocol.TCP
     """protocol is TCP, UDP or SCTP. Defaults to TCP."""
     port: PortNumber

@@ -139,7 +139,7 @@ class AttachedVolume(
         DnsLabel,
         Rule(
             f"!(self in ['{ROOT}', '{CLOUD_INIT}', '{RESCUED}'])",
-            f"{ROOT}, {CLOUD_INIT} and {RESCUED} are taken",
+            f"{ROOT}, {CLOUD_INIT} and {RESCUED} are reserved names",
         ),
     ]
     """name is the name of the disk in the machine."""
@@ -239,7 +239,9 @@ class InstanceSpec(
     placement: Placement = Placement()
     """placement restricts the nodes on which the machine can run."""
     eviction_strategy: EvictionStrategy = EvictionStrategy.LIVE_MIGRATE_IF_POSSIBLE
-    """evictionStrategy defines what happens when the node is drained."""
+    """evictionStrategy defines what happens when the node is drained: LiveMigrate (the drain waits
+    until the machine has moved), LiveMigrateIfPossible (a machine that cannot move is shut down),
+    External (another controller moves it) or None (the machine is shut down)."""
     termination_grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
     """terminationGracePeriodSeconds is the time that the guest has to shut down."""
     deletion_policy: DeletionPolicy = DeletionPolicy()

@@ -188,9 +188,9 @@ class TargetRef(KubernetesModel):
 def _only(field: str, type_: str, *, needed: bool) -> Rule:
     if needed:
         rule = f"has(self.{field}) == (self.type == '{type_}')"
-        return Rule(rule, f"{field} is needed for type {type_}, and for no other")
+        return Rule(rule, f"{field} must be set if type is {type_}, and only then")
     rule = f"!has(self.{field}) || self.type == '{type_}'"
-    return Rule(rule, f"{field} is for type {type_} alone")
+    return Rule(rule, f"{field} may be set only if type is {type_}")
 
 
 class OperationSpec(
@@ -242,7 +242,7 @@ class OperationSpec(
             "no-booleans",
             "the one thing that can be asked of a running Operation, as suspend of a Job",
         ),
-        Rule("self || !oldSelf", "what was cancelled stays cancelled"),
+        Rule("self || !oldSelf", "cancel cannot be withdrawn"),
     ] = False
     """cancel ends the Operation and undoes what can be undone."""
 

@@ -100,7 +100,10 @@ async def test_server_takes_what_makes_sense(
             "claimName is required if mode is Claim",
         ),
         ({"privateIP": "10.0.0.300"}, "must be an IP address"),
-        ({"volumes": [{"name": "root", "claim": "a"}]}, "root, cloud-init and rescued are taken"),
+        (
+            {"volumes": [{"name": "root", "claim": "a"}]},
+            "root, cloud-init and rescued are reserved names",
+        ),
         ({"volumes": [{"name": "a"}]}, "exactly one of demoVolume and claim"),
         ({"volumes": [{"name": "a", "claim": "b"}] * 2}, "Duplicate value"),
         ({"ssh": {"authorizedKeys": ["a\nb"]}}, "spec.ssh.authorizedKeys"),
@@ -176,14 +179,14 @@ async def test_size_is_immutable_and_has_sane_amounts(client: Client) -> None:
 @pytest.mark.parametrize(
     ("type_", "spec", "message"),
     [
-        ("Resize", {}, "resize is needed for type Resize"),
-        ("Reboot", {"resize": {"size": "large"}}, "resize is needed for type Resize"),
-        ("Reboot", {"rebuild": {}}, "rebuild is for type Rebuild alone"),
-        ("Stop", {"migrate": {}}, "migrate is for type Migrate alone"),
-        ("Restore", {}, "restore is needed for type Restore"),
+        ("Resize", {}, "resize must be set if type is Resize"),
+        ("Reboot", {"resize": {"size": "large"}}, "resize must be set if type is Resize"),
+        ("Reboot", {"rebuild": {}}, "rebuild may be set only if type is Rebuild"),
+        ("Stop", {"migrate": {}}, "migrate may be set only if type is Migrate"),
+        ("Restore", {}, "restore must be set if type is Restore"),
         ("Rescue", {"rescue": {"image": {}}}, "image needs exactly one of"),
-        ("Reboot", {"softReboot": {}}, "softReboot is for type SoftReboot alone"),
-        ("Rebuild", {"snapshot": {}}, "snapshot is for type Snapshot alone"),
+        ("Reboot", {"softReboot": {}}, "softReboot may be set only if type is SoftReboot"),
+        ("Rebuild", {"snapshot": {}}, "snapshot may be set only if type is Snapshot"),
         ("Reinstall", {}, "spec.type"),
         ("Reboot", {"timeoutSeconds": 1}, "spec.timeoutSeconds"),
     ],
@@ -212,7 +215,7 @@ async def test_operation_is_fixed_but_for_cancel(client: Client, kube_namespace:
         with pytest.raises(Invalid, match=r"immutable|cannot be set"):
             await merge(client, OPERATION, key, {"spec": change})
     await merge(client, OPERATION, key, {"spec": {"cancel": True}})
-    with pytest.raises(Invalid, match="stays cancelled"):
+    with pytest.raises(Invalid, match="cannot be withdrawn"):
         await merge(client, OPERATION, key, {"spec": {"cancel": False}})
 
 

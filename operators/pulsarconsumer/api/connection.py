@@ -85,7 +85,7 @@ class KeyReference(KubernetesModel):
     name: DnsSubdomain
     """name is the name of the Secret or ConfigMap."""
     key: FileKey
-    """key is the key in it."""
+    """key is the key in the Secret or ConfigMap."""
 
 
 class TokenAuthentication(KubernetesModel):
@@ -159,15 +159,16 @@ class Authentication(
     type: AuthenticationType
     """type is Token, OAuth2, Basic, TLS or ServiceAccountToken."""
     token: TokenAuthentication | None = None
-    """token is for type Token."""
+    """token configures the login with a token. Required for type Token."""
     oauth2: OAuth2Authentication | None = None
-    """oauth2 is for type OAuth2."""
+    """oauth2 configures the login with OAuth2 client credentials. Required for type OAuth2."""
     basic: BasicAuthentication | None = None
-    """basic is for type Basic."""
+    """basic configures the login with user name and password. Required for type Basic."""
     tls: TLSAuthentication | None = None
-    """tls is for type TLS."""
+    """tls configures the login with a client certificate. Required for type TLS."""
     service_account_token: ServiceAccountTokenAuthentication | None = None
-    """serviceAccountToken is for type ServiceAccountToken, which only consumers can use."""
+    """serviceAccountToken configures the login with the token of a service account, which only
+    consumers can use. Required for type ServiceAccountToken."""
 
 
 class TransportSecurity(KubernetesModel):

@@ -184,7 +184,7 @@ class BatchReceive(KubernetesModel):
     max_messages: Annotated[int, Field(ge=1, le=100_000)] = 100
     """maxMessages is the maximum number of messages in a batch."""
     max_bytes: Annotated[int, Field(ge=1, le=134_217_728)] = 10_485_760
-    """maxBytes is the maximum size of a batch."""
+    """maxBytes is the maximum size of a batch in bytes."""
     timeout_milliseconds: Annotated[int, Field(ge=1, le=10_000)] = 100
     """timeoutMilliseconds is the maximum time to wait for a full batch."""
 
@@ -303,7 +303,7 @@ class SchemaReference(KubernetesModel):
     ]
     """name is the name of the ConfigMap."""
     key: FileKey
-    """key is the key in it."""
+    """key is the key in the ConfigMap."""
 
 
 class MessageSchema(

@@ -93,7 +93,7 @@ class ScalingBehavior(KubernetesModel):
     scale_up: ScalingStep = ScalingStep()
     """scaleUp limits how fast consumers are added."""
     scale_down: ScalingStep = ScalingStep(stabilization_seconds=300)
-    """scaleDown limits how fast consumers are removed."""
+    """scaleDown limits how fast consumers are removed. Defaults to a window of 300 seconds."""
 
 
 class ScalingFallback(KubernetesModel):
@@ -213,7 +213,7 @@ class Backlog(KubernetesModel):
     messages_estimate: Annotated[int, Field(ge=0, le=2**53)] = 0
     """messagesEstimate is the number of messages, estimated from the recent size of batches."""
     bytes: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """bytes is the size of the backlog."""
+    """bytes is the size of the backlog in bytes."""
     delayed: Annotated[int, Field(ge=0, le=2**53)] = 0
     """delayed is the number of messages that are not due yet."""
     unacknowledged: Annotated[int, Field(ge=0, le=2**53)] = 0

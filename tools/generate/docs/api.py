@@ -1,8 +1,7 @@
-"""The API page of an operator: every field with its type, bounds, default and sentence."""
+"""The API page of an operator: every field with its type, its bounds and its description."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,7 +17,8 @@ from libs.common.kinds import Manifest
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_code, render_table
 
-_HEAD: Final = ("Field", "Type", "Default", "Description")
+# Descriptions contain the defaults.
+_HEAD: Final = ("Field", "Type", "Description")
 # Kubernetes says what a condition is; the types and reasons have a page of their own.
 _FOLDED: Final = frozenset({"status.conditions"})
 _LONG_PATTERN: Final = 60
@@ -71,13 +71,12 @@ def _render_facts(model: type[CustomResource]) -> str:
     return "; ".join(facts) + "."
 
 
-def _render_rows(schema: Manifest, path: str) -> Iterator[tuple[str, str, str, str]]:
+def _render_rows(schema: Manifest, path: str) -> Iterator[tuple[str, str, str]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         place = f"{path}.{name}"
         kind = describe_type(field) + (", required" if name in required else "")
-        default = render_code(json.dumps(field["default"])) if "default" in field else ""
-        yield render_code(place), kind, default, field.get("description", "")
+        yield render_code(place), kind, field.get("description", "")
         if place in _FOLDED:
             continue
         yield from _render_rows(field, place)
@@ -159,7 +158,9 @@ def _render_rules(schema: Manifest) -> str:
     ]
     table = render_table(("Where", "What must hold", "CEL"), rows)
     return (
-        f"### Rules\n\nThe API server refuses what breaks one of these.\n\n{table}" if rows else ""
+        f"### Rules\n\nThe API server rejects an object that breaks one of these rules.\n\n{table}"
+        if rows
+        else ""
     )
 
 

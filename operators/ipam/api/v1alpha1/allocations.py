@@ -72,7 +72,7 @@ class IPAllocationSpec(
     realm: Realm
     """realm is the space in which the address is unique."""
     address: Address
-    """address is the address."""
+    """address is the allocated address."""
     pool_ref: NamedReference
     """poolRef names the pool of the address."""
     claim_ref: ClaimReference

@@ -221,7 +221,7 @@ class ClaimPort(KubernetesModel):
     """ClaimPort is a port on which the address accepts traffic."""
 
     name: Annotated[DnsLabel, Field(max_length=15)]
-    """name is unique in the claim."""
+    """name is the name of the port, unique in the claim."""
     protocol: Protocol = Protocol.TCP
     """protocol is TCP, UDP or SCTP."""
     port: Annotated[Port, IntFormat("int32")]

@@ -201,7 +201,7 @@ class IPPoolSpec(
     namespaces."""
     quota_per_namespace: Annotated[Int32 | None, Field(ge=1, le=1_000_000)] = None
     """quotaPerNamespace is the maximum number of addresses that the claims of one namespace can
-    have of this pool. Addresses in quarantine do not count. Claims keep their addresses if it is
+    have from this pool. Addresses in quarantine do not count. Claims keep their addresses if it is
     lowered. Defaults to no limit."""
     max_priority: Annotated[Int32 | None, Field(ge=-1000, le=1000)] = None
     """maxPriority is the highest priority that counts in this pool: a claim with a higher

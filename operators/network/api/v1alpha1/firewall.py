@@ -202,7 +202,7 @@ class FirewallRule(
     """FirewallRule allows or denies connections."""
 
     name: DnsLabel
-    """name is unique in the firewall."""
+    """name is the name of the rule, unique in the firewall."""
     direction: Direction = Direction.INGRESS
     """direction is Ingress for connections to an instance, or Egress for connections from it."""
     action: Action = Action.ALLOW
