@@ -23,7 +23,7 @@ class TestJmxExporterChart(ChartSuite):
         assert variables["JMXEXPORTER_INJECTOR_IMAGE"] == own
         assert "1.2.3" in own
 
-    def test_webhook_is_made_only_where_it_is_asked_for(self) -> None:
+    def test_webhook_is_created_only_on_request(self) -> None:
         assert not self.render({}, "MutatingWebhookConfiguration")
         assert not [
             each for each in self.render({}, "Secret") if "webhook" in each["metadata"]["name"]

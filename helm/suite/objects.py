@@ -196,7 +196,7 @@ class ObjectSuite(SuiteBase):
         assert probes["to"] == [{"podSelector": {"matchLabels": service}}]
         assert hooks["spec"]["ingress"] == []
 
-    def test_ports_and_probes_are_those_of_every_operator(self) -> None:
+    def test_ports_and_probes_are_the_same_in_every_operator(self) -> None:
         container = self.render_container()
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
 

@@ -123,7 +123,7 @@ class PermissionSuite(SuiteBase):
         cluster = roles[f"/{self.chart}-{NAMESPACE}"]
         assert cluster["rules"] == [*rules["rules"], *rules["clusterRules"]]
 
-    def test_every_role_is_bound_to_the_service_account_alone(self) -> None:
+    def test_every_role_is_bound_only_to_the_service_account(self) -> None:
         for values in ({}, {"watch": {"clusterWide": True}}, {"watch": {"namespaces": ["one"]}}):
             roles = {(one["kind"], key) for key, one in self.places(values).items()}
             bound = set()
@@ -136,7 +136,7 @@ class PermissionSuite(SuiteBase):
                 bound.add((binding["roleRef"]["kind"], f"{place}/{binding['roleRef']['name']}"))
             assert bound == roles
 
-    def test_no_rule_has_wildcards_or_raises_rights(self) -> None:
+    def test_no_rule_has_wildcards_or_escalates_permissions(self) -> None:
         for role in self.render({**EVERYTHING, "watch": {"clusterWide": True}}, *_ROLES):
             for rule in role["rules"]:
                 assert not _DANGEROUS & {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}

@@ -148,7 +148,7 @@ async def test_kubeconfig_that_is_named_wins_over_the_service_account(
     assert (await load_config(str(path))).server == "https://one.example.com:6443"
 
 
-async def test_service_account_without_a_token_is_told(service_account: Path) -> None:
+async def test_service_account_without_a_token_is_reported(service_account: Path) -> None:
     (service_account / "token").unlink()
 
     with pytest.raises(ConfigError, match="service account"):

@@ -74,7 +74,7 @@ async def test_server_refuses_the_patch_of_a_stale_look(
     assert fake_api.get(CONFIG_MAP, KEY)["metadata"]["finalizers"] == ["example.com/b"]
 
 
-async def test_server_refuses_the_patch_meant_for_a_namesake(
+async def test_server_rejects_a_patch_for_another_uid(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
     first = fake_api.create(build_marked())

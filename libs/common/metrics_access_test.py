@@ -143,7 +143,7 @@ async def test_right_that_is_taken_away_ends_after_a_minute(
         assert status == 401
 
 
-async def test_api_server_that_cannot_be_asked_allows_nobody(
+async def test_unreachable_api_server_allows_nobody(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> None:
     """An operator without the permission for reviews gets 403 of the API server."""

@@ -138,7 +138,7 @@ async def test_claim_of_two_pools_of_one_family_is_told_so(
     assert list(ledger(api).values()) == ["web"], "nothing of the second pool"
 
 
-async def test_namespace_gets_addresses_once_its_labels_say_so(
+async def test_namespace_gets_addresses_after_its_labels_match(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_pool(allowedNamespaces={"matchLabels": {"tier": "web"}}))

@@ -78,7 +78,7 @@ def test_options_of_the_application_stay() -> None:
     ],
     ids=["from elsewhere", "perhaps from elsewhere", "twice", "place taken", "left out"],
 )
-def test_container_in_doubt_is_left_as_it_is(container: Manifest) -> None:
+def test_container_in_doubt_is_not_changed(container: Manifest) -> None:
     pod = build_new_pod(container)
     both = start(build_new_pod(container, {"name": "other"}))
 

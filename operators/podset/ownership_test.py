@@ -79,9 +79,7 @@ async def test_set_that_is_being_deleted_adopts_nothing(
     api.watches.resume(PODSET)
 
 
-async def test_pod_of_somebody_else_is_never_touched(
-    api: FakeApi, operator: OperatorHarness
-) -> None:
+async def test_foreign_pod_is_never_changed(api: FakeApi, operator: OperatorHarness) -> None:
     owner: Manifest = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"}
     owner |= {"uid": "rs-uid", "controller": True}
     api.collector.pause()

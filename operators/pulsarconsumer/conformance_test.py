@@ -104,7 +104,7 @@ class TestEndingConsumerConformance(OperatorConformance):
         horizon=HORIZON,
     )
 
-    async def test_zero_writes_when_settled(self) -> None:
+    async def test_no_writes_when_converged(self) -> None:
         """A re-apply recreates a consumer that has ended, so it causes writes."""
         pytest.skip("the other subject shows the silence; scaling_test.py that of the engine")
 

@@ -16,7 +16,7 @@ THIEF = Key("default", "thief")
 
 
 @pytest.mark.parametrize("controller", [True, False])
-async def test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free(
+async def test_foreign_claim_is_unchanged_and_its_name_is_used_after_its_deletion(
     api: FakeApi, harness: OperatorHarness, controller: bool
 ) -> None:
     """An owner that is not the controller is an owner: the claim would be deleted with ours."""

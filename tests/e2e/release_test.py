@@ -158,7 +158,7 @@ async def test_operator_runs_under_restricted_pod_security(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("operator", KINDS)
-async def test_rights_end_at_the_own_namespace(cluster: Cluster, operator: str) -> None:
+async def test_permissions_end_at_the_own_namespace(cluster: Cluster, operator: str) -> None:
     namespace = await cluster.make_namespace("rights")
     own = ("--namespace", namespace)
     # What a release may do shows without the release: nothing has to run for it.

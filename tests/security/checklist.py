@@ -37,7 +37,7 @@ _FUZZ: Final = (
     "tools/fuzz/render_test.py::test_each_value_of_each_field_is_rendered_or_refused_by_name"
 )
 _LINT: Final = "libs/common/rbac_test.py::test_lint_refuses"
-_RIGHT: Final = f"{_HERE}/roles_test.py::test_dangerous_right_is_found"
+_RIGHT: Final = f"{_HERE}/roles_test.py::test_dangerous_permission_is_found"
 _POD: Final = f"{_HERE}/roles_test.py::test_dangerous_pod_is_found"
 _CHART: Final = f"{_HERE}/roles_test.py::test_chart_grants_and_runs_nothing_dangerous"
 _RESTRICTED: Final = f"{_SUITE}/objects.py::test_every_pod_is_restricted"
@@ -51,7 +51,7 @@ ROWS: Final = (
             f"{_SUITE}/server.py::test_pods_are_admitted_where_the_restricted_standard_is_enforced",
             f"{_E2E}/release_test.py::test_operator_runs_under_restricted_pod_security",
         ),
-        (f"{_HERE}/pods_test.py::test_pod_beyond_the_standard_is_refused_there",),
+        (f"{_HERE}/pods_test.py::test_pod_that_violates_the_standard_is_rejected",),
     ),
     Row(
         2,
@@ -59,10 +59,10 @@ ROWS: Final = (
         (
             (
                 f"{_HERE}/pods_test.py::"
-                "test_pods_made_by_default_are_admitted_where_the_standard_is_enforced"
+                "test_default_pods_are_admitted_under_the_restricted_standard"
             ),
         ),
-        (f"{_HERE}/pods_test.py::test_pod_beyond_the_standard_is_refused_there",),
+        (f"{_HERE}/pods_test.py::test_pod_that_violates_the_standard_is_rejected",),
         "Pods of a user's own template are as the user writes them; admission judges them.",
     ),
     Row(
@@ -76,10 +76,10 @@ ROWS: Final = (
         5,
         "No shell and no package manager in images",
         (
-            "tools/images/base_test.py::test_what_runs_commands_or_is_never_read_is_left_out",
+            "tools/images/base_test.py::test_programs_and_documentation_are_left_out",
             _PROCESS,
         ),
-        ("tools/images/base_test.py::test_what_python_needs_is_kept",),
+        ("tools/images/base_test.py::test_files_that_python_needs_are_kept",),
     ),
     Row(
         6,
@@ -92,7 +92,7 @@ ROWS: Final = (
         "Resources, probes, disruption budget, grace period",
         (
             f"{_SUITE}/objects.py::test_every_container_has_requests_and_a_memory_limit",
-            f"{_SUITE}/objects.py::test_ports_and_probes_are_those_of_every_operator",
+            f"{_SUITE}/objects.py::test_ports_and_probes_are_the_same_in_every_operator",
             f"{_SUITE}/values.py::test_one_replica_has_no_disruption_budget",
         ),
         (f"{_SUITE}/lifecycle.py::test_bad_values_are_refused_by_name",),
@@ -101,37 +101,39 @@ ROWS: Final = (
         8,
         "Only pods that need a token have one",
         (f"{_SUITE}/objects.py::test_no_pod_gets_service_links_or_a_token_that_it_does_not_use",),
-        ("libs/common/config_test.py::test_service_account_without_a_token_is_told",),
+        ("libs/common/config_test.py::test_service_account_without_a_token_is_reported",),
         "The kubelet issues the token: valid for an hour, renewed, without an audience of its own.",
     ),
     Row(
         9,
         "No wildcards, no privilege escalation (the rules of BadRobot)",
-        (_CHART, f"{_SUITE}/permissions.py::test_no_rule_has_wildcards_or_raises_rights"),
+        (_CHART, f"{_SUITE}/permissions.py::test_no_rule_has_wildcards_or_escalates_permissions"),
         (
             _RIGHT,
             _LINT,
-            f"{_HERE}/roles_test.py::test_binding_of_an_admin_or_to_everybody_is_found",
+            f"{_HERE}/roles_test.py::test_binding_of_an_admin_role_or_to_everybody_is_found",
         ),
     ),
     Row(
         10,
         "Every granted permission is used",
         (
-            "tools/sweep/rights_test.py::test_rights_that_something_uses_are_not_listed",
-            "libs/common/testing/conformance.py::test_rights_are_enough",
+            "tools/sweep/rights_test.py::test_used_permissions_are_not_listed",
+            "libs/common/testing/conformance.py::test_permissions_are_sufficient",
         ),
         (
-            "tools/sweep/rights_test.py::test_right_that_nothing_uses_is_listed",
-            f"{_ORACLES}::test_missing_right_is_found_unless_it_was_the_fault",
+            "tools/sweep/rights_test.py::test_unused_permission_is_listed",
+            f"{_ORACLES}::test_missing_permission_is_found_unless_it_was_the_fault",
         ),
         "The step `sweep` of the gate fails on each right that no workload uses.",
     ),
     Row(
         11,
         "A missing permission causes neither an exit nor a hot loop",
-        (f"{_HERE}/rights_test.py::test_operator_without_a_right_neither_ends_nor_runs_hot",),
-        (f"{_HERE}/rights_test.py::test_operator_goes_on_when_it_gets_the_right_back",),
+        (
+            f"{_HERE}/rights_test.py::test_operator_without_a_permission_neither_exits_nor_busy_loops",
+        ),
+        (f"{_HERE}/rights_test.py::test_operator_continues_when_the_permission_is_restored",),
     ),
     Row(
         12,
@@ -141,9 +143,9 @@ ROWS: Final = (
                 f"{_SUITE}/permissions.py::"
                 "test_default_permissions_end_at_the_namespace_of_the_release"
             ),
-            f"{_SUITE}/permissions.py::test_every_role_is_bound_to_the_service_account_alone",
+            f"{_SUITE}/permissions.py::test_every_role_is_bound_only_to_the_service_account",
         ),
-        (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
+        (f"{_E2E}/release_test.py::test_permissions_end_at_the_own_namespace",),
     ),
     Row(13, "No permission to run commands in pods", (_CHART,), (_RIGHT,)),
     Row(
@@ -151,7 +153,7 @@ ROWS: Final = (
         "References to other namespaces are refused",
         (_FUZZ, f"{_NAMESPACES}::test_every_field_that_names_a_namespace_is_known"),
         (
-            f"{_ORACLES}::test_write_against_good_manners_is_told",
+            f"{_ORACLES}::test_write_that_breaks_a_convention_is_reported",
             f"{_NAMESPACES}::test_field_that_names_a_namespace_is_found",
         ),
         "The sweep watches every request for it.",
@@ -160,10 +162,10 @@ ROWS: Final = (
         15,
         "Other namespaces must opt in",
         (
-            f"{_IPAM}::test_namespace_gets_addresses_once_its_labels_say_so",
-            f"{_NAMESPACES}::test_operators_of_machines_clone_only_where_a_namespace_lets_them",
+            f"{_IPAM}::test_namespace_gets_addresses_after_its_labels_match",
+            f"{_NAMESPACES}::test_machines_clone_only_from_namespaces_that_allow_it",
         ),
-        (f"{_NAMESPACES}::test_right_to_clone_from_anywhere_is_found",),
+        (f"{_NAMESPACES}::test_permission_to_clone_from_everywhere_is_found",),
         "According to its documentation, CDI refuses a clone from a namespace that does not allow "
         "it to the service account of compute. No test verifies this.",
     ),
@@ -171,7 +173,7 @@ ROWS: Final = (
         16,
         "Users cannot do through an operator what they may not do themselves",
         (f"{_HERE}/deputies_test.py::test_operator_changes_nothing_that_an_editor_may_not_change",),
-        (f"{_HERE}/deputies_test.py::test_right_that_an_editor_lacks_is_found",),
+        (f"{_HERE}/deputies_test.py::test_permission_that_an_editor_lacks_is_found",),
         "An operator acts with its own permissions, not with the permissions of the user. The test "
         "compares them with the role `edit`, except for kinds of other projects, whose roles are "
         "not available. The page Security describes what users without that role can do.",
@@ -180,7 +182,7 @@ ROWS: Final = (
         17,
         "Adoption only by UID",
         (
-            "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
+            "operators/podset/ownership_test.py::test_foreign_pod_is_never_changed",
             f"{_E2E}/volumes_test.py::test_foreign_claim_is_never_adopted",
         ),
         ("operators/podset/ownership_test.py::test_orphan_that_matches_the_selector_is_adopted",),
@@ -189,8 +191,8 @@ ROWS: Final = (
     Row(
         18,
         "Forged labels and annotations do not make an operator skip anything",
-        (f"{_HERE}/forged_test.py::test_forged_progress_and_hashes_stop_nothing",),
-        (f"{_HERE}/forged_test.py::test_mark_that_is_meant_to_pause_does",),
+        (f"{_HERE}/forged_test.py::test_forged_progress_and_hashes_do_not_stop_the_operator",),
+        (f"{_HERE}/forged_test.py::test_pause_annotation_pauses",),
         "No admission policy protects them, because operators do not rely on them.",
     ),
     Row(
@@ -198,7 +200,7 @@ ROWS: Final = (
         "Schemas are structural and bounded; final fields cannot change",
         (
             f"{_HERE}/schema_test.py::test_schema_breaks_no_rule_that_is_not_waived",
-            f"{_HERE}/schema_test.py::test_places_that_take_any_field_are_known",
+            f"{_HERE}/schema_test.py::test_fields_of_any_shape_are_known",
             "tools/fuzz/server_test.py::test_server_model_and_types_agree_on_each_value",
         ),
         (
@@ -209,7 +211,7 @@ ROWS: Final = (
     Row(
         20,
         "Admission restricts the service account of an operator",
-        (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
+        (f"{_E2E}/release_test.py::test_permissions_end_at_the_own_namespace",),
         (_RIGHT,),
         "By RBAC alone; there is no ValidatingAdmissionPolicy.",
     ),
@@ -217,12 +219,12 @@ ROWS: Final = (
         21,
         "Failing webhooks do not stop the cluster",
         (
-            "helm/jmxexporter/chart_test.py::test_webhook_is_made_only_where_it_is_asked_for",
-            "operators/jmxexporter/startup_test.py::test_container_in_doubt_is_left_as_it_is",
+            "helm/jmxexporter/chart_test.py::test_webhook_is_created_only_on_request",
+            "operators/jmxexporter/startup_test.py::test_container_in_doubt_is_not_changed",
         ),
         (
-            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_asks_and_follows_the_verdict",
-            f"{_WEBHOOKS}/server_test.py::test_what_is_no_review_is_refused",
+            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_calls_and_follows_the_webhook",
+            f"{_WEBHOOKS}/server_test.py::test_request_that_is_not_a_review_is_rejected",
         ),
         "Only jmxexporter has a webhook, which is disabled by default.",
     ),
@@ -230,17 +232,17 @@ ROWS: Final = (
         22,
         "TLS for webhooks and metrics",
         (
-            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_asks_and_follows_the_verdict",
+            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_calls_and_follows_the_webhook",
             (
                 f"{_WEBHOOKS}/keeper_test.py::"
-                "test_certificate_is_renewed_and_the_one_before_stays_trusted"
+                "test_renewed_certificate_keeps_the_previous_one_trusted"
             ),
             "libs/common/metrics_access_test.py::test_only_a_permitted_service_account_reads_metrics",
         ),
         (
-            f"{_WEBHOOKS}/server_test.py::test_other_certificate_is_shown_without_a_restart",
-            f"{_WEBHOOKS}/certificates_test.py::test_certificate_of_no_use_is_replaced",
-            "libs/common/metrics_access_test.py::test_api_server_that_cannot_be_asked_allows_nobody",
+            f"{_WEBHOOKS}/server_test.py::test_new_certificate_is_served_without_a_restart",
+            f"{_WEBHOOKS}/certificates_test.py::test_unusable_certificate_is_replaced",
+            "libs/common/metrics_access_test.py::test_unreachable_api_server_allows_nobody",
         ),
         "By default, metrics are plain HTTP without login; settings.metricsSecure enables HTTPS "
         "and authorization. The sweep searches metrics for secrets.",
@@ -248,30 +250,30 @@ ROWS: Final = (
     Row(
         23,
         "Network policies allow only required traffic",
-        (f"{_HERE}/network_test.py::test_policy_of_each_chart_names_what_goes_in_and_out",),
-        (f"{_HERE}/network_test.py::test_policy_that_lets_everything_out_is_found",),
+        (f"{_HERE}/network_test.py::test_network_policy_of_each_chart_lists_its_traffic",),
+        (f"{_HERE}/network_test.py::test_policy_that_allows_all_egress_is_found",),
         "Disabled by default. Not tested on a cluster that enforces network policies.",
     ),
     Row(
         24,
         "Text from users is never executed",
         (f"{_HERE}/code_test.py::test_no_process_starts_programs_or_runs_text", _FUZZ),
-        (f"{_HERE}/code_test.py::test_danger_is_found_where_one_is_planted",),
+        (f"{_HERE}/code_test.py::test_planted_danger_is_found",),
     ),
     Row(
         25,
         "Addresses from users cannot reach internal endpoints",
         (
-            f"{_HERE}/code_test.py::test_whom_a_module_can_reach_is_written_down",
+            f"{_HERE}/code_test.py::test_connections_of_each_module_are_listed",
             "libs/common/transport_answers_test.py::test_redirect_is_a_failure_and_is_not_followed",
         ),
-        (f"{_HERE}/code_test.py::test_client_is_found_where_one_is_planted",),
+        (f"{_HERE}/code_test.py::test_planted_client_is_found",),
     ),
     Row(
         26,
         "Secrets are never shown",
         (
-            "tools/sweep/canaries_test.py::test_canary_is_found_as_it_is_and_in_a_url",
+            "tools/sweep/canaries_test.py::test_canary_is_found_in_plain_text_and_in_a_url",
             "libs/common/logs_test.py::test_secrets_do_not_show_in_any_part_of_a_line",
             "libs/common/telemetry_test.py::test_secrets_do_not_get_into_spans",
             "libs/common/health_test.py::test_raising_check_fails_without_its_secret",
@@ -279,7 +281,7 @@ ROWS: Final = (
         (
             (
                 "tools/sweep/proxy_test.py::"
-                "test_secret_in_a_written_object_is_noted_but_not_in_a_secret"
+                "test_secret_in_a_written_object_is_reported_except_in_a_secret"
             ),
         ),
         "Each trial of the sweep looks for its canaries in log, Events, objects and metrics.",
@@ -289,23 +291,20 @@ ROWS: Final = (
         28,
         "A flood in one namespace does not starve others",
         (
-            (
-                f"{_HERE}/flood_test.py::"
-                "test_quiet_namespace_is_served_long_before_the_flood_is_over"
-            ),
+            f"{_HERE}/flood_test.py::test_quiet_namespace_is_served_during_a_flood",
             "libs/common/runtime/queue_test.py::test_flood_in_one_namespace_does_not_starve_another",
         ),
-        (f"{_HERE}/flood_test.py::test_without_turns_the_quiet_namespace_waits",),
+        (f"{_HERE}/flood_test.py::test_quiet_namespace_waits_without_fair_queue",),
         "No FlowSchema is installed; the limits of the cluster apply.",
     ),
     Row(
         29,
         "Objects of other owners are not changed",
         (
-            "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
+            "operators/podset/ownership_test.py::test_foreign_pod_is_never_changed",
             (
                 "operators/volumes/foreign_test.py::"
-                "test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free"
+                "test_foreign_claim_is_unchanged_and_its_name_is_used_after_its_deletion"
             ),
         ),
         (
@@ -317,20 +316,20 @@ ROWS: Final = (
         30,
         "Deletions check the UID and finish",
         (
-            "libs/common/finalizers_test.py::test_server_refuses_the_patch_meant_for_a_namesake",
+            "libs/common/finalizers_test.py::test_server_rejects_a_patch_for_another_uid",
             (
                 f"{_E2E}/release_test.py::"
                 "test_uninstall_leaves_nothing_but_crds_and_no_stuck_finalizer"
             ),
         ),
-        (f"{_ORACLES}::test_write_against_good_manners_is_told",),
+        (f"{_ORACLES}::test_write_that_breaks_a_convention_is_reported",),
     ),
     Row(
         31,
         "Supply chain: pins with hashes, bill of materials, licenses",
         (
-            "tools/lock/lockfile_test.py::test_checked_in_lock_fits_the_requirements",
-            f"{_HERE}/supply_test.py::test_bill_of_materials_is_whole_and_the_same_each_time",
+            "tools/lock/lockfile_test.py::test_lock_matches_the_requirements",
+            f"{_HERE}/supply_test.py::test_bill_of_materials_is_complete_and_reproducible",
             (
                 f"{_HERE}/supply_test.py::"
                 "test_every_package_of_an_image_is_pinned_with_hashes_and_free"
@@ -351,8 +350,8 @@ ROWS: Final = (
             f"{_HERE}/supply_test.py::test_repository_holds_no_credentials",
         ),
         (
-            f"{_HERE}/images_test.py::test_other_content_makes_another_archive",
-            f"{_HERE}/supply_test.py::test_credential_is_found_where_one_is_planted",
+            f"{_HERE}/images_test.py::test_different_content_makes_a_different_archive",
+            f"{_HERE}/supply_test.py::test_planted_credential_is_found",
         ),
         "The base image is identical in each build. Layers of operators contain timestamps of "
         "docker and are not compared.",

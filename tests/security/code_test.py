@@ -56,7 +56,7 @@ def test_no_process_starts_programs_or_runs_text() -> None:
         "from jinja2 import Template",
     ],
 )
-def test_danger_is_found_where_one_is_planted(source: str) -> None:
+def test_planted_danger_is_found(source: str) -> None:
     assert find_dangers(source) != []
 
 
@@ -65,7 +65,7 @@ def test_danger_is_waived_by_a_reason_alone() -> None:
     assert find_dangers("import subprocess  # noqa: S404") != []
 
 
-def test_whom_a_module_can_reach_is_written_down() -> None:
+def test_connections_of_each_module_are_listed() -> None:
     found = {
         path.relative_to(ROOT).as_posix(): sorted(find_clients(path.read_text()))
         for path in list_modules()
@@ -78,7 +78,7 @@ def test_whom_a_module_can_reach_is_written_down() -> None:
     assert not unknown, f"Look at whom these can reach, and say it in _REACHES: {unknown}"
 
 
-def test_client_is_found_where_one_is_planted() -> None:
+def test_planted_client_is_found() -> None:
     assert find_clients("from aiohttp import ClientSession") == {"aiohttp"}
     assert find_clients("import urllib.request") == {"urllib.request"}
     assert find_clients("import json") == set()

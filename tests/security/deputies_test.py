@@ -111,7 +111,7 @@ async def test_operator_changes_nothing_that_an_editor_may_not_change(
         ("discovery.k8s.io", "endpointslices", "create"),
     ],
 )
-async def test_right_that_an_editor_lacks_is_found(
+async def test_permission_that_an_editor_lacks_is_found(
     group: str, resource: str, verb: str, edit: set[Right]
 ) -> None:
     rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}

@@ -53,11 +53,11 @@ async def wait_for_calm(api: FakeApi, harness: OperatorHarness, subject: Subject
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
-async def test_quiet_namespace_is_served_long_before_the_flood_is_over(subject: Subject) -> None:
+async def test_quiet_namespace_is_served_during_a_flood(subject: Subject) -> None:
     assert await count_flooded_before_the_calm(subject) < _FLOOD
 
 
-async def test_without_turns_the_quiet_namespace_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_quiet_namespace_waits_without_fair_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative case: the first namespace is served until it has nothing left."""
     monkeypatch.setattr(queue, "OrderedDict", Impolite)
     assert await count_flooded_before_the_calm(SUBJECTS[0]) >= _FLOOD

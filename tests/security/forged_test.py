@@ -17,7 +17,7 @@ _HANDLED = {"success": True, "purpose": "create", "started": "2026-01-31T12:00:0
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
-async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None:
+async def test_forged_progress_and_hashes_do_not_stop_the_operator(subject: Subject) -> None:
     trial = Trial.of(subject)
     expected = await trial.run()
     async with trial.api() as api, trial.harness(api) as harness:
@@ -48,7 +48,7 @@ async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
-async def test_mark_that_is_meant_to_pause_does(subject: Subject) -> None:
+async def test_pause_annotation_pauses(subject: Subject) -> None:
     """The negative case: annotations are read, and only those that are meant to be."""
     trial = Trial.of(subject)
     async with trial.api() as api, trial.harness(api) as harness:

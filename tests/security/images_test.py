@@ -21,5 +21,5 @@ def test_same_entries_make_the_same_archive(tmp_path: Path) -> None:
     assert write(tmp_path / "one.tar", b"same") == write(tmp_path / "two.tar", b"same")
 
 
-def test_other_content_makes_another_archive(tmp_path: Path) -> None:
+def test_different_content_makes_a_different_archive(tmp_path: Path) -> None:
     assert write(tmp_path / "one.tar", b"same") != write(tmp_path / "two.tar", b"some")

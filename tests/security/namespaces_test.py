@@ -70,13 +70,13 @@ def test_field_that_names_a_namespace_is_found() -> None:
     assert find_unknown([subject]) == ["Target spec.targetNamespace"]
 
 
-def test_operators_of_machines_clone_only_where_a_namespace_lets_them() -> None:
+def test_machines_clone_only_from_namespaces_that_allow_it() -> None:
     for operator in ("compute", "clusters"):
         (source,) = load_operators(ROOT, [operator])
         assert find_cloners(source.rules) == []
 
 
-def test_right_to_clone_from_anywhere_is_found() -> None:
+def test_permission_to_clone_from_everywhere_is_found() -> None:
     rule = PolicyRule(("cdi.kubevirt.io",), ("datavolumes/source",), ("create",))
 
     assert find_cloners([rule]) == [rule]

@@ -30,14 +30,14 @@ def find_gaps(policy: Manifest) -> list[str]:
 
 
 @pytest.mark.parametrize("operator", _OPERATORS)
-def test_policy_of_each_chart_names_what_goes_in_and_out(operator: str) -> None:
+def test_network_policy_of_each_chart_lists_its_traffic(operator: str) -> None:
     policies = render_chart(operator, EVERYTHING, show_only=["NetworkPolicy"])
 
     assert policies
     assert [find_gaps(policy) for policy in policies] == [[]] * len(policies)
 
 
-def test_policy_that_lets_everything_out_is_found() -> None:
+def test_policy_that_allows_all_egress_is_found() -> None:
     policy, *_ = render_chart("podset", EVERYTHING, show_only=["NetworkPolicy"])
     wide, open_side = copy.deepcopy(policy), copy.deepcopy(policy)
     wide["spec"]["egress"].append({})

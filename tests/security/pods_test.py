@@ -32,14 +32,14 @@ def find_pods(subject: FuzzSubject) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
-async def test_pods_made_by_default_are_admitted_where_the_standard_is_enforced(
+async def test_default_pods_are_admitted_under_the_restricted_standard(
     subject: FuzzSubject, kube_client: Client, kube_namespace: str
 ) -> None:
     for pod in find_pods(subject):
         await admit(kube_client, kube_namespace, pod)
 
 
-async def test_pod_beyond_the_standard_is_refused_there(
+async def test_pod_that_violates_the_standard_is_rejected(
     kube_client: Client, kube_namespace: str
 ) -> None:
     pod, *_ = [pod for subject in SUBJECTS for pod in find_pods(subject)]

@@ -53,7 +53,7 @@ def take_away(rules: tuple[PolicyRule, ...], resource: str, verb: str) -> list[P
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=name_subject)
-async def test_operator_without_a_right_neither_ends_nor_runs_hot(subject: Subject) -> None:
+async def test_operator_without_a_permission_neither_exits_nor_busy_loops(subject: Subject) -> None:
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def check(right: Right) -> list[str]:
@@ -88,7 +88,7 @@ async def find_problem(subject: Subject, right: Right) -> list[str]:
 
 
 @pytest.mark.parametrize("subject", list_makers(load_subjects()), ids=name_subject)
-async def test_operator_goes_on_when_it_gets_the_right_back(subject: Subject) -> None:
+async def test_operator_continues_when_the_permission_is_restored(subject: Subject) -> None:
     trial = Trial.of(subject)
     framework = (*event_rules(), *operator_namespace_rules(subject.operator.id))
     async with trial.api() as api:

@@ -104,11 +104,11 @@ def build_role(group: str, resource: str, *verbs: str) -> Manifest:
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch"),
     ],
 )
-def test_dangerous_right_is_found(rule: tuple[str, ...]) -> None:
+def test_dangerous_permission_is_found(rule: tuple[str, ...]) -> None:
     assert find_offenses(build_role(*rule)) != []
 
 
-def test_binding_of_an_admin_or_to_everybody_is_found() -> None:
+def test_binding_of_an_admin_role_or_to_everybody_is_found() -> None:
     account = {"kind": "ServiceAccount", "name": "default"}
     binding = {"kind": "ClusterRoleBinding", "metadata": {"name": "a"}}
 

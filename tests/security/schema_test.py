@@ -23,7 +23,7 @@ def test_schema_breaks_no_rule_that_is_not_waived(subject: FuzzSubject) -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
-def test_places_that_take_any_field_are_known(subject: FuzzSubject) -> None:
+def test_fields_of_any_shape_are_known(subject: FuzzSubject) -> None:
     found = {
         f"{subject.kind.kind} {field.name}"
         for field in walk_fields(subject.schema)

@@ -26,7 +26,7 @@ _SECRETS = (
 
 
 @pytest.mark.parametrize("operator", _OPERATORS)
-def test_bill_of_materials_is_whole_and_the_same_each_time(operator: str) -> None:
+def test_bill_of_materials_is_complete_and_reproducible(operator: str) -> None:
     bill = build_document(operator)
     names = {component["name"] for component in bill["components"]}
 
@@ -82,5 +82,5 @@ def test_repository_holds_no_credentials() -> None:
         "-----BEGIN PRIVATE KEY-----\n" + "A" * 300,
     ],
 )
-def test_credential_is_found_where_one_is_planted(text: str) -> None:
+def test_planted_credential_is_found(text: str) -> None:
     assert find_secrets(text)

@@ -39,7 +39,7 @@ def write_root(path: Path, files: dict[str, bytes], links: dict[str, str]) -> Pa
         "usr/share/doc/tzdata/copyright",
     ],
 )
-def test_what_python_needs_is_kept(name: str) -> None:
+def test_files_that_python_needs_are_kept(name: str) -> None:
     assert is_kept(name)
 
 
@@ -57,7 +57,7 @@ def test_what_python_needs_is_kept(name: str) -> None:
         "var/lib/dpkg/status",
     ],
 )
-def test_what_runs_commands_or_is_never_read_is_left_out(name: str) -> None:
+def test_programs_and_documentation_are_left_out(name: str) -> None:
     assert not is_kept(name)
 
 

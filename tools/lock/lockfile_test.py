@@ -68,7 +68,7 @@ def test_surplus_is_what_nothing_reaches() -> None:
     assert surplus == ["c"]
 
 
-def test_checked_in_lock_fits_the_requirements() -> None:
+def test_lock_matches_the_requirements() -> None:
     requirements = (DIRECTORY / "requirements.txt").read_text()
 
     assert find_drift(requirements, (DIRECTORY / "default.lock").read_text()) == []

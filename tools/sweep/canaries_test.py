@@ -17,7 +17,7 @@ def test_canary_is_found_in_base64_whatever_stands_before_it(before: str) -> Non
     assert find_leaks(text, [CANARY], "a log") == ["a log shows canary/token in the form base64"]
 
 
-def test_canary_is_found_as_it_is_and_in_a_url() -> None:
+def test_canary_is_found_in_plain_text_and_in_a_url() -> None:
     assert find_leaks(f"x={CANARY}", [CANARY], "an Event") != []
     assert find_leaks(f"x={quote(CANARY, safe='')}", [CANARY], "an Event") != []
 

@@ -152,7 +152,7 @@ def test_defects_in_the_log_and_own_exits_are_found() -> None:
     assert find(build_outcome(exits=[1])) == ["process"]
 
 
-def test_missing_right_is_found_unless_it_was_the_fault() -> None:
+def test_missing_permission_is_found_unless_it_was_the_fault() -> None:
     refused = ["create pods: forbidden"]
     assert find(build_outcome(refused=refused)) == ["rights"]
     forbidden = Plan("podset", "strict", Mode.E403, TRIGGER)
@@ -171,7 +171,7 @@ def test_missing_right_is_found_unless_it_was_the_fault() -> None:
         (Call("create", "", "pods", "ns", "a"), {"agent": "curl"}, "User-Agent 'curl'"),
     ],
 )
-def test_write_against_good_manners_is_told(call: Call, fields: Any, words: str) -> None:
+def test_write_that_breaks_a_convention_is_reported(call: Call, fields: Any, words: str) -> None:
     (line,) = lint(build_record(call, **fields), "ns", "podset")
 
     assert words in line

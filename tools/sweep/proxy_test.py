@@ -136,7 +136,7 @@ async def test_outside_system_is_not_asked_without_the_right_to_it(
     assert session.refused
 
 
-async def test_secret_in_a_written_object_is_noted_but_not_in_a_secret(
+async def test_secret_in_a_written_object_is_reported_except_in_a_secret(
     api: FakeApi, connect: Open
 ) -> None:
     session, client = connect(Mode.NONE, None)

@@ -19,11 +19,11 @@ USED = {
 }
 
 
-def test_rights_that_something_uses_are_not_listed() -> None:
+def test_used_permissions_are_not_listed() -> None:
     assert find_unused_rights(WORKLOAD.rules, WORKLOAD.kinds, USED) == []
 
 
-def test_right_that_nothing_uses_is_listed() -> None:
+def test_unused_permission_is_listed() -> None:
     used = USED - {("", "pods", "patch"), ("batch.tutorial.kubebuilder.io", "podsets", "list")}
 
     unused = find_unused_rights(WORKLOAD.rules, WORKLOAD.kinds, used)

@@ -109,7 +109,7 @@ async def test_deletion_of_the_last_object_in_a_gap_is_found(api: FakeApi, clien
         await until(lambda: watcher.gone == ["goes"])
 
 
-async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> None:
+async def test_many_objects_are_synced_together(api: FakeApi, client: Client) -> None:
     """Kopf with a limit on its workers and an index hangs; we set no limit and use no index."""
     for number in range(50):
         api.create(build_config_map(f"c{number}"))
@@ -140,9 +140,7 @@ async def test_stop_at_any_request_of_the_start_leaves_no_connection_open(
     gc.collect()  # An open session warns when it is collected; a warning fails.
 
 
-async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
-    api: FakeApi, client: Client
-) -> None:
+async def test_first_list_is_neither_streamed_nor_paged(api: FakeApi, client: Client) -> None:
     """A streamed listing that breaks loses objects; an expired page token ends the operator."""
     async with watching(client) as watcher:
         await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP))
@@ -154,9 +152,7 @@ async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
         assert all("limit" not in each.query for each in kopf)
 
 
-async def test_watch_on_which_nothing_happens_is_not_taken_for_dead(
-    api: FakeApi, client: Client
-) -> None:
+async def test_silent_watch_does_not_count_as_dead(api: FakeApi, client: Client) -> None:
     """Kopf keeps bookmarks to itself; where sweeps are off or rare, its streams alone tell."""
     clock, cache, stop = FakeClock(), Cache(), asyncio.Event()
     informer = Informer(CONFIG_MAP, namespaces=("default",), clock=clock)
@@ -185,7 +181,7 @@ async def test_nothing_is_ever_written(api: FakeApi, client: Client) -> None:
         assert api.writes() == []
 
 
-async def test_forged_memory_hides_no_object(api: FakeApi, client: Client) -> None:
+async def test_forged_annotation_hides_no_object(api: FakeApi, client: Client) -> None:
     """A tenant who forges kopf's annotation makes its handlers believe that all is done."""
     forged = '{"data": {"x": "1"}}\n'
     api.create(
@@ -198,9 +194,7 @@ async def test_forged_memory_hides_no_object(api: FakeApi, client: Client) -> No
 
 
 @pytest.mark.parametrize("how", ["error in the stream", "status of the answer"])
-async def test_failure_of_a_watch_ends_no_more_than_kopf(
-    api: FakeApi, client: Client, how: str
-) -> None:
+async def test_failure_of_a_watch_stops_only_kopf(api: FakeApi, client: Client, how: str) -> None:
     """Kopf's operator ends on it; another one is started, and what the gap hid is found."""
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
@@ -222,7 +216,7 @@ async def test_failure_of_a_watch_ends_no_more_than_kopf(
 
 
 @pytest.mark.parametrize("scope", ["default", ""])
-async def test_kind_that_is_not_served_for_a_moment_is_watched_all_the_same(
+async def test_kind_that_is_briefly_not_served_is_watched_later(
     api: FakeApi, client: Client, scope: str
 ) -> None:
     """Kopf looks once what is served, as CRDs are not yet when an API server has just begun."""
@@ -255,9 +249,7 @@ async def test_kind_that_is_not_served_for_a_moment_is_watched_all_the_same(
     await source
 
 
-async def test_gap_while_objects_are_listed_for_the_first_time_has_them_listed_again(
-    api: FakeApi, client: Client
-) -> None:
+async def test_gap_during_the_first_list_causes_another_list(api: FakeApi, client: Client) -> None:
     stop = asyncio.Event()
     held = api.hang("list", where=lambda request: request.user_agent == "test")
     informer = Informer(CONFIG_MAP, namespaces=("default",))
@@ -278,7 +270,7 @@ def _lists(api: FakeApi) -> int:
     return sum("fieldSelector" not in each.query for each in lists)
 
 
-async def test_refusal_in_one_namespace_leaves_the_others_alone(
+async def test_refusal_in_one_namespace_does_not_affect_the_others(
     api: FakeApi, client: Client
 ) -> None:
     """Kopf ends on a 403, for all namespaces."""
@@ -305,7 +297,7 @@ async def test_refusal_in_one_namespace_leaves_the_others_alone(
     await source
 
 
-async def test_stop_while_kopf_waits_to_be_started_anew(api: FakeApi, client: Client) -> None:
+async def test_stop_while_kopf_waits_for_its_restart(api: FakeApi, client: Client) -> None:
     clock, stop = FakeClock(), asyncio.Event()
     informer = Informer(CONFIG_MAP, namespaces=("default",))
     source = asyncio.create_task(
@@ -319,7 +311,7 @@ async def test_stop_while_kopf_waits_to_be_started_anew(api: FakeApi, client: Cl
     await asyncio.wait_for(source, 5)
 
 
-async def test_server_that_ends_each_stream_at_once_is_given_pauses(
+async def test_reconnects_pause_if_each_stream_ends_immediately(
     api: FakeApi, client: Client
 ) -> None:
     """Kopf asks again the moment a stream has ended, as often as the machine can."""
@@ -344,7 +336,7 @@ async def test_server_that_ends_each_stream_at_once_is_given_pauses(
     assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
 
 
-async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Client) -> None:
+async def test_changes_arrive_completely_and_in_order(api: FakeApi, client: Client) -> None:
     """Kopf batched events and could drop the last; a raw handler sees each."""
     api.create(build_config_map("a"))
     async with watching(client) as watcher:

@@ -97,7 +97,7 @@ async def test_sweep_that_finds_nothing_reads_metadata_once(bench: Bench) -> Non
     assert bench.reported == []
 
 
-async def test_sweep_does_not_hide_that_kopf_is_deaf(bench: Bench) -> None:
+async def test_sweep_does_not_hide_that_kopf_stopped_watching(bench: Bench) -> None:
     bench.informer.mark_synced("default")
     bench.clock.advance(1000)
     bench.api.create(build_map())

@@ -53,7 +53,7 @@ _MOMENT: Final = 2.0
 class OperatorConformance(Trial):
     """Inherit from this, name it `Test...`, and set `subject`."""
 
-    async def test_zero_writes_when_settled(self) -> None:
+    async def test_no_writes_when_converged(self) -> None:
         """In sync, an operator is silent: even after a restart, re-apply or touched annotation."""
         clock = AdvancedClock()
         async with self.api() as api, self.harness(api, clock=clock) as harness:
@@ -138,7 +138,7 @@ class OperatorConformance(Trial):
 
         await self._assert_harmless(faults)
 
-    async def test_conflict_storm_passes(self) -> None:
+    async def test_many_conflicts_end(self) -> None:
         """When each write meets three conflicts, the end is the same."""
         expected = await self.run()
         seen: Counter[str] = Counter()
@@ -232,7 +232,7 @@ class OperatorConformance(Trial):
             assert not orderly
             _assert_silent(api, mark, "its Lease was lost")
 
-    async def test_rights_are_enough(self) -> None:
+    async def test_permissions_are_sufficient(self) -> None:
         """The workload and its end run with the rights of the chart and nothing more."""
         if not self.subject.rules:
             pytest.skip("the subject declares no rules: it is not an operator that ships")

@@ -91,14 +91,14 @@ async def test_times_that_are_written_anew_are_found() -> None:
     suite = build_suite(build_wrong(reconcile=rewrite_time))
 
     with pytest.raises(AssertionError, match=r"writes after a restart: .'patch widgets/status"):
-        await suite.test_zero_writes_when_settled()
+        await suite.test_no_writes_when_converged()
 
 
 async def test_conditions_of_an_older_spec_are_found() -> None:
     suite = build_suite(build_wrong(reconcile=speak_of_the_first_spec))
 
     with pytest.raises(AssertionError, match="default/w: Ready is of an older spec"):
-        await suite.test_zero_writes_when_settled()
+        await suite.test_no_writes_when_converged()
 
 
 async def test_clean_up_that_never_ends_is_found() -> None:

@@ -45,7 +45,7 @@ def test_certificate_is_replaced_long_before_its_end(after: timedelta, problem: 
     ],
     ids=["no certificate", "no key", "alien key", "other key", "not trusted", "other name"],
 )
-def test_certificate_of_no_use_is_replaced(held: Certificate, problem: str) -> None:
+def test_unusable_certificate_is_replaced(held: Certificate, problem: str) -> None:
     assert find_problem(held, NAMES, NOW) == problem
 
 

@@ -76,7 +76,7 @@ def test_unknown_version_fails_the_review() -> None:
 
 
 @pytest.mark.parametrize("request_", [{}, {"uid": "u1"}, {"uid": "u1", "objects": {}}])
-def test_what_is_no_review_is_refused(request_: Manifest) -> None:
+def test_request_that_is_not_a_review_is_rejected(request_: Manifest) -> None:
     with pytest.raises(ValueError, match="not a ConversionReview"):
         review_conversion(CONVERSION, {"request": request_})
 

@@ -78,7 +78,7 @@ async def test_replicas_that_begin_at_once_agree(
     assert bundles(api) == {found[0].trusted}
 
 
-async def test_certificate_is_renewed_and_the_one_before_stays_trusted(
+async def test_renewed_certificate_keeps_the_previous_one_trusted(
     api: FakeApi, fake_client: Client, clock: FakeClock
 ) -> None:
     first = await keep(fake_client, clock).ensure()

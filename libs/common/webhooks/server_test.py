@@ -65,7 +65,7 @@ def build_config_map(namespace: str, name: str) -> Manifest:
 
 
 @pytest.mark.apiserver
-async def test_api_server_trusts_asks_and_follows_the_verdict(
+async def test_api_server_trusts_calls_and_follows_the_webhook(
     kube_client: Client, kube_namespace: str
 ) -> None:
     certificate = build_certificate()
@@ -87,7 +87,7 @@ async def test_api_server_trusts_asks_and_follows_the_verdict(
     assert "data" not in gone, "so is a webhook that is gone"
 
 
-async def test_other_certificate_is_shown_without_a_restart() -> None:
+async def test_new_certificate_is_served_without_a_restart() -> None:
     first, second = build_certificate(), build_certificate()
     async with AdmissionServer({}, HERE, first) as server:
         assert await fetch(server.port, first) == 404
@@ -99,7 +99,7 @@ async def test_other_certificate_is_shown_without_a_restart() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{", '{"request": {}}'])
-async def test_what_is_no_review_is_refused(body: str) -> None:
+async def test_request_that_is_not_a_review_is_rejected(body: str) -> None:
     certificate = build_certificate()
     async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
         assert await fetch(server.port, certificate, "/marks", body) == 400

@@ -140,7 +140,7 @@ async def test_secrets_are_deleted_with_their_owner_while_the_operator_is_down()
         assert api.find(CLUSTER_SECRET, REGISTRY) is None
 
 
-async def test_change_while_the_operator_is_down_is_found() -> None:
+async def test_change_during_downtime_is_found() -> None:
     async with running(build_cluster_secret()) as (api, harness):
         await harness.converged()
         await harness.stop()
