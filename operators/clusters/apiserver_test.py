@@ -46,7 +46,7 @@ async def test_example_is_taken(client: Client, kube_namespace: str, path: Path)
         ({"version": "v1.9.0"}, "v1.31.0 or newer"),
         ({"version": "v1.30.14"}, "v1.31.0 or newer"),
         ({"podCidr": "10.0.0.0"}, "must be a block"),
-        ({"pools": [{"name": "control-plane", "count": 1, "size": "s"}]}, "is taken"),
+        ({"pools": [{"name": "control-plane", "count": 1, "size": "s"}]}, "is reserved"),
         ({"pools": [{"name": "web", "count": 101, "size": "s"}]}, "count"),
         ({"recycle": [{"node": "edge-web-0", "token": "a b"}]}, "token"),
         ({"health": {"unhealthySeconds": 1}}, "unhealthySeconds"),
