@@ -1,4 +1,4 @@
-"""Applies the manifests of an addon through the API of a cluster that was made."""
+"""Applies the manifests of an addon through the API of a managed cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from operators.clusters.addons import AddonStep, BadAddon, read_manifests
 from operators.clusters.naming import OPERATOR
 
 RECORD: Final = Key("kube-system", "slipway-addons")
-"""ConfigMap of the cluster that was made: digest of the content that was applied, by addon."""
+"""ConfigMap in the managed cluster: digest of the applied content, by addon."""
 
 
 async def read_record(client: Client) -> dict[str, str]:
-    """Return which content of which addon was applied."""
+    """Return the digest of the applied content, by addon."""
     try:
         held = await client.get(CONFIG_MAP, RECORD)
     except NotFound:
@@ -24,10 +24,10 @@ async def read_record(client: Client) -> dict[str, str]:
 
 
 async def apply_addon(client: Client, step: AddonStep) -> str:
-    """Apply an addon; returns what kept it from being applied, empty for nothing.
+    """Apply an addon; return the error that prevented it, or an empty text.
 
-    Every object is tried, whatever becomes of the others: a network plugin works without the
-    monitoring that its manifests bring along.
+    Each object is tried, even if others fail: for example, a network plugin works without the
+    monitoring objects in its manifests.
     """
     try:
         manifests = read_manifests(step.data)
@@ -44,7 +44,8 @@ async def apply_addon(client: Client, step: AddonStep) -> str:
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return f"{problems[0]}{more}"
-    # Each addon owns its own key: one that leaves the spec is not forgotten by the others.
+    # Each addon has its own field manager and owns only its key, so that applying one addon does
+    # not remove the records of the others.
     record = build_object(CONFIG_MAP, RECORD.name, RECORD.namespace)
     record["data"] = {step.name: step.digest}
     await client.apply(CONFIG_MAP, record, field_manager=f"{OPERATOR}-addon-{step.name}")
@@ -54,7 +55,7 @@ async def apply_addon(client: Client, step: AddonStep) -> str:
 async def _apply(client: Client, kinds: dict[str, dict[str, Kind]], manifest: Manifest) -> None:
     version = manifest["apiVersion"]
     if manifest["kind"] not in kinds.get(version, {}):
-        # Asked again for a kind that is not known yet: its definition may have come with the addon.
+        # Discover again if the kind is unknown: its CRD may be part of the addon.
         kinds[version] = await _list_kinds(client, version)
     kind = kinds[version].get(manifest["kind"])
     if kind is None:

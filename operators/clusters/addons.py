@@ -1,8 +1,8 @@
-"""Addons: manifests in ConfigMaps that are applied through the API of the cluster; pure.
+"""Addons: manifests in ConfigMaps that are applied through the API of the cluster. Pure.
 
-Which content was applied is written down in the cluster itself, by a digest. So an addon is applied
-once for each content, a crash before that note repeats the work, and a cluster that is restored
-from a backup of etcd gets what it does not have.
+A digest of the applied content is recorded in the managed cluster itself. So each content is
+applied once, a crash before the digest is recorded only repeats the work, and a cluster that is
+restored from a backup of etcd gets the missing content again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from operators.clusters.naming import ADDON_LABEL
 from operators.clusters.observed import Observed
 
 _LARGEST: Final = 100_000
-"""Most values of one addon. YAML with aliases is small as text and can be huge when it is read."""
+"""Maximum number of values of one addon: because of aliases, short YAML can expand to a huge
+value."""
 _FIRST: Final = ("Namespace", "CustomResourceDefinition")
-"""Kinds that others need."""
+"""Kinds that are applied first, because other objects need them."""
 
 
 class BadAddon(ValueError):
@@ -58,7 +59,7 @@ def digest_of(data: Mapping[str, str]) -> str:
 
 
 def plan_addons(cluster: KubernetesCluster, observed: Observed) -> tuple[AddonStep, ...]:
-    """Decide which addons are applied now, in the order of the spec."""
+    """Return the addons to apply now, in the order of the spec."""
     if not observed.workload.reachable:
         return ()
     steps = []
@@ -73,7 +74,7 @@ def plan_addons(cluster: KubernetesCluster, observed: Observed) -> tuple[AddonSt
 
 
 def evaluate_addons(cluster: KubernetesCluster, observed: Observed) -> Condition | None:
-    """Judge whether the addons were applied; None for a cluster that asks for none."""
+    """Build the condition AddonsApplied; None for a cluster without addons."""
     type_ = ConditionType.ADDONS_APPLIED
     asked = cluster.spec.addons
     if not asked:
@@ -97,10 +98,10 @@ def evaluate_addons(cluster: KubernetesCluster, observed: Observed) -> Condition
 
 
 def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
-    """Read the manifests of an addon, those that others need first.
+    """Parse the manifests of an addon, and sort kinds that others need to the front.
 
     Raises:
-        BadAddon: One of them cannot be read.
+        BadAddon: A manifest is invalid.
     """
     found = [
         manifest for key, text in sorted(data.items()) for manifest in _read_documents(key, text)
@@ -130,7 +131,7 @@ def _read_documents(key: str, text: str) -> Iterator[Manifest]:
 
 
 def _check_values(key: str, value: Any) -> None:
-    """Refuse what JSON does not have, and more values than anybody writes."""
+    """Refuse values that JSON cannot express, and too many values."""
     waiting, count = [value], 0
     while waiting:
         held = waiting.pop()

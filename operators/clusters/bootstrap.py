@@ -1,4 +1,4 @@
-"""Initial configuration of a guest for cloud-init; pure."""
+"""Initial configuration of a guest for cloud-init. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TIMEOUTS: Final = {
     "kubernetesAPICall": "10m0s",
     "tlsBootstrap": "10m0s",
 }
-"""How long kubeadm waits. With its defaults, of which the shortest is one minute for a call of the
-API, an attempt on a slow machine ends while etcd and the API server are still starting."""
+"""Time-outs of kubeadm. With its defaults, the shortest of which is 1 minute for an API call, an
+attempt on a slow machine fails while etcd and the API server are still starting."""
 _HEADER: Final = "#cloud-config\n"
 _UNITS: Final = "/etc/systemd/system"
 
@@ -80,12 +80,12 @@ def render_endpoint(cluster: KubernetesCluster, address: str) -> str:
 
 
 def render_user_data(member: Membership, role: Role, pool: Pool | None, slot: int = 0) -> str:
-    """Render the user data for cloud-init. It is secret: it lets a guest join.
+    """Render the user data for cloud-init. It is secret, because it allows a guest to join.
 
     Args:
-        member: What the guest needs to know.
-        role: How it becomes a node.
-        pool: Its pool; None for the control plane.
+        member: Data for joining the cluster.
+        role: How the guest becomes a node.
+        pool: Pool of the node; None for the control plane.
         slot: Number of the node in its pool.
     """
     started = [scripts.UNIT_NAME]
@@ -144,8 +144,8 @@ def build_kubeconfig(member: Membership, user: Pair, name: str, server: str = ""
     """Build a kubeconfig for the API of the cluster.
 
     Args:
-        member: What is known of the cluster.
-        user: Whose credentials it has.
+        member: Data of the cluster.
+        user: Credentials of the user.
         name: Name of the user in the kubeconfig.
         server: URL of the API; empty for the address of the cluster.
     """
@@ -155,9 +155,9 @@ def build_kubeconfig(member: Membership, user: Pair, name: str, server: str = ""
 
 
 def build_kubeconfig_data(member: Membership, user: Pair) -> dict[str, str]:
-    """Build the values of the Secret with the kubeconfig: `value`, and what it is made of."""
+    """Build the values of the Secret with the kubeconfig: `value`, and its parts."""
     endpoint = member.cluster.spec.control_plane.endpoint
-    # A name outlives an address: people keep their kubeconfigs when the address has to change.
+    # A DNS name is preferred, so that existing kubeconfigs remain valid if the address changes.
     server = f"https://{endpoint.dns_names[0]}:{endpoint.port}" if endpoint.dns_names else ""
     return {
         "value": fastyaml.dump(build_kubeconfig(member, user, "admin", server)),
@@ -193,8 +193,9 @@ def render_config(cluster: str, server: str, ca: str, user: Pair, name: str) -> 
 
 
 def _build_init(member: Membership, registration: Manifest, port: int) -> Manifest:
-    # A machine whose address changes at each restart cannot have it in certificates and in etcd.
-    # The address of the cluster is on its loopback interface in any case, and stays.
+    # If the address of a machine changes at each restart, certificates and etcd must not contain
+    # it. They contain the address of the cluster instead, which never changes and is on the
+    # loopback interface of each control plane node.
     advertised = scripts.ADDRESS_MARK if member.keeps_addresses else member.address
     return {
         "apiVersion": _KUBEADM,
@@ -214,7 +215,8 @@ def _build_cluster(member: Membership) -> Manifest:
         "kind": "ClusterConfiguration",
         "clusterName": cluster.metadata.name,
         "kubernetesVersion": cluster.spec.version,
-        # As the authorities have: signatures cost a small part of those of RSA, kubeadm's default.
+        # The same algorithm as for the authorities: signing is much cheaper than with RSA, which is
+        # the default of kubeadm.
         "encryptionAlgorithm": "ECDSA-P256",
         "certificateValidityPeriod": f"{units.CERTIFICATE_HOURS}h0m0s",
         "controlPlaneEndpoint": member.endpoint,
@@ -222,7 +224,7 @@ def _build_cluster(member: Membership) -> Manifest:
             "podSubnet": cluster.spec.pod_cidr,
             "serviceSubnet": cluster.spec.service_cidr,
         },
-        # The operator comes by the Service of the API, not by its public address.
+        # The operator connects through the Service of the API, not through its public address.
         "apiServer": {
             "certSANs": [
                 member.address,
@@ -254,12 +256,12 @@ def _is_reserved(label: str) -> bool:
 
 
 def _render_file(path: str, content: str) -> str:
-    # A literal block instead of a YAML dumper, so that the files are readable for people who debug
-    # a guest.
+    # A literal block instead of the output of a YAML dumper, so that the files are readable when
+    # debugging a guest.
     lines = "".join(f"      {line}\n" if line else "\n" for line in content.splitlines())
     return f'  - path: {path}\n    permissions: "0600"\n    content: |\n{lines}'
 
 
 def encode(text: str) -> str:
-    """Encode a text as values of Secrets and kubeconfigs are."""
+    """Encode a text in base64, as in Secrets and kubeconfigs."""
     return base64.b64encode(text.encode()).decode()

@@ -1,4 +1,4 @@
-"""Causes of rebuilds of nodes, and which rebuilds can start; pure.
+"""Causes of rebuilds of nodes, and which rebuilds can start. Pure.
 
 A node is rebuilt because it is broken, because `spec.recycle` names it, or because its version is
 older than spec.version. Each cause has one Operation, so the node is rebuilt only once for it.
@@ -22,7 +22,7 @@ from operators.clusters.resources import render_image
 from operators.clusters.upgrade import is_behind, is_old, list_planes
 
 REPLACEABLE: Final = 3
-"""Fewest nodes of a control plane of which one can be replaced: the others keep the data."""
+"""Minimum size of a control plane in which a node can be replaced: the others keep the data."""
 
 type HealthByNode = Mapping[str, NodeHealth]
 """State of nodes by name."""
@@ -33,10 +33,10 @@ class Cause:
     """A reason to rebuild a node.
 
     Attributes:
-        instance: Its machine.
-        reason: `Rebuilding` for a broken one, `Recycling` for one that `spec.recycle` names,
-            `Upgrading` for one with an old version.
-        operation: Name of the Operation; the same for as long as the cause is the same.
+        instance: Machine of the node.
+        reason: `Rebuilding` for a broken node, `Recycling` for a node that `spec.recycle` names,
+            `Upgrading` for a node with an old version.
+        operation: Name of the Operation, which is the same for as long as the cause is the same.
         token: Token of `spec.recycle`; empty for other reasons.
     """
 
@@ -52,25 +52,25 @@ class Cause:
 
     @property
     def is_plane(self) -> bool:
-        """Whether the node is one of the control plane."""
+        """Whether the node belongs to the control plane."""
         return self.instance.labels.get(POOL_LABEL) == CONTROL_PLANE
 
     @property
     def order(self) -> tuple[int, bool, str]:
-        """Key to sort by: what people ask for, broken nodes, upgrades."""
+        """Sort key: requests of users come first, then broken nodes, then upgrades."""
         ranks = {Reason.RECYCLING: 0, Reason.REBUILDING: 1}
         return ranks.get(self.reason, 2), not self.is_plane, self.node
 
 
 def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
-    """List the causes of all rebuilds in their order, including those that must wait."""
+    """Return the causes of all rebuilds in their order, including rebuilds that must wait."""
     return find_causes(cluster, observed, evaluate_all(cluster, observed, now))
 
 
 def find_causes(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> list[Cause]:
-    """List the causes of all rebuilds in their order; arguments as `list_causes`."""
+    """Return the causes of all rebuilds in their order, for known states of the nodes."""
     nodes = {each.key.name: each for each in list_rebuildable(cluster, observed)}
     causes = {}
     for name, each in nodes.items():
@@ -94,7 +94,7 @@ def find_causes(
 def list_open(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> list[Cause]:
-    """List the causes without an Operation whose rebuild is within the budget."""
+    """Return the causes without an Operation whose rebuild is within the budget."""
     causes = find_causes(cluster, observed, node_health)
     broken = list_broken(list_staying(cluster, observed), node_health)
     spare = not is_over_budget(cluster, broken)
@@ -104,7 +104,8 @@ def list_open(
 
     def may_begin(cause: Cause) -> bool:
         if behind and not cause.is_plane:
-            # The image of the spec has a newer kubelet than the API server.
+            # The kubelet in the image of the spec would be newer than the API server, which
+            # Kubernetes does not support.
             return False
         if cause.reason is Reason.REBUILDING and cause.is_plane:
             return cluster.spec.health.max_unhealthy > 0
@@ -116,9 +117,9 @@ def list_open(
 
 
 def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | None:
-    """Find a node that still has its old version although an Operation rebuilt it for an upgrade.
+    """Return a node that still has its old version although an Operation rebuilt it for an upgrade.
 
-    So an image without the version affects only one node.
+    The upgrade stops there, so an image with a wrong version affects only one node.
     """
     for cause in causes:
         if cause.reason is Reason.UPGRADING and find_finished(observed, cause) is not None:
@@ -129,7 +130,7 @@ def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | 
 def find_joining(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> InstanceView | None:
-    """Find a node of a pool that is on its way to be ready; an upgrade of pools waits for it."""
+    """Return a node of a pool that is starting; an upgrade of pools waits for it."""
     for each in list_staying(cluster, observed):
         name = each.key.name
         if node_health[name].state is State.PENDING and not is_old(cluster, observed, name):
@@ -140,7 +141,7 @@ def find_joining(
 def find_away(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> InstanceView | None:
-    """Find a node that was drained, must not be rebuilt now, and is not back: others wait for it.
+    """Return a drained node that is not rebuilt now and is not ready again: others wait for it.
 
     So a broken image affects only one node, no matter how many rebuilds were requested.
     """
@@ -160,7 +161,7 @@ def find_away(
 
 
 def is_outdated(observed: Observed, cause: Cause) -> bool:
-    """Return whether a Node still shows its state from before a finished rebuild."""
+    """Return whether a Node still has its status from before a finished rebuild."""
     operation, node = find_finished(observed, cause), observed.workload.nodes.get(cause.node)
     if operation is None or not operation.succeeded:
         return False
@@ -176,13 +177,13 @@ def is_over_budget(cluster: KubernetesCluster, broken: Sequence[InstanceView]) -
 
 
 def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes of pools that should stay."""
+    """Return the nodes of pools, without nodes that will be removed."""
     leaving = {each.key.name for each in list_excess(cluster, observed)}
     return [each for each in observed.workers() if each.key.name not in leaving]
 
 
 def list_rebuildable(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes that may be rebuilt: of pools, and of a control plane with three or five."""
+    """Return the nodes that may be rebuilt: of pools, and of control planes with 3 or 5 nodes."""
     planes = []
     if cluster.spec.control_plane.count >= REPLACEABLE:
         planes = [observed.instances[name] for name in list_planes(cluster, observed)]

@@ -2,8 +2,8 @@
 
 The operator creates the authorities itself, so that the kubeconfig of a cluster exists before its
 first node, and nothing must be fetched from a guest. Anyone who has the keys of the authorities
-controls the cluster: they are only in one Secret and in the initial configuration of the control
-plane, in which kubeadm expects them.
+controls the cluster. So the keys are stored only in one Secret and in the initial configuration of
+the control plane, where kubeadm expects them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_FILES: Final = ("ca", "etcd-ca", "front-proxy-ca")
-"""Authorities that kubeadm knows; of each there is a certificate (.crt) and a key (.key)."""
+"""Authorities that kubeadm uses; each has a certificate (.crt) and a key (.key)."""
 ETCD_AUTHORITY: Final = "etcd-ca"
 """Authority of the servers and clients of etcd."""
 ADMIN_GROUP: Final = "kubeadm:cluster-admins"
-"""Group of the kubeconfig. kubeadm binds it to cluster-admin; unlike system:masters, the binding
-can be taken away from a kubeconfig that was lost."""
+"""Group of the kubeconfig, which kubeadm binds to cluster-admin. Unlike for system:masters, the
+binding can be deleted to revoke a lost kubeconfig."""
 JOIN_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
-"""Group of nodes that join: kubeadm lets it ask for the certificate of a node, and little else."""
+"""Group of joining nodes: kubeadm allows it little more than to request a node certificate."""
 
 _AUTHORITY_YEARS: Final = 10
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
-"""Certificates are valid from a little earlier, for guests whose clock is behind."""
+"""Certificates are valid from a time in the past, for guests whose clock is behind."""
 
 
 class BadCertificate(ValueError):
@@ -50,7 +50,7 @@ class Pair:
     key: str
 
     def __repr__(self) -> str:
-        """Show neither, because this text appears in logs and in messages of failed tests."""
+        """Hide both, because this text appears in logs and in messages of failed tests."""
         return "Pair(...)"
 
 
@@ -66,20 +66,20 @@ class Authorities:
     files: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Return only the names, without keys."""
         return f"Authorities({', '.join(sorted(self.files))})"
 
     @property
     def ca(self) -> str:
-        """Certificate of the authority of the API, as PEM; no secret."""
+        """Certificate of the authority of the API as PEM; not secret."""
         return self.files["ca.crt"]
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Self:
-        """Read the files of a Secret.
+        """Parse the files of a Secret.
 
         Raises:
-            BadCertificate: One is missing or cannot be read; the message names it.
+            BadCertificate: A file is missing or invalid; the message names it.
         """
         names = [f"{name}{end}" for name in AUTHORITY_FILES for end in (".crt", ".key")]
         for name in (*names, "sa.pub", "sa.key"):
@@ -122,8 +122,9 @@ def sign_client(
         user: Name that the server sees.
         group: Group that the server sees.
         now: Time.
-        lifetime: How long it is valid.
-        authority: Which of `AUTHORITY_FILES` signs it: `ca` for the API, `etcd-ca` for etcd.
+        lifetime: Lifetime of the certificate.
+        authority: Authority in `AUTHORITY_FILES` that signs it: `ca` for the API, `etcd-ca` for
+            etcd.
     """
     files = authorities.files
     ca, signer = _load(Pair(files[f"{authority}.crt"], files[f"{authority}.key"]), authority)
@@ -163,7 +164,7 @@ def is_valid(pair: Pair, ca: str, at: datetime) -> bool:
         certificate, _ = _load(pair, "client")
         issuer = x509.load_pem_x509_certificate(ca.encode())
         certificate.verify_directly_issued_by(issuer)
-    except Exception:  # noqa: BLE001 whatever is wrong with it, another is made
+    except Exception:  # noqa: BLE001 any invalid certificate is replaced
         return False
     return certificate.not_valid_before_utc <= at < certificate.not_valid_after_utc
 
@@ -215,7 +216,7 @@ def _load(pair: Pair, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePriv
         certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         key = serialization.load_pem_private_key(pair.key.encode(), password=None)
     except ValueError:
-        # Not the message of the library, which may contain a part of the secret.
+        # Without the message of the library, which may contain a part of the secret.
         raise BadCertificate(f"{name}.crt or {name}.key cannot be read") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadCertificate(f"{name}.key is not a key of an elliptic curve")

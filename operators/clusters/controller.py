@@ -1,4 +1,4 @@
-"""The controller: watches, and the steps of a reconcile: observe, plan, execute, update status."""
+"""Controller of KubernetesCluster: observes, plans, executes and reports the status."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class CertificateIssuer:
     """
 
     def __init__(self, now: datetime) -> None:
-        """Keep the time."""
+        """Store the time."""
         self._now = now
 
     def authorities(self, cluster: str) -> Authorities:
-        """Make the authorities of a new cluster."""
+        """Create the authorities of a new cluster."""
         return make_authorities(cluster, self._now)
 
     def administrator(self, authorities: Authorities) -> Pair:
@@ -152,7 +152,7 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings, workloads: Workloads) -> None:
-        """Keep the settings and the connections."""
+        """Store the settings and the connections."""
         self._settings = settings
         self._workloads = workloads
         pause = min(settings.api_timeout_seconds, settings.api_poll_seconds)
@@ -214,7 +214,8 @@ class Reconciler:
             now=ctx.now(),
         )
         await ctx.apply_status(status)
-        # A group may be deleted immediately, and the next group should follow.
+        # The objects of one group may be deleted immediately, so continue with the next group
+        # without waiting for an event.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
@@ -285,15 +286,15 @@ class Reconciler:
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
             if problem:
-                # Do not expire the result: the running query will show that the cluster does not
-                # respond.
+                # Keep the last result: the query that is running will show that the cluster does
+                # not respond.
                 refused += 1
                 ctx.log.warning("Failed to change a Node", step=str(step), error=problem)
                 continue
             self._workload_cache.expire(ctx.uid)
             if step.kind in _NOTES:
                 reason, note = _NOTES[step.kind]
-                ctx.log.info("Changing a Node", step=str(step))
+                ctx.log.info("Changed a Node", step=str(step))
                 ctx.event("Normal", reason, note.format(step.node))
         return refused > 0
 
@@ -307,8 +308,9 @@ def _needs_no_machine(step: ClusterStep) -> bool:
 async def _has_machine(ctx: Context, node: str) -> bool:
     """Return whether a node has a machine, according to the API server.
 
-    Another leader may have just created the machine, and the cache may not have it yet. A kubelet
-    whose Node is removed does not register again, and a removed etcd member does not come back.
+    The previous leader may have just created the machine, so the cache may not contain it yet. The
+    check must be exact: a kubelet whose Node was removed does not register again, and a removed
+    member of etcd cannot rejoin with its data.
     """
     return await ctx.live_get(INSTANCE, Key(ctx.key.namespace, node)) is not None
 

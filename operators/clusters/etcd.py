@@ -1,8 +1,8 @@
-"""Members of etcd, and which of them may be removed; pure.
+"""Members of etcd, and which of them may be removed. Pure.
 
-A node of the control plane is a member of etcd. Its disk holds the data of the member, so a node
-with a new disk is a new member, and the old one must be removed before: until then it counts
-towards the majority that etcd needs.
+A node of the control plane is a member of etcd. Its disk contains the data of the member, so a node
+with a new disk is a new member. The old member must be removed first, because it counts towards the
+majority that etcd needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 _FEWEST: Final = 2
-"""Fewest voting members that may remain. One alone would hold the only copy of the data."""
+"""Minimum number of voting members that must remain: a single member would have the only copy of
+the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,11 @@ class Member:
     """A member of etcd.
 
     Attributes:
-        id: Decimal number that etcd gave it.
-        name: Name of its node; empty for one that was added and has never started.
+        id: ID in etcd, as a decimal number.
+        name: Name of its node; empty for a member that was added and has never started.
         address: Host of its first peer URL.
         is_learner: Whether it does not vote yet.
-        is_healthy: Whether it answers, knows a leader and reports no error.
+        is_healthy: Whether it responds, has a leader and reports no error.
     """
 
     id: str
@@ -39,7 +40,7 @@ class Member:
         return not self.is_learner
 
     def __str__(self) -> str:
-        """Render for people: the name, or the address of one that has never started."""
+        """Return its name for messages, or its address if it has never started."""
         return self.name or self.address or self.id
 
 
@@ -65,7 +66,7 @@ class Etcd:
 
         Args:
             node: Name of the node.
-            address: Its address, which finds a member that was added and has never started.
+            address: Address of the node, which identifies a member that has never started.
         """
         for member in self.members:
             if member.name == node:
@@ -79,9 +80,10 @@ class RemoveMember:
     """A step that removes a member from etcd. An already removed member counts as done.
 
     Attributes:
-        member: Which member.
-        node: Node of the control plane that it was on.
-        has_machine: Whether the machine of the node exists. If not, that is verified first.
+        member: Member to remove.
+        node: Control plane node of the member.
+        has_machine: Whether the machine of the node is in the cache. If not, the API server is
+            asked before the member is removed.
     """
 
     member: Member
@@ -95,9 +97,9 @@ class RemoveMember:
 
 
 def explain_unsafe(etcd: Etcd, member: Member) -> str:
-    """Explain why a member may not be removed now; empty if it may.
+    """Return why a member may not be removed now; empty if it may.
 
-    The members that remain must have a majority that is healthy, and be at least two.
+    At least two members must remain, and a majority of them must be healthy.
     """
     remaining = [each for each in etcd.members if each.votes and each.id != member.id]
     healthy = [each for each in remaining if each.is_healthy]
@@ -118,7 +120,7 @@ def explain_unsafe(etcd: Etcd, member: Member) -> str:
 
 
 def explain_incomplete(etcd: Etcd, nodes: Iterable[str]) -> str:
-    """Explain why not every node is a healthy voting member of etcd; empty if each is.
+    """Return why not every node is a healthy voting member of etcd; empty if all are.
 
     Args:
         etcd: Members.

@@ -1,7 +1,7 @@
-"""Asks etcd for its members and removes one, over the JSON gateway that etcd serves.
+"""Lists and removes members of etcd through its JSON gateway.
 
-The gateway is on the port for clients of etcd (`--enable-grpc-gateway`, on by default). Numbers of
-64 bits are strings in its JSON. Source: api/etcdserverpb/rpc.proto of etcd.
+The gateway is served on the client port of etcd (`--enable-grpc-gateway`, on by default). 64-bit
+numbers are strings in its JSON. Source: api/etcdserverpb/rpc.proto of etcd.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ type Post = Callable[[str, str, Manifest], Awaitable[Manifest]]
 
 
 class EtcdError(Exception):
-    """A member of etcd did not answer or refused; the message says which and why."""
+    """A member of etcd did not respond or refused; the message names the member and the cause."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        """Keep the HTTP status; 0 for no response."""
+        """Store the HTTP status; 0 for no response."""
         super().__init__(message)
         self.status = status
 
 
 async def list_members(post: Post, nodes: Sequence[str]) -> Etcd:
-    """List the members of etcd, and ask each of them how it is.
+    """List the members of etcd, and query the health of each.
 
     Args:
-        post: Reaches the members.
-        nodes: Nodes of the control plane; the first one that answers is asked for the list.
+        post: Sends a request to a member.
+        nodes: Nodes of the control plane; the first one that responds provides the list.
     """
     problem = "no node of the control plane can be queried"
     for node in nodes:
         try:
-            # Linearizable: a member that has lost its cluster must not answer from memory.
+            # Linearizable: a member that is disconnected from its cluster must not respond with its
+            # outdated list.
             response = await _ask(post, node, _LIST, {"linearizable": True})
         except EtcdError as err:
             problem = str(err)
@@ -62,12 +63,12 @@ async def remove_member(post: Post, nodes: Sequence[str], member: Member) -> Non
     """Remove a member from etcd.
 
     Args:
-        post: Reaches the members.
-        nodes: Nodes of the control plane that may be asked; the first one that answers is.
-        member: Which member. One that is gone counts as done.
+        post: Sends a request to a member.
+        nodes: Nodes of the control plane; the first one that responds executes the request.
+        member: Member to remove. If it no longer exists, this succeeds.
 
     Raises:
-        EtcdError: No member carried it out. etcd itself refuses to lose its majority.
+        EtcdError: No member executed the request. etcd itself refuses to lose its majority.
     """
     problem = EtcdError("no other node of the control plane can be queried")
     for node in nodes:
@@ -121,7 +122,7 @@ async def exchange(
         EtcdError: etcd refused; the message is its own.
     """
     sent = json.dumps(body).encode()
-    # By HTTP/1.0 the response is neither in chunks nor kept open.
+    # With HTTP/1.0, the response is not chunked and the connection is closed after it.
     head = f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(sent)}\r\n\r\n".encode() + sent)
     await writer.drain()
@@ -134,10 +135,10 @@ async def exchange(
 
 
 def parse_response(received: bytes) -> Manifest:
-    """Read a whole response by HTTP/1.0.
+    """Parse a complete HTTP/1.0 response.
 
     Raises:
-        EtcdError: It is not a success, or no response at all.
+        EtcdError: The response is an error, or not a valid response.
     """
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
@@ -148,5 +149,5 @@ def parse_response(received: bytes) -> Manifest:
         decoded = None
     if status != 200 or not isinstance(decoded, dict):
         said = text_at(decoded, "message") if isinstance(decoded, dict) else ""
-        raise EtcdError(said or f"etcd answered with HTTP status {status}", status)
+        raise EtcdError(said or f"etcd responded with HTTP status {status}", status)
     return decoded

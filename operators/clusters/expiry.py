@@ -1,4 +1,4 @@
-"""The condition CertificatesExpiring; pure."""
+"""The condition CertificatesExpiring. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WARNING_TIME: Final = timedelta(days=90)
 
 
 def evaluate_certificates(observed: Observed, now: datetime) -> Condition:
-    """Judge whether a certificate of a cluster expires soon.
+    """Build the condition CertificatesExpiring.
 
     Args:
-        observed: The cluster; the earliest certificate that its API served counts.
-        now: Time.
+        observed: Observed objects; of the served certificates, the one that expires first counts.
+        now: The time.
     """
     type_ = ConditionType.CERTIFICATES_EXPIRING
     for name, expires in _list_authorities(observed):

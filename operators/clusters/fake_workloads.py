@@ -1,7 +1,7 @@
 """Simulation of other operators and of the guests of a cluster, for tests.
 
-`drive` plays ipam, network and compute on a fake API; `FakeWorkloads` plays the API of a
-cluster: a Node joins once its Instance is ready, and the pods of a node leave when it is drained.
+`drive` simulates ipam, network and compute on a fake API; `FakeWorkloads` simulates the API of a
+managed cluster: a Node joins after its Instance is ready, and draining removes the pods of a node.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ READY = [
         "lastTransitionTime": _MOMENT,
     }
 ]
-"""Conditions of what is ready."""
+"""Conditions of a ready object."""
 
 
 def drive(api: FakeApi) -> None:
-    """Give claims an address, run machines, and end Operations, as other operators do."""
+    """Allocate addresses, run machines, and complete Operations, as other operators do."""
     for claim in api.objects(IP_CLAIM):
         held = api.find(ENDPOINT_SLICE, key_of(claim)) or {}
         bound = {
@@ -69,12 +69,12 @@ def drive(api: FakeApi) -> None:
 
 
 def is_unseen(manifest: Manifest) -> bool:
-    """Return whether nobody has written a status but the default of the CRD."""
+    """Return whether the status is only the default of the CRD."""
     return manifest.get("status") in (None, {}, {"observedGeneration": 0})
 
 
 def rebuild(api: FakeApi, operation: Manifest) -> None:
-    """Give a machine another disk, and end the Operation that asks for it."""
+    """Give a machine another disk, and complete the Operation that requests it."""
     key = key_of(operation)
     instance = Key(key.namespace, operation["spec"]["targetRef"]["name"])
     held = api.find(INSTANCE, instance)
@@ -86,12 +86,12 @@ def rebuild(api: FakeApi, operation: Manifest) -> None:
 
 
 def run_machine(api: FakeApi, key: Key, number: int, disk: str = "root") -> None:
-    """Let the machine of a node run."""
+    """Set the machine of a node to running."""
     status = {
         "vmiUID": f"{key.name}-vmi",
         "privateIP": f"10.0.{sum(key.name.encode()) % 250}.{number + 1}",
         "rootDisk": {"name": f"{key.name}-{disk}"},
-        # It has just started: a machine that has run for long and not joined is broken.
+        # It has just started: a machine that runs for long without joining counts as broken.
         "conditions": [{**READY[0], "lastTransitionTime": render_time(datetime.now(UTC))}],
     }
     api.patch_status(INSTANCE, key, status)
@@ -102,11 +102,11 @@ class FakeWorkloads:
     """A fake API of one cluster, next to a fake API with its Instances.
 
     Attributes:
-        api: Has the Instances.
+        api: Fake API with the Instances.
         nodes: Nodes that have joined, by name.
         pods: Pods by node.
-        cut_off: Whether the API cannot be reached.
-        addons: Digest of the content that was applied, by addon.
+        cut_off: Whether the API is unreachable.
+        addons: Digest of the applied content, by addon.
         versions: Versions of kubeadm, of kube-proxy and of nodes.
         members: Names of the members of etcd.
         disks: Disk that each node joined with, by name.
@@ -122,7 +122,7 @@ class FakeWorkloads:
     disks: dict[str, str] = field(default_factory=dict)
 
     async def look(self, access: Access) -> Workload:
-        """Report the nodes, as long as the API can be reached."""
+        """Report the nodes, if the API is reachable."""
         views = {
             each.key.name: each
             for each in map(InstanceView.parse, self.api.objects(INSTANCE))
@@ -160,7 +160,7 @@ class FakeWorkloads:
         )
 
     def _join(self, view: InstanceView, image: str) -> None:
-        """Let a guest join that has not joined with the disk that it has now."""
+        """Join a guest that has not joined with its current disk."""
         name, pool = view.key.name, view.labels.get(POOL_LABEL, "")
         if self.disks.get(name) != view.root_disk or name not in self.nodes:
             self.disks[name] = view.root_disk
@@ -176,10 +176,10 @@ class FakeWorkloads:
         return ""
 
     def forget(self, host: str) -> None:
-        """Forget nothing: no certificates are read."""
+        """Do nothing, because no certificates are read."""
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
-        """Do what is asked in the cluster."""
+        """Execute a step in the cluster."""
         match step:
             case RemoveMember():
                 self.members.discard(step.node)
@@ -221,7 +221,7 @@ def mark(node: Node, step: NodeStep) -> Node:
 
 
 def is_node_at(access: Access, instance: InstanceView) -> bool:
-    """Return whether an Instance is of the cluster that is asked."""
+    """Return whether an Instance belongs to the queried cluster."""
     cluster = Key(instance.key.namespace, instance.labels.get(CLUSTER_LABEL, ""))
     return access.host == endpoint_host(cluster)
 

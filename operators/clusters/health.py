@@ -1,4 +1,4 @@
-"""Detection of broken nodes; pure.
+"""Detection of broken nodes. Pure.
 
 A node is judged by its status in the API of its cluster. If that API does not respond, no node
 counts as broken: the operator itself may be disconnected, and rebuilding working nodes would cause
@@ -31,7 +31,7 @@ class NodeHealth:
 
     Attributes:
         state: Healthy, broken, or pending.
-        message: Why, for people.
+        message: Cause of the state.
         seconds: Seconds until a pending node counts as broken; None for never.
     """
 
@@ -43,13 +43,13 @@ class NodeHealth:
 def evaluate(
     instance: InstanceView, observed: Observed, health: Health, now: datetime
 ) -> NodeHealth:
-    """Judge one node.
+    """Evaluate the health of one node.
 
     Args:
         instance: Machine of the node.
         observed: Observed objects.
-        health: When a node counts as broken.
-        now: Time.
+        health: Limits in the spec.
+        now: The time.
     """
     name = instance.key.name
     if not observed.workload.reachable:
@@ -75,7 +75,7 @@ def evaluate(
         return NodeHealth(State.HEALTHY)
     since = node.since or instance.ready_since
     if since < instance.ready_since:
-        # Not ready since before its machine started: it is on its way up.
+        # The Node became not ready before its machine started, so the node is starting.
         return _wait(instance.ready_since, health.node_startup_seconds, now, node.message)
     return _wait(since, health.unhealthy_seconds, now, node.message)
 
@@ -83,7 +83,7 @@ def evaluate(
 def evaluate_all(
     cluster: KubernetesCluster, observed: Observed, now: datetime
 ) -> dict[str, NodeHealth]:
-    """Judge all nodes, including the control plane, by name."""
+    """Evaluate the health of all nodes, including the control plane, by name."""
     return {
         name: evaluate(instance, observed, cluster.spec.health, now)
         for name, instance in sorted(observed.instances.items())

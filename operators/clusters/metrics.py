@@ -31,4 +31,4 @@ LOOK_SECONDS: Final = MetricSpec(
 )
 
 METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, NODE_STEPS, ADDONS, LOOK_SECONDS)
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

@@ -1,7 +1,7 @@
-"""Names that the operator gives, one function each, and the labels and marks that it sets.
+"""Names, labels and annotations of the objects that the operator creates.
 
-A node has a slot: `<cluster>-<pool>-<number>`. Its Instance, its guest, its Node and its first
-settings are all named so, and anyone who creates the Instance first has made the node.
+A node has a slot and the name `<cluster>-<pool>-<slot>`. Its Instance, its guest, its Node and its
+initial settings share this name, so the create of the Instance is the lock for the slot.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ OPERATOR: Final = "clusters"
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each KubernetesCluster."""
 CLUSTER_LABEL: Final = f"{GROUP}/cluster"
-"""Label on everything that is made for a cluster: its name."""
+"""Label on all objects of a cluster: name of the cluster."""
 POOL_LABEL: Final = f"{GROUP}/pool"
 """Label on Instances and Nodes: name of the pool."""
 RECYCLED: Final = f"{GROUP}/recycled"
-"""Annotation on an Instance: token of `spec.recycle` that was carried out last."""
+"""Annotation on an Instance: last token of `spec.recycle` that was carried out."""
 ADDON_LABEL: Final = f"{GROUP}/addon"
 """Label on ConfigMaps that clusters may use as addons. Its value is `true`."""
 DRAINING: Final = f"{GROUP}/draining-since"
-"""Annotation on a Node of a cluster: when the operator began to drain it. A Node that is cordoned
-without it was cordoned by somebody else, and stays so."""
+"""Annotation on a Node of a cluster: time at which the operator began to drain it. A cordoned Node
+without the annotation was cordoned by somebody else and stays cordoned."""
 
 MANAGED: Final = f"{GROUP}/managed"
-"""Annotation on a Node of a cluster: keys of the labels and taints that came from its pool."""
+"""Annotation on a Node of a cluster: keys of the labels and taints that come from its pool."""
 
 
 def node_name(cluster: str, pool: str, slot: int) -> str:
-    """Name the node in a slot of a pool: Instance, host and Node."""
+    """Return the name of the node in a slot of a pool: of Instance, host and Node."""
     return f"{cluster}-{pool}-{slot}"
 
 
 def slot_of(cluster: str, pool: str, name: str) -> int | None:
-    """Return the slot of a node of a pool, or None for the name of anything else."""
+    """Return the slot in the name of a node of a pool, or None for any other name."""
     prefix, number = f"{cluster}-{pool}-", name.rpartition("-")[2]
     return int(number) if name == f"{prefix}{number}" and number.isdecimal() else None
 
 
 def user_data_name(node: str) -> str:
-    """Name the Secret with the first settings of a node."""
+    """Return the name of the Secret with the initial settings of a node."""
     return build_name(node, "user-data")
 
 
 def authorities_name(cluster: str) -> str:
-    """Name the Secret with the certificate authorities of a cluster."""
+    """Return the name of the Secret with the certificate authorities of a cluster."""
     return f"{cluster}-authorities"
 
 
 def kubeconfig_name(cluster: str) -> str:
-    """Name the Secret with the kubeconfig; Cluster API names its own so as well."""
+    """Return the name of the Secret with the kubeconfig, which is the same as in Cluster API."""
     return f"{cluster}-kubeconfig"
 
 
 def join_name(cluster: str) -> str:
-    """Name the Secret with the credentials by which nodes join."""
+    """Return the name of the Secret with the credentials with which nodes join."""
     return f"{cluster}-join"
 
 
 def endpoint_name(cluster: str) -> str:
-    """Name the Service of the API, its EndpointSlice and its IPClaim."""
+    """Return the name of the Service of the API, its EndpointSlice and its IPClaim."""
     return f"{cluster}-api"
 
 
 def endpoint_host(cluster: Key) -> str:
-    """Return the name of the Service of the API in the DNS of the cluster that it runs in."""
+    """Return the DNS name of the Service of the API in the management cluster."""
     return f"{endpoint_name(cluster.name)}.{cluster.namespace}.svc"
 
 
@@ -79,9 +79,9 @@ def firewall_name(cluster: str, *, control_plane: bool) -> str:
 
 
 def rebuild_name(node: str, cause: str) -> str:
-    """Name the Operation that rebuilds a node for a cause, such as a token or a broken disk.
+    """Return the name of the Operation that rebuilds a node for a cause.
 
-    One cause gives one name, so that a node is rebuilt once for it, no matter who decides it how
-    often.
+    Examples of causes are a token and a broken disk. Each cause has one name, so that a node is
+    rebuilt only once for it, even if several processes decide it.
     """
     return build_name(node, "rebuild", short_hash(node, cause))

@@ -1,7 +1,7 @@
-"""Whether the Network of a cluster gives its guests addresses that nodes can use; pure.
+"""Checks whether the Network of a cluster gives guests addresses that nodes can use. Pure.
 
-Nodes know each other by the addresses of their guests. With the binding Masquerade every guest has
-the address 10.0.2.2, so that no node could reach another one, and members of etcd even less.
+Nodes reach each other by the addresses of their guests. With the binding Masquerade, every guest
+has the address 10.0.2.2, so nodes and members of etcd could not reach each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_blocked(cluster: KubernetesCluster, observed: Observed) -> bool:
 
 
 def evaluate_network(cluster: KubernetesCluster, observed: Observed) -> Condition:
-    """Judge the Network of a cluster, and the addresses that its nodes report."""
+    """Build the condition NetworkReady."""
     type_ = ConditionType.NETWORK_READY
     problem = _find_problem(cluster, observed)
     if problem is not None:
@@ -83,12 +83,12 @@ def _find_problem(cluster: KubernetesCluster, observed: Observed) -> tuple[Reaso
 
 
 def _list_blocks(cluster: KubernetesCluster) -> tuple[tuple[str, str], ...]:
-    """List the blocks that only exist inside the cluster, each with its field."""
+    """Return the blocks that only exist inside the cluster, each with its field."""
     return (("podCidr", cluster.spec.pod_cidr), ("serviceCidr", cluster.spec.service_cidr))
 
 
 def _find_overlap(cluster: KubernetesCluster, network: NetworkView) -> tuple[Reason, str] | None:
-    """Find a block of the cluster that overlaps with its Network; nothing is created then."""
+    """Return a block of the cluster that overlaps with its Network; it prevents all creates."""
     for field, block in _list_blocks(cluster):
         for cidr in network.cidrs:
             ours, theirs = ip_network(block, strict=False), ip_network(cidr, strict=False)
@@ -102,10 +102,10 @@ def _find_overlap(cluster: KubernetesCluster, network: NetworkView) -> tuple[Rea
 
 
 def _list_overlaps(cluster: KubernetesCluster, observed: Observed) -> Iterator[str]:
-    """List the machines whose address is in a block of the cluster.
+    """Yield a message for each machine whose address is in a block of the cluster.
 
-    Only the address of a machine shows this for a Network with the addresses of pods. The default
-    of podCidr is the pod network of many clusters.
+    For a Network with addresses of pods, only the addresses of machines show an overlap. It is
+    likely, because the default of podCidr is the pod network of many clusters.
     """
     for name, instance in sorted(observed.instances.items()):
         if not instance.private_ip:
@@ -120,7 +120,7 @@ def _list_overlaps(cluster: KubernetesCluster, observed: Observed) -> Iterator[s
 
 
 def _list_wrong_addresses(observed: Observed) -> Iterator[str]:
-    """List the nodes that are registered with an address that their machine does not have."""
+    """Yield a message for each node that is registered with another address than its machine."""
     for name, instance in sorted(observed.instances.items()):
         node = observed.workload.nodes.get(name)
         if node is None or not node.address or not instance.private_ip:

@@ -1,8 +1,9 @@
-"""Labels and taints that a pool gives to its Nodes; pure.
+"""Labels and taints of a pool on its Nodes. Pure.
 
-A kubelet sets them only when it creates its Node, which outlives every rebuild of the machine. So
-the operator sets them itself. An annotation on the Node lists the keys that came from the pool, so
-that a key that leaves the pool is removed and everything that other people set is kept.
+A kubelet sets them only when it creates its Node, and a Node is kept when its machine is rebuilt.
+So the operator sets them itself. An annotation on the Node lists the keys that come from the pool,
+so that a key that is removed from the pool is removed from the Node, and all other labels and
+taints are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from operators.clusters.naming import POOL_LABEL
 from operators.clusters.observed import Node
 
 type TaintKey = tuple[str, str]
-"""Key and effect: what identifies a taint of a Node."""
+"""Key and effect, which identify a taint of a Node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class NodeUpdate:
 
     Attributes:
         labels: Labels to set, by key; None removes one.
-        taints: All taints that the Node has then; None to leave them alone.
-        managed: Value of the annotation that lists the keys which come from the pool.
+        taints: New list of all taints of the Node; None to keep the taints.
+        managed: Value of the annotation with the keys that come from the pool.
     """
 
     labels: Mapping[str, str | None]
@@ -36,11 +37,11 @@ class NodeUpdate:
 
 
 def plan_node_update(pool: Pool, node: Node) -> NodeUpdate | None:
-    """Decide which labels and taints of a Node change; None if it has what its pool asks for.
+    """Plan the change of the labels and taints of a Node; None if they match its pool.
 
     Args:
         pool: Pool of the Node.
-        node: The Node in its own cluster.
+        node: The Node in the managed cluster.
     """
     labels = build_labels(pool)
     taints = {(taint.key, str(taint.effect)): taint for taint in pool.taints}
@@ -68,7 +69,7 @@ def _merge_taints(
     for taint in node.taints:
         key = (taint["key"], taint["effect"])
         if key in wanted:
-            # The same object, not an equal one: it may say since when it has been there.
+            # Keep the existing taint as it is, because it may contain timeAdded.
             if taint.get("value", "") == wanted[key].value:
                 kept.append(taint)
         elif key not in old:
@@ -89,7 +90,7 @@ def _render_managed(labels: Mapping[str, str], taints: Mapping[TaintKey, Taint])
 
 
 def _read_managed(text: str) -> tuple[frozenset[str], frozenset[TaintKey]]:
-    """Read the annotation; one that somebody spoiled counts as absent."""
+    """Parse the annotation; an invalid one counts as absent."""
     try:
         keys = json.loads(text or "{}")
         labels = frozenset(str(key) for key in keys.get("labels", ()))

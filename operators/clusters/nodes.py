@@ -1,8 +1,9 @@
-"""Which nodes are drained, removed, rebuilt and uncordoned; pure.
+"""Plans which nodes are drained, removed, rebuilt and uncordoned. Pure.
 
-A node of a pool that shrank is drained and removed. A node that is broken, that has an old version
-or that `spec.recycle` names is drained and rebuilt by an Operation. The progress is on the Node
-itself: cordoned with our annotation, then without pods, then gone or rebuilt.
+After a scale-down of a pool, surplus nodes are drained and removed. A node that is broken, that has
+an old version or that `spec.recycle` names is drained and rebuilt by an Operation. The progress is
+visible on the Node itself, so it survives a crash: first it is cordoned with our annotation, then
+it has no pods, and finally it is removed or rebuilt.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from operators.clusters.resources import build_rebuild
 from operators.clusters.upgrade import VersionStep, plan_versions
 
 _LOOK_AT_DRAIN: Final = 3.0
-"""Seconds until another look at a node whose pods are leaving."""
+"""Seconds until the next reconcile while pods are leaving a node."""
 _AT_ONCE: Final = 0.1
-"""Seconds until the reconcile after one that is a step of several."""
+"""Seconds until the next reconcile after one of several steps."""
 
 
 class NodeStepKind(StrEnum):
-    """NodeStepKind says what is done to a Node in its own cluster."""
+    """NodeStepKind is the kind of change of a Node in the managed cluster."""
 
     CORDON = "Cordon"
     EVICT = "Evict"
@@ -66,14 +67,14 @@ class NodeStepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """One thing to do to a Node in its own cluster; each is safe to repeat.
+    """A step that changes a Node in the managed cluster; each step is safe to repeat.
 
     Attributes:
-        kind: What is done.
+        kind: Kind of the change.
         node: Name of the Node.
-        uid: Which incarnation is meant.
+        uid: UID of the Node.
         marks: Labels and taints to set, for a step of kind `Mark`.
-        version: Resource version of the Node that `marks` was computed from.
+        version: Resource version of the Node from which `marks` was computed.
     """
 
     kind: NodeStepKind
@@ -88,7 +89,7 @@ class NodeStep:
 
 
 type ClusterStep = NodeStep | RemoveMember | VersionStep
-"""One thing to do in the cluster that was made."""
+"""A step in the managed cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,9 @@ class NodePlan:
     """The actions on nodes.
 
     Attributes:
-        actions: Writes where the Instances are.
-        steps: What is done where the Nodes are.
-        seconds: When to look again; None for no such need.
+        actions: Writes in the management cluster, in which the Instances are.
+        steps: Steps in the managed cluster, in which the Nodes are.
+        seconds: Seconds until the next reconcile; None to wait for an event.
     """
 
     actions: tuple[Action, ...] = ()
@@ -107,7 +108,7 @@ class NodePlan:
 
 
 def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> NodePlan:
-    """Decide what is done to nodes that are there."""
+    """Plan the actions on existing nodes."""
     node_health = evaluate_all(cluster, observed, now)
     removal = _plan_removals(cluster, observed, now)
     rebuild = _plan_rebuilds(cluster, observed, node_health, now)
@@ -130,13 +131,13 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
 
 
 def look_again(seconds: float | None, *, poll: float | None, refused: bool) -> float | None:
-    """Return the seconds until the next reconcile; None for no such need.
+    """Return the seconds until the next reconcile; None to wait for an event.
 
     Args:
-        seconds: What the plan wants; None for nothing.
-        poll: How often the API of the cluster is asked; None while there is none to ask.
-        refused: Whether that API refused a step: the plan would have it asked for again
-        immediately.
+        seconds: Seconds that the plan requests; None for none.
+        poll: Interval of the queries of the managed cluster; None if it cannot be queried yet.
+        refused: Whether the API of the managed cluster refused a step. Then the request of the plan
+            is ignored, because it would repeat the step immediately.
     """
     wishes = [each for each in (seconds, poll) if each is not None]
     return poll if refused and poll is not None else min(wishes, default=None)
@@ -170,7 +171,7 @@ def _plan_removal(
 def _plan_drain(
     cluster: KubernetesCluster, observed: Observed, instance: InstanceView, now: datetime
 ) -> NodePlan | None:
-    """Decide what brings a node closer to having no pods; None once it has none to wait for."""
+    """Plan the next step of draining a node; None if no pods are left to wait for."""
     limit = drain_seconds(cluster, instance)
     if limit == 0:
         return None
@@ -208,7 +209,7 @@ def _plan_rebuilds(
 def _choose(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode
 ) -> Cause | None:
-    """Choose the node to rebuild next. One that was begun is finished before any other."""
+    """Choose the node to rebuild next. A rebuild that has begun is finished before any other."""
     open_ = [
         cause
         for cause in list_open(cluster, observed, node_health)
@@ -237,7 +238,7 @@ def _plan_rebuild(
 
 
 def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
-    """Write down which rebuilds that people asked for have been carried out."""
+    """Record the rebuilds requested by spec.recycle that have been carried out."""
     for cause in causes:
         operation = find_finished(observed, cause)
         if operation is None or not cause.token:
@@ -257,7 +258,7 @@ def _give_back(
     causes: Iterable[Cause],
     node_health: HealthByNode,
 ) -> Iterable[NodeStep]:
-    """Let nodes that were drained and should stay take pods again, once they are ready."""
+    """Uncordon nodes that were drained and will stay, after they are ready."""
     needed = {
         cause.node
         for cause in causes
@@ -275,7 +276,7 @@ def _give_back(
 
 
 def _plan_lost(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
-    """Decide what is left of lost nodes of the control plane: the member first, then the Node."""
+    """Plan the clean-up of lost control plane nodes: first the etcd member, then the Node."""
     for name in list_lost(cluster, observed):
         etcd, node = observed.workload.etcd, observed.workload.nodes.get(name)
         if not observed.workload.reachable or not etcd.is_known:
@@ -291,7 +292,7 @@ def _plan_lost(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
 
 
 def _plan_gone(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
-    """Decide which Nodes have no machine any more."""
+    """Plan the removal of Nodes whose machine no longer exists."""
     return NodePlan(
         steps=tuple(
             _step(NodeStepKind.REMOVE, node)
@@ -302,7 +303,7 @@ def _plan_gone(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
 
 
 def _plan_node_updates(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
-    """Decide which Nodes do not have the labels and taints of their pool."""
+    """Plan the updates of Nodes that do not have the labels and taints of their pool."""
     steps = []
     planes = control_plane_names(cluster)
     for instance in list_staying(cluster, observed):

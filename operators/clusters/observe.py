@@ -28,7 +28,7 @@ from operators.clusters.naming import authorities_name, endpoint_name
 from operators.clusters.observed import Observed, Workload, read_data
 
 NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)
-"""Kinds of other operators, without which nothing can be done."""
+"""Required kinds of other operators."""
 _OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
 
 
@@ -36,7 +36,7 @@ def observe(ctx: Context, workload: Workload) -> Observed:
     """Read everything on which plan and status depend.
 
     Args:
-        ctx: The pass.
+        ctx: Context of the reconcile.
         workload: State of the cluster from its own API.
     """
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
@@ -109,7 +109,7 @@ def _list(ctx: Context, kind: Kind) -> list[Manifest]:
 
 
 def map_network(network: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the clusters whose nodes are in a Network."""
+    """Map a Network to the clusters whose nodes use it."""
     key = key_of(network)
     for cluster in cache.store(KUBERNETES_CLUSTER).list(key.namespace):
         if text_at(cluster, "spec", "networkRef", "name") == key.name:
@@ -117,7 +117,7 @@ def map_network(network: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_addon(config_map: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the clusters that use a ConfigMap as an addon."""
+    """Map a ConfigMap to the clusters that use it as an addon."""
     key = key_of(config_map)
     for cluster in cache.store(KUBERNETES_CLUSTER).list(key.namespace):
         for addon in maps_at(cluster, "spec", "addons"):
@@ -126,7 +126,7 @@ def map_addon(config_map: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the cluster whose node an Operation is at work on."""
+    """Map an Operation to the cluster of its Instance."""
     namespace = key_of(operation).namespace
     key = Key(namespace, text_at(operation, "spec", "targetRef", "name"))
     instance = cache.store(INSTANCE).get(key)

@@ -1,4 +1,4 @@
-"""The observed objects of a KubernetesCluster, as input of plan and status; pure."""
+"""The observed objects of a KubernetesCluster, as input of plan and status. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from operators.clusters.etcd import Etcd
 from operators.clusters.naming import DRAINING, MANAGED, POOL_LABEL, node_name, slot_of
 
 DEFAULT_DRAIN_SECONDS: Final = 300
-"""Time to drain a node whose pool is not in the spec any more."""
+"""Time for draining a node whose pool was removed from the spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Node:
 
     Attributes:
         name: Name of the Node and of its Instance.
-        uid: Which incarnation it is.
-        pool: Pool that it joined as; empty for the control plane.
-        ready: Whether its kubelet says that it is.
-        since: When that last changed.
-        message: What the kubelet, or the cluster in its place, says.
-        cordoned: Whether no new pods come to it.
-        draining_since: When the operator began to drain it; None if it does not.
-        pods_left: Pods that have to leave it; counted for a node that is drained alone.
-        labels: Labels, as they are.
-        taints: Taints, as they are.
-        managed: Which labels and taints came from the pool; empty before the operator set any.
-        resource_version: Resource version that was read.
-        address: InternalIP that it is registered with; empty for none.
+        uid: UID of the Node.
+        pool: Pool with which it joined; empty for the control plane.
+        ready: Whether its condition Ready is True.
+        since: Time at which that condition last changed.
+        message: Message of that condition, from the kubelet or the node controller.
+        cordoned: Whether it is unschedulable.
+        draining_since: Time at which the operator began to drain it; None if it is not drained.
+        pods_left: Number of pods that must leave it; counted only for nodes that are drained.
+        labels: Its labels.
+        taints: Its taints.
+        managed: Labels and taints that come from the pool; empty before the operator set any.
+        resource_version: Its resource version.
+        address: InternalIP with which it is registered; empty for none.
         kubelet: Version of its kubelet; empty before the kubelet reported one.
     """
 
@@ -71,7 +71,7 @@ class Node:
 
     @classmethod
     def parse(cls, manifest: Manifest, pods_left: int = 0) -> Self:
-        """Read a Node; fields that do not fit count as absent."""
+        """Parse a Node; invalid fields count as absent."""
         condition = condition_at(manifest, "Ready")
         return cls(
             name=text_at(manifest, "metadata", "name"),
@@ -105,16 +105,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The state of the cluster that was created, as its own API reports it.
+    """The state of the managed cluster, as its own API reports it.
 
     Attributes:
-        asked: Whether it was asked at all.
-        reachable: Whether it answered.
-        message: Why it did not.
-        nodes: Its Nodes by name.
-        certificate_expires: When the certificate that its API serves expires; None if unknown.
+        asked: Whether the API was queried.
+        reachable: Whether the API responded.
+        message: Why the API did not respond.
+        nodes: Nodes of the cluster by name.
+        certificate_expires: Expiry of the certificate that the API serves; None if unknown.
         addons: Digest of the content that was applied last, by addon.
-        version: Version that kubeadm joins nodes of the control plane with; empty if unknown.
+        version: Version with which kubeadm joins control plane nodes; empty if unknown.
         proxy_version: Version of kube-proxy; empty for a cluster without it.
         etcd: Members of etcd; they are listed for three and five nodes of the control plane.
     """
@@ -137,13 +137,13 @@ class Observed:
     Attributes:
         missing_apis: Kinds of other operators that the cluster does not serve.
         authorities: Certificate authorities of the cluster; None before they are created.
-        authorities_problem: Why they cannot be used; empty when they can, or are not there.
-        objects: What the cluster has besides Instances and Operations, by kind and name.
-        claim: The claim of the address; None before.
-        instances: Instances that the cluster has, by name.
-        operations: Operations that the operator made, by name.
-        busy: Names of Instances that an Operation is, or is about to be, at work on.
-        workload: The cluster that was made, as its own API reports it.
+        authorities_problem: Why the authorities are unusable; empty if they are usable or missing.
+        objects: Children of the cluster other than Instances and Operations, by kind and name.
+        claim: IPClaim of the address; None before it is created.
+        instances: Instances of the cluster, by name.
+        operations: Operations of the operator, by name.
+        busy: Names of Instances with an Operation that is in progress or waiting.
+        workload: State of the managed cluster, as its own API reports it.
         network: The Network of the nodes; None if it does not exist.
         addons: Content of the ConfigMaps of addons, by name of the ConfigMap.
         addon_problems: Why addons could not be applied in this reconcile, by addon.
@@ -164,11 +164,11 @@ class Observed:
 
     @property
     def address(self) -> str:
-        """Address of the API; empty before there is one."""
+        """Address of the API; empty before it is allocated."""
         return self.claim.address if self.claim is not None else ""
 
     def data_of(self, kind: Kind, name: str) -> dict[str, str]:
-        """Return the values of a Secret of the cluster; those that are no text are left out."""
+        """Return the values of a Secret of the cluster, without binary values."""
         return read_data(self.objects.get((kind, name)) or {})
 
     def members(self, pool: str) -> list[InstanceView]:
@@ -180,7 +180,7 @@ class Observed:
         ]
 
     def workers(self) -> list[InstanceView]:
-        """Return the Instances of all pools but the control plane, by name."""
+        """Return the Instances of all pools except the control plane, by name."""
         return [
             each
             for _, each in sorted(self.instances.items())
@@ -188,7 +188,7 @@ class Observed:
         ]
 
     def is_ready(self, instance: InstanceView) -> bool:
-        """Return whether a node is ready, as far as is known.
+        """Return whether a node is ready, as far as known.
 
         While the API of the cluster does not respond, a running machine counts as a ready node: the
         operator itself may be disconnected.
@@ -201,17 +201,17 @@ class Observed:
         return node is not None and node.ready
 
     def version_of(self, node: str) -> str:
-        """Return the version of the kubelet of a node; empty if it is not known."""
+        """Return the version of the kubelet of a node; empty if unknown."""
         held = self.workload.nodes.get(node)
         return held.kubelet if held is not None else ""
 
     def count_ready(self, instances: Iterable[InstanceView]) -> int:
-        """Count the nodes that are known to be ready: none while their API does not answer."""
+        """Count the nodes that are known to be ready: 0 while the API does not respond."""
         return sum(map(self.is_ready, instances)) if self.workload.reachable else 0
 
 
 def read_data(secret: Mapping[str, object]) -> dict[str, str]:
-    """Decode the values of a Secret; those that are no text are left out."""
+    """Decode the values of a Secret, and omit binary values."""
     found = {}
     for name, value in text_map_at(secret, "data").items():
         try:
@@ -227,7 +227,7 @@ def read_pair(data: Mapping[str, str]) -> Pair:
 
 
 def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Return whether the cluster has begun: its API answers, or once did."""
+    """Return whether the cluster is initialized: its API responds, or has responded before."""
     conditions = cluster.observed.conditions
     return observed.workload.reachable or any(
         each.type == "Initialized" and each.status == "True" for each in conditions
@@ -235,13 +235,19 @@ def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
 
 
 def is_lost(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Return whether no control plane node is left, and so nothing that others could join."""
+    """Return whether an initialized cluster has no control plane node left that others could join.
+
+    Creating a first node again would initialize an empty cluster with the old name.
+    """
     left = any(name in observed.instances for name in control_plane_names(cluster))
     return is_initialized(cluster, observed) and not left
 
 
 def is_begun(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Return whether there is, or was, anything that counts on the authorities of the cluster."""
+    """Return whether anything exists, or has existed, that depends on the certificate authorities.
+
+    If so, new authorities would lock all nodes and users out of the cluster.
+    """
     return bool(observed.instances) or is_initialized(cluster, observed)
 
 
@@ -257,19 +263,19 @@ def control_plane_names(cluster: KubernetesCluster) -> list[str]:
 
 
 def list_excess(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes that no pool asks for; never one of the control plane, by label or name."""
+    """Return the surplus nodes of pools; never a control plane node, by label or by name."""
     kept = {name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)}
     kept |= set(control_plane_names(cluster))
     return [each for each in observed.workers() if each.key.name not in kept]
 
 
 def pool_of(cluster: KubernetesCluster, instance: InstanceView) -> Pool | None:
-    """Return the pool of a node as the spec has it; None for one that is not there any more."""
+    """Return the pool of a node in the spec; None if the pool was removed."""
     return cluster.spec.pool(instance.labels.get(POOL_LABEL, ""))
 
 
 def drain_seconds(cluster: KubernetesCluster, instance: InstanceView) -> int:
-    """Return the time that the pods of a node have to leave it."""
+    """Return the maximum time for draining a node."""
     pool = pool_of(cluster, instance)
     return DEFAULT_DRAIN_SECONDS if pool is None else pool.drain_seconds
 
@@ -280,7 +286,7 @@ def is_node_of(cluster: KubernetesCluster, node: Node) -> bool:
 
 
 def names_of(instances: Iterable[InstanceView], limit: int = 3) -> str:
-    """Render the names of some nodes for people."""
+    """Render the names of nodes for a message."""
     names = [each.key.name for each in instances]
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

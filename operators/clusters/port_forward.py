@@ -1,8 +1,8 @@
 """Forwards a connection to a port of a pod through the API server, as `kubectl port-forward` does.
 
-The protocol is the WebSocket one of the kubelet, `v4.channel.k8s.io`: the first byte of a message
-is its channel, 0 for data and 1 for errors, and the first message of each channel is the number of
-the port. Source: pkg/kubelet/server/portforward/websocket.go of Kubernetes.
+It uses the WebSocket protocol of the kubelet, `v4.channel.k8s.io`: the first byte of a message is
+its channel, 0 for data and 1 for errors, and the first message of each channel contains the port
+number. Source: pkg/kubelet/server/portforward/websocket.go of Kubernetes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ type Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class ForwardingFailed(OSError):
-    """The kubelet could not connect to the port; the message is its own."""
+    """The kubelet could not connect to the port; the message comes from the kubelet."""
 
 
 @asynccontextmanager
@@ -45,17 +45,17 @@ async def forward_port(
     """Connect to a port of a pod by TLS.
 
     Args:
-        url: Where the API server is.
+        url: URL of the API server.
         pod: Namespace and name of the pod.
         port: Port of the pod.
-        server: TLS to the API server.
-        server_name: Name that its certificate is for.
-        inner: TLS to the pod.
-        inner_name: Name that the certificate of the pod is for.
+        server: TLS context for the API server.
+        server_name: Name in the certificate of the API server.
+        inner: TLS context for the pod.
+        inner_name: Name in the certificate of the pod.
 
     Raises:
-        OSError: The pod cannot be reached.
-        aiohttp.ClientError: The API server cannot be reached or refuses.
+        OSError: The pod is unreachable.
+        aiohttp.ClientError: The API server is unreachable or refuses the request.
     """
     path = f"{url.rstrip('/')}{POD.path(pod.namespace, pod.name, 'portforward')}?ports={port}"
     async with (
@@ -74,7 +74,7 @@ async def forward_port(
         try:
             await asyncio.wait({opening, incoming}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
-                # Raises what the kubelet said, if it said anything.
+                # Raises the error of the kubelet, if it sent one.
                 incoming.result()
                 raise ForwardingFailed("the connection ended before it was open")
             yield opening.result()

@@ -1,4 +1,4 @@
-"""The condition UpToDate and the versions in the status; pure."""
+"""The condition UpToDate and the versions in the status. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VERSIONS_SHOWN: Final = 8
 
 
 def list_versions(observed: Observed) -> list[NodeVersion]:
-    """List the nodes by version, oldest version first."""
+    """Return the nodes grouped by version, oldest version first."""
     found = count_versions(observed)
     return [
         NodeVersion(version=version, count=len(names), nodes=names[:NODES_SHOWN])
@@ -41,7 +41,7 @@ def list_versions(observed: Observed) -> list[NodeVersion]:
 
 
 def evaluate_version(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
-    """Judge whether every node has the version of the spec."""
+    """Build the condition UpToDate: whether every node has the version in the spec."""
     target = cluster.spec.version
     if not is_initialized(cluster, observed):
         message = "no node has joined yet"
@@ -68,7 +68,7 @@ def evaluate_version(cluster: KubernetesCluster, observed: Observed, now: dateti
 
 
 def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> tuple[Reason, str]:
-    """Explain what an upgrade that is not over does or waits for."""
+    """Return reason and message of an upgrade: its current step, or what it waits for."""
     if is_config_behind(cluster, observed):
         return Reason.UPGRADING, "ConfigMap kube-system/kubeadm-config gets the version first"
     node_health = evaluate_all(cluster, observed, now)

@@ -1,8 +1,7 @@
-"""The plan of a reconcile of a KubernetesCluster; pure: no I/O, no clock.
+"""Planning: computes the next actions for a KubernetesCluster. Pure: no I/O, no clock.
 
-A plan is a function of the observed state, so after a crash between two steps the next plan
-continues from the new state. New keys and certificates, which are not deterministic, come from an
-`Issuer`.
+A plan depends only on the observed state, so after a crash between two steps the next plan
+continues from the new state. New keys and certificates, which are random, come from an `Issuer`.
 
 Some steps are executed in the managed cluster: nodes are cordoned, drained and removed there. Their
 progress is recorded on the Nodes themselves, so that it survives a crash.
@@ -65,24 +64,24 @@ from operators.clusters.resources import (
 from operators.clusters.upgrade import is_behind
 
 RENEW_KUBECONFIG: Final = timedelta(days=90)
-"""A kubeconfig with less time left is made again."""
+"""A kubeconfig with less time left is renewed."""
 RENEW_JOIN: Final = timedelta(hours=12)
-"""Credentials to join with less time left are made again."""
+"""Credentials for joining with less time left are renewed."""
 _FOLLOW: Final = 0.05
-"""Seconds until the pass after one that made the authorities."""
+"""Seconds until the next reconcile after the authorities were created."""
 
 
 class Issuer(Protocol):
-    """Makes keys and certificates; what it makes is another each time."""
+    """Creates keys and certificates, which are different each time."""
 
     def authorities(self, cluster: str) -> Authorities:
-        """Make the authorities of a new cluster."""
+        """Create the authorities of a new cluster."""
 
     def administrator(self, authorities: Authorities) -> Pair:
-        """Make what an administrator logs in with."""
+        """Create the credentials of an administrator."""
 
     def member(self, authorities: Authorities) -> Pair:
-        """Make what nodes join with."""
+        """Create the credentials with which nodes join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,10 @@ class Plan:
     """The actions for a cluster.
 
     Attributes:
-        stages: Stages of writes: concurrent within a stage, one stage after the other.
-        node_steps: What must be done in the cluster that was made; after the stages.
-        addon_steps: Addons to apply in the cluster that was made; after the stages.
-        seconds: When to look again though nothing happens; None for no such need.
+        stages: Stages of writes, executed one after the other; concurrent within a stage.
+        node_steps: Steps in the managed cluster, executed after the stages.
+        addon_steps: Addons to apply in the managed cluster, after the stages.
+        seconds: Seconds until the next reconcile; None to wait for an event.
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
@@ -108,20 +107,20 @@ class Plan:
 
     @property
     def batches(self) -> list[list[Step]]:
-        """The writes as `Context.execute` takes them."""
+        """The writes in the form of `Context.execute`."""
         return [[action.step for action in stage] for stage in self.stages if stage]
 
 
 def plan_cluster(
     cluster: KubernetesCluster, observed: Observed, issuer: Issuer, now: datetime
 ) -> Plan:
-    """Decide what brings a cluster closer to its spec.
+    """Plan the actions that bring a cluster closer to its spec.
 
     Args:
-        cluster: What is asked for.
+        cluster: The cluster.
         observed: Observed objects.
-        issuer: Makes keys and certificates.
-        now: Time.
+        issuer: Creates keys and certificates.
+        now: The time.
     """
     if observed.missing_apis or is_blocked(cluster, observed):
         return Plan()
@@ -143,10 +142,10 @@ def plan_cluster(
 
 
 def list_endpoints(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes of the control plane to which the address of the API routes traffic.
+    """Return the control plane nodes to which the address of the API routes traffic.
 
-    Those that are ready; else, so that one can become ready, those that have joined; else the
-    first, which is about to begin the cluster.
+    These are the ready nodes. If none is ready, these are the nodes that have joined, so that one
+    can become ready; otherwise the first node, which will initialize the cluster.
     """
     members = [each for each in observed.members(CONTROL_PLANE) if each.private_ip]
     running = [each for each in members if each.ready and not each.deleting]
@@ -154,11 +153,13 @@ def list_endpoints(cluster: KubernetesCluster, observed: Observed) -> list[Insta
         nodes = observed.workload.nodes
         joined = [each for each in running if each.key.name in nodes]
         ready = [each for each in joined if nodes[each.key.name].ready]
-        # One that is drained is about to be without etcd, and its API server with it.
+        # A node that is being drained will soon lose its etcd member, and then its API server stops
+        # working.
         staying = [each for each in ready if nodes[each.key.name].draining_since is None]
         return staying or ready or joined or running[:1]
     if is_initialized(cluster, observed):
-        # What answered last is kept: a node that never joined would only refuse.
+        # Keep the nodes that have responded before: a node that never joined would refuse
+        # connections.
         return [each for each in running if _is_led_to(cluster, observed, each)] or running
     return running[:1]
 
@@ -173,12 +174,13 @@ def _is_led_to(cluster: KubernetesCluster, observed: Observed, instance: Instanc
 def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Issuer) -> Plan:
     name = cluster.metadata.name
     if observed.authorities_problem or is_begun(cluster, observed):
-        # Others would lock everybody out of a cluster that lives.
+        # New authorities would lock all nodes and users out of an existing cluster.
         return Plan()
     secret = build_authorities(cluster, issuer.authorities(name).files)
     step = Create(SECRET, secret)
     note = f"Created the certificate authorities of the cluster, {describe(SECRET, step.key)}"
-    # Everything else follows from them, and nobody tells a reconcile of what it wrote itself.
+    # All other children depend on the authorities. The event of our own write does not trigger a
+    # reconcile, so the next one is requested.
     return Plan(((Action(step, Reason.CREATED, note),),), seconds=_FOLLOW)
 
 
@@ -201,7 +203,8 @@ def _build_slice(cluster: KubernetesCluster, observed: Observed) -> Manifest | N
         return manifest
     if held is None:
         return None
-    # The family of a slice cannot be changed, and an empty one has none of its own.
+    # The address type of a slice is immutable. A slice without endpoints has no family of its own,
+    # so it keeps the existing type.
     return {**manifest, "addressType": text_at(held, "addressType")}
 
 
@@ -237,14 +240,14 @@ def _plan_credentials(
 def _plan_machines(
     cluster: KubernetesCluster, observed: Observed, member: Membership
 ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
-    """Decide which nodes are created, and the initial configuration of guests."""
+    """Plan the creation of nodes, and the initial configuration of guests."""
     data, machines = [], []
     for name, role, pool in _list_wanted(cluster, observed):
         manifest = build_user_data(cluster, name, _render_user_data(member, role, pool, name))
         data.append(_apply(observed, SECRET, manifest, quiet=True))
         if name not in observed.instances:
             step = Create(INSTANCE, build_instance(cluster, name, pool))
-            machines.append(Action(step, Reason.CREATED, f"Made node {name}"))
+            machines.append(Action(step, Reason.CREATED, f"Created node {name}"))
     return tuple(data), tuple(machines)
 
 
@@ -266,15 +269,17 @@ def _list_wanted(
         return
     there = [name for name in names if name in observed.instances]
     missing = [name for name in names if name not in observed.instances]
-    # One at a time: a member of etcd that has not caught up counts against the majority.
+    # Control plane nodes join one at a time, because an etcd member that has not caught up reduces
+    # the fault tolerance of the majority.
     steady = observed.workload.reachable and all(
         observed.is_ready(observed.instances[name]) for name in there
     )
     vacant = [name for name in missing[:1] if steady and is_vacant(cluster, observed, name)]
     for name in there + vacant:
         yield name, Role.JOIN_CONTROL_PLANE, None
-    # The image of the spec has a newer kubelet than an API server that is not upgraded yet. An API
-    # that does not respond tells no versions, and no node could join.
+    # During an upgrade, the kubelet in the image of the spec is newer than API servers that are not
+    # upgraded yet, so new nodes must wait. If the API does not respond, its version is unknown and
+    # no node could join.
     may_join = observed.workload.reachable and not is_behind(cluster, observed)
     for pool in cluster.spec.pools:
         for name in wanted_names(cluster, pool):
@@ -283,7 +288,7 @@ def _list_wanted(
 
 
 def _plan_tidying(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:
-    """Decide which first settings are of nodes that there are not any more."""
+    """Plan the deletion of Secrets with initial settings of nodes that no longer exist."""
     names = [*control_plane_names(cluster), *observed.instances]
     names += [name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)]
     kept = {user_data_name(name) for name in names}
@@ -297,5 +302,5 @@ def _plan_tidying(cluster: KubernetesCluster, observed: Observed) -> tuple[Actio
 def _apply(observed: Observed, kind: Kind, manifest: Manifest, *, quiet: bool = False) -> Action:
     step = Apply(kind, manifest)
     there = (kind, manifest["metadata"]["name"]) in observed.objects
-    note = "" if quiet or there else f"Made {describe(kind, step.key)}"
+    note = "" if quiet or there else f"Created {describe(kind, step.key)}"
     return Action(step, Reason.APPLIED, note)

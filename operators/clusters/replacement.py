@@ -1,8 +1,8 @@
-"""How a node of the control plane is replaced, and what becomes of its member of etcd; pure.
+"""Replacement of a control plane node and of its etcd member. Pure.
 
-The member is removed before the node gets a new disk or is created again: kubeadm adds a new member
-when the node joins, and etcd never has more members than nodes. A crash between two steps is seen
-in the list of members.
+The etcd member is removed before the node gets a new disk or is recreated: kubeadm adds a new
+member when the node joins, and etcd must never have more members than nodes. After a crash between
+two steps, the list of members shows which steps are left.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from operators.clusters.upgrade import is_config_behind, list_planes
 
 
 def explain_blocked(cluster: KubernetesCluster, observed: Observed, cause: Cause) -> str:
-    """Explain why a node of the control plane cannot be replaced now; empty if it can.
+    """Return why a control plane node cannot be replaced now; empty if it can.
 
-    All other nodes must exist and be ready and healthy members of etcd, because one more is away
-    for as long as the replacement takes.
+    All other nodes must exist, be ready and be healthy members of etcd, because one node is missing
+    during the replacement.
     """
     if cause.reason is Reason.UPGRADING and not observed.workload.version:
         return "ConfigMap kube-system/kubeadm-config cannot be read, or names no version"
@@ -51,14 +51,14 @@ def find_member(observed: Observed, node: str) -> Member | None:
 
 
 def plan_member(observed: Observed, node: str) -> RemoveMember | None:
-    """Decide whether a node has a member that must be removed before the node is replaced."""
+    """Return the step that removes the etcd member of a node before its replacement, or None."""
     member = find_member(observed, node)
     has_machine = node in observed.instances
     return None if member is None else RemoveMember(member, node, has_machine)
 
 
 def list_lost(cluster: KubernetesCluster, observed: Observed) -> list[str]:
-    """List the nodes of the control plane that had joined and whose machines do not exist."""
+    """Return the control plane nodes that had joined and whose machines no longer exist."""
     begun = is_initialized(cluster, observed) and not is_lost(cluster, observed)
     if not begun or cluster.spec.control_plane.count < REPLACEABLE:
         return []
@@ -71,7 +71,7 @@ def list_lost(cluster: KubernetesCluster, observed: Observed) -> list[str]:
 
 
 def explain_lost(cluster: KubernetesCluster, observed: Observed) -> str:
-    """Explain why a lost node of the control plane is not created again yet; empty for none."""
+    """Return why a lost control plane node is not recreated yet; empty if no node is lost."""
     for name in list_lost(cluster, observed):
         etcd = observed.workload.etcd
         if not etcd.is_known:
@@ -86,7 +86,7 @@ def explain_lost(cluster: KubernetesCluster, observed: Observed) -> str:
 
 
 def is_vacant(cluster: KubernetesCluster, observed: Observed, node: str) -> bool:
-    """Return whether a control plane node may be created: nothing of a former one is left."""
+    """Return whether a control plane node may be created: no Node or etcd member of it is left."""
     return node not in list_lost(cluster, observed) and not is_config_behind(cluster, observed)
 
 

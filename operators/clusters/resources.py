@@ -1,4 +1,4 @@
-"""The children of a KubernetesCluster; pure."""
+"""Manifests of the children of a KubernetesCluster. Pure."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from operators.clusters.naming import (
     user_data_name,
 )
 
-# No packet comes from there. An older CRD of Firewall drops `peers`, and a rule without both would
-# open nodes to everybody.
+# An address from which no packet can come. An older CRD of Firewall drops the field `peers`, and a
+# rule with neither peers nor cidrs would allow all addresses.
 _NOBODY: Final = "127.0.0.1/32"
 _TLS: Final = "kubernetes.io/tls"
-# Cluster API has its kubeconfigs in Secrets of this type under the key `value`: tools look there.
+# Tools expect the kubeconfig as in Cluster API: in a Secret of this type under the key `value`.
 _KUBECONFIG_TYPE: Final = "cluster.x-k8s.io/secret"
 
 
 def build_authorities(cluster: KubernetesCluster, files: Mapping[str, str]) -> Manifest:
-    """Build the Secret with the authorities; it is made once and never changed."""
+    """Build the Secret with the authorities; it is created once and never changed."""
     return {
         **build_secret(cluster, authorities_name(cluster.metadata.name), files),
         "immutable": True,
@@ -58,13 +58,13 @@ def build_kubeconfig_secret(cluster: KubernetesCluster, data: Mapping[str, str])
 
 
 def build_join_secret(cluster: KubernetesCluster, certificate: str, key: str) -> Manifest:
-    """Build the Secret with the credentials by which nodes join."""
+    """Build the Secret with the credentials with which nodes join."""
     data = {"tls.crt": certificate, "tls.key": key}
     return build_secret(cluster, join_name(cluster.metadata.name), data, _TLS)
 
 
 def build_user_data(cluster: KubernetesCluster, node: str, user_data: str) -> Manifest:
-    """Build the Secret with the first settings of a node."""
+    """Build the Secret with the initial settings of a node."""
     return build_secret(cluster, user_data_name(node), {"userdata": user_data})
 
 
@@ -93,7 +93,7 @@ def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[Instanc
     """Build the EndpointSlice of the API.
 
     Args:
-        cluster: Whose API it is.
+        cluster: The cluster.
         instances: Nodes of the control plane to which it routes traffic, each with an address.
     """
     name = endpoint_name(cluster.metadata.name)
@@ -123,13 +123,14 @@ def build_claim(cluster: KubernetesCluster) -> Manifest:
 def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manifest:
     """Build the Firewall of the control plane or of all other nodes.
 
-    Nodes reach each other; the API is open to those who are allowed; nothing else comes in. Nodes
-    are named by the Firewalls that they have, not by addresses: network plugins such as Cilium do
-    not match addresses of pods, and the rules stay as they are when a machine moves or restarts.
+    It allows traffic between nodes, and connections to the API from spec.allowedCidrs; all other
+    ingress is denied. Nodes are selected by their Firewalls and not by addresses: network plugins
+    such as Cilium do not match addresses of pods, and the rules need no change when a machine moves
+    or restarts.
 
     Args:
-        cluster: Whose nodes they are.
-        control_plane: Which of the two.
+        cluster: The cluster.
+        control_plane: Whether to build the Firewall of the control plane.
     """
     name = cluster.metadata.name
     peers = [
@@ -138,7 +139,7 @@ def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manife
     between: Manifest = {"protocol": "ALL", "cidrs": [_NOBODY], "peers": peers}
     rules: list[Manifest] = [
         {"name": "nodes", **between},
-        # Holds even if an administrator protects the addresses of pods from machines.
+        # Needed if an administrator protects the addresses of pods from machines.
         {"name": "to-nodes", "direction": "Egress", **between},
     ]
     if control_plane:
@@ -156,9 +157,9 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
     """Build the machine of a node.
 
     Args:
-        cluster: Whose node it is.
-        node: Its name.
-        pool: Its pool; None for the control plane.
+        cluster: The cluster.
+        node: Name of the node.
+        pool: Pool of the node; None for the control plane.
     """
     shape = cluster.spec.control_plane if pool is None else pool
     image = _image_of(cluster, shape)
@@ -168,7 +169,8 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
     manifest["metadata"]["labels"][POOL_LABEL] = pool_name
     tokens = [each.token for each in cluster.spec.recycle if each.node == node]
     if tokens:
-        # It is new: a rebuild that was asked of the node before it has nothing to renew.
+        # A new node has a new disk, so a rebuild that was requested for its predecessor counts as
+        # carried out.
         manifest["metadata"]["annotations"] = {RECYCLED: tokens[0]}
     manifest["spec"] = {
         "size": shape.size,
@@ -186,7 +188,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
 
 
 def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView) -> Manifest:
-    """Build the Operation that rebuilds a node, with the image that its pool has now."""
+    """Build the Operation that rebuilds a node with the current image of its pool."""
     manifest = _build(cluster, OPERATION, name)
     manifest["spec"] = {
         "type": "Rebuild",

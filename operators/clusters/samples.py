@@ -26,7 +26,7 @@ ADDRESS: Final = "203.0.113.7"
 
 
 def build_network(name: str = "lan", /, **spec: Any) -> Manifest:
-    """Build a Network whose guests have addresses of their own."""
+    """Build a Network whose guests have their own addresses."""
     pool = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "providerNetworkRef": {"name": "office"}}
     asked = spec or {**pool, "poolRef": {"name": "private"}}
     return build_object(NETWORK, name, "default", spec=asked)
@@ -40,7 +40,7 @@ def view_network(**spec: Any) -> NetworkView:
 def build_cluster(
     name: str = "edge", /, *, count: int = 1, workers: int = 1, **spec: Any
 ) -> Manifest:
-    """Build a cluster of a control plane and one pool `web`, as the API server has it."""
+    """Build a cluster with a control plane and a pool `web`, as the API server would return it."""
     return build_object(
         KUBERNETES_CLUSTER,
         name,
@@ -62,42 +62,42 @@ def build_cluster(
 
 
 def parse_cluster(name: str = "edge", /, **spec: Any) -> KubernetesCluster:
-    """Build a cluster as the plan gets it."""
+    """Build a parsed cluster."""
     return KubernetesCluster.parse(build_cluster(name, **spec))
 
 
 @cache
 def authorities() -> Authorities:
-    """Make authorities, once for all tests: keys take time."""
+    """Create authorities once for all tests, because creating keys is slow."""
     return make_authorities("edge", NOW)
 
 
 @cache
 def credentials() -> tuple[Pair, Pair]:
-    """Make credentials of an administrator and of members, once for all tests."""
+    """Create credentials of an administrator and of members once for all tests."""
     issuer = CertificateIssuer(NOW)
     return issuer.administrator(authorities()), issuer.member(authorities())
 
 
 class SameIssuer:
-    """An issuer of the same keys and certificates each time, which counts its calls."""
+    """An issuer that returns the same keys and certificates each time, and counts its calls."""
 
     def __init__(self) -> None:
         """Begin."""
         self.asked: list[str] = []
 
     def authorities(self, cluster: str) -> Authorities:
-        """Give the authorities."""
+        """Return the authorities."""
         self.asked.append("authorities")
         return authorities()
 
     def administrator(self, _: Authorities) -> Pair:
-        """Give what an administrator logs in with."""
+        """Return the credentials of an administrator."""
         self.asked.append("administrator")
         return credentials()[0]
 
     def member(self, _: Authorities) -> Pair:
-        """Give what nodes join with."""
+        """Return the credentials with which nodes join."""
         self.asked.append("member")
         return credentials()[1]
 
@@ -110,7 +110,7 @@ def build_instance(
     since: datetime = NOW - timedelta(hours=1),
     **metadata: Any,
 ) -> Manifest:
-    """Build the Instance of a node as compute shows it."""
+    """Build the Instance of a node with the status that compute would set."""
     moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
     number = int(name.rpartition("-")[2]) + (100 if pool != CONTROL_PLANE else 1)
     return build_object(
@@ -168,7 +168,7 @@ def build_node(
     labels: Mapping[str, str] | None = None,
     version: str = VERSION,
 ) -> Manifest:
-    """Build a Node as the API of a cluster shows it."""
+    """Build a Node as the API of a managed cluster would return it."""
     moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
     notes = {MANAGED: '{"labels":["clusters.slipway.dev/pool"],"taints":[]}'}
     if draining:

@@ -1,4 +1,4 @@
-"""Reads the certificate that the API of a cluster serves, to see early that it will expire."""
+"""Reads the certificate that the API of a cluster serves, to warn before it expires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from libs.common.clock import Clock, SystemClock
 
 _PAUSE: Final = 600.0
-"""Seconds between two handshakes with the same cluster."""
+"""Minimum seconds between two handshakes with the same cluster."""
 _MEMORY: Final = 12 * _PAUSE
 """Seconds for which a certificate counts after it was last served."""
 
@@ -27,30 +27,31 @@ class _Served:
 class ServedCertificates:
     """The certificates that clusters serve.
 
-    Each node of a control plane has a certificate of its own and any of them may answer, so the
-    certificate that expires first counts, if it was served recently.
+    Each control plane node has its own certificate, and any node may respond. So of all recently
+    served certificates, the one that expires first counts.
 
     Args:
-        clock: Tells the time.
+        clock: Time source.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Begin without any certificate."""
+        """Start without certificates."""
         self._clock = clock or SystemClock()
         self._checked: dict[str, float] = {}
         self._served: dict[str, dict[str, _Served]] = {}
 
     async def look(self, url: str, host: str, tls: ssl.SSLContext) -> datetime | None:
-        """Return when the first of the certificates of a cluster expires; None if unknown.
+        """Return the earliest expiry of the certificates of a cluster; None if unknown.
 
         Args:
-            url: Where the API is.
+            url: URL of the API.
             host: Name of the API, which identifies the cluster.
             tls: Verifies the certificate.
         """
         now = self._clock.monotonic()
         if now - self._checked.get(host, -_PAUSE) >= _PAUSE:
-            # A failure is no news: the request for the nodes fails in the same way.
+            # Errors are ignored here, because the request for the nodes fails with the same error
+            # and reports it.
             with contextlib.suppress(OSError, ssl.SSLError):
                 serial, expires = await _read_certificate(url, host, tls)
                 self._served.setdefault(host, {})[serial] = _Served(expires, now)
@@ -61,7 +62,7 @@ class ServedCertificates:
         return min((each.expires for each in served.values()), default=None)
 
     def forget(self, host: str) -> None:
-        """Forget a cluster that was deleted: the next one of its name has its own certificates."""
+        """Forget a deleted cluster: a later cluster of the same name has other certificates."""
         self._checked.pop(host, None)
         self._served.pop(host, None)
 

@@ -46,8 +46,8 @@ class Simulation:
     """The current state of the simulated cluster.
 
     Attributes:
-        primary: The cluster, as the API server has it.
-        objects: Everything else, by kind and name.
+        primary: Manifest of the cluster.
+        objects: All other objects, by kind and name.
         nodes: Nodes that have joined, by name.
         homes: Machine that each Node runs on, by name.
         pods: Pods by node.
@@ -75,12 +75,12 @@ class Simulation:
 
     @classmethod
     def build(cls, **options: Any) -> Simulation:
-        """Build a world with a new cluster in it."""
+        """Build a simulation with a new cluster."""
         return cls(build_cluster(**options))
 
     @property
     def cluster(self) -> KubernetesCluster:
-        """The cluster, as a reconcile has it."""
+        """The parsed cluster."""
         return KubernetesCluster.parse(self.primary)
 
     def instances(self) -> dict[str, Manifest]:
@@ -126,7 +126,7 @@ class Simulation:
         )
 
     def look(self) -> Workload:
-        """Ask the API of the cluster."""
+        """Query the API of the cluster."""
         planes = [
             each for each in self.nodes.values() if each.name in self.instances() and not each.pool
         ]
@@ -149,13 +149,13 @@ class Simulation:
         )
 
     def serves(self, name: str) -> bool:
-        """Return whether a member of etcd has its data and a machine that is well."""
+        """Return whether an etcd member has its data and a healthy machine."""
         live, node = self.instances().get(name), self.nodes.get(name)
         disk = InstanceView.parse(live).root_disk if live else ""
         return node is not None and node.ready and self.members.get(name) == disk
 
     def has_majority(self) -> bool:
-        """Return whether etcd can write: one without members has not begun."""
+        """Return whether etcd can write, or has no members because it has not started."""
         serving = sum(map(self.serves, self.members))
         return not self.members or serving > len(self.members) // 2
 
@@ -165,7 +165,7 @@ class Simulation:
         writes: int | None = None,
         held: Mapping[tuple[Kind, str], Manifest] | None = None,
     ) -> Plan:
-        """Make a reconcile, or the beginning of one that ends in a crash after some writes."""
+        """Reconcile, or crash after a number of writes."""
         observed = self.observe(held)
         plan = plan_cluster(self.cluster, observed, SameIssuer(), self.now)
         steps: list[Step | ClusterStep] = [step for batch in plan.batches for step in batch]
@@ -188,10 +188,10 @@ class Simulation:
             self.primary = {**self.primary, "status": status}
         return plan
 
-    # Writes, as the API server answers them.
+    # Writes, with the semantics of the API server.
 
     def take(self, step: Step, observed: Observed) -> None:
-        """Take a step; one that the API server would refuse changes nothing."""
+        """Execute a step; a step that the API server would refuse changes nothing."""
         match step:
             case Create():
                 self._create(step.kind, step.manifest)
@@ -250,7 +250,8 @@ class Simulation:
             case NodeStepKind.EVICT:
                 self.pods[step.node] = max(0, self.pods.get(step.node, 0) - 1)
             case NodeStepKind.REMOVE:
-                # The controller asks the API server before: a cache may not know of a machine yet.
+                # The controller checks with the API server first, because the cache may not contain
+                # a new machine yet.
                 if step.node not in self.instances():
                     del self.nodes[step.node]
                     self.homes.pop(step.node, None)
@@ -258,7 +259,7 @@ class Simulation:
                 self.nodes[step.node] = mark(node, step)
 
     def take_on_cluster(self, step: RemoveMember | VersionStep) -> None:
-        """Do what concerns no Node."""
+        """Execute a step that does not concern a Node."""
         assert not self.cut_off, "a step was taken on a cluster that does not answer"
         match step:
             case SetVersion():
@@ -268,7 +269,7 @@ class Simulation:
                 self.check_skew(step.version, "kube-proxy")
                 self.proxy = step.version
             case RemoveMember() if step.node in self.members:
-                # The controller asks the API server before, if the cache knows no machine.
+                # If the cache has no machine, the controller checks with the API server first.
                 if step.has_machine or step.node not in self.instances():
                     assert self.is_replaceable(), "the only member of etcd was removed"
                     del self.members[step.node]
@@ -276,13 +277,13 @@ class Simulation:
                     assert self.has_majority(), "etcd lost its majority"
 
     def is_replaceable(self) -> bool:
-        """Return whether one node of the control plane may be away."""
+        """Return whether one control plane node may be missing."""
         return self.cluster.spec.control_plane.count >= 3
 
-    # What must never happen.
+    # Invariants.
 
     def check_skew(self, version: str, what: str) -> None:
-        """Check that nothing is newer than an API server."""
+        """Check that a version is not newer than any API server."""
         for name, node in self.nodes.items():
             if not node.pool and name in self.instances():
                 assert not is_older(node.kubelet, version), f"{what} is newer than {name}"
@@ -296,7 +297,7 @@ class Simulation:
         ), "a machine of the control plane was removed"
         if drain_seconds(self.cluster, view) == 0:
             return
-        assert observed.workload.reachable, "a node went while its cluster did not answer"
+        assert observed.workload.reachable, "a node was removed while its API did not respond"
         self._check_drained(view)
 
     def _check_rebuild(self, operation: Manifest) -> None:
@@ -339,10 +340,10 @@ class Simulation:
         limit = drain_seconds(self.cluster, instance)
         assert left == 0 or spent >= limit, "pods were left, and there was time"
 
-    # The rest of the world.
+    # Actions of guests and other operators.
 
     def boot(self) -> None:
-        """Let every machine that was made run."""
+        """Start every machine that was created."""
         for name, live in self.instances().items():
             if not live.get("status"):
                 pool = live["metadata"]["labels"][POOL_LABEL]
@@ -350,7 +351,7 @@ class Simulation:
                 live["status"] = built["status"]
 
     def join_all(self) -> None:
-        """Let each guest whose machine runs join, as its first settings say."""
+        """Join each guest whose machine runs, according to its initial settings."""
         for name, live in self.instances().items():
             if self.homes.get(name) == uid_of(live) or not live.get("status"):
                 continue
@@ -359,7 +360,7 @@ class Simulation:
             if pool == CONTROL_PLANE and not self.has_majority():
                 continue
             self.homes[name] = uid_of(live)
-            # A kubelet takes over the Node of its name that is there, cordoned as it may be.
+            # A kubelet uses the existing Node of its name, even if that is cordoned.
             held = self.nodes.get(name, replace(fresh, uid=f"{uid_of(live)}-node"))
             self.nodes[name] = replace(held, ready=True, since=self.now, kubelet=fresh.kubelet)
             if pool == CONTROL_PLANE:
@@ -368,7 +369,7 @@ class Simulation:
                 self._start_member(name)
 
     def _start_member(self, name: str) -> None:
-        """Add a member of etcd, as `kubeadm join` does. It must not have one of another disk."""
+        """Add an etcd member, as `kubeadm join` does; no member of an earlier disk may exist."""
         disk = InstanceView.parse(self.instances()[name]).root_disk
         assert self.members.setdefault(name, disk) == disk, "a member came back without its data"
 
@@ -383,13 +384,13 @@ class Simulation:
             self.boot()
             self.join_all()
             self.reconcile()
-            # What waits for time to pass has waited by then.
+            # All time-outs have passed by then.
             quiet = quiet + 1 if before == (self.objects, self.nodes) else 0
             if quiet > 3:
                 return
 
     def end_operations(self, *, succeed: bool = True) -> None:
-        """End Operations; one that succeeds gives a new disk, and a node that is well."""
+        """End Operations; a successful one gives the node a new disk and makes it healthy."""
         for (kind, name), live in self.objects.items():
             operation = OperationView.parse(live) if kind == OPERATION else None
             if operation is None or operation.finished:
@@ -408,7 +409,7 @@ class Simulation:
                         self._start_member(node.name)
 
     def is_slot(self, name: str) -> bool:
-        """Return whether a machine is named as a slot of its pool is."""
+        """Return whether the name of a machine is a slot of its pool."""
         pool = self.instances()[name]["metadata"]["labels"][POOL_LABEL]
         return slot_of("edge", pool, name) is not None
 

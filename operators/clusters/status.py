@@ -1,4 +1,4 @@
-"""The status of a KubernetesCluster; pure."""
+"""Status of a KubernetesCluster. Pure."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _NEEDED: Final = (
     ConditionType.API_REACHABLE,
     ConditionType.UP_TO_DATE,
 )
-"""What Ready sums up, causes before what follows from them."""
+"""Conditions that Ready summarizes; causes come before their consequences."""
 
 type Refusal = tuple[Reason, str]
-"""Why a step of this reconcile failed: the reason for machines, and the words for people."""
+"""Why a step of this reconcile failed: reason and message."""
 
 
 def build_status(
@@ -65,11 +65,11 @@ def build_status(
     """Build the status of a cluster that is not being deleted.
 
     Args:
-        cluster: What is asked for.
+        cluster: The cluster.
         observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed; None for none.
-        current: Conditions as the object shows them.
-        now: Time.
+        refusal: Why a step of this reconcile failed; None if none did.
+        current: Current conditions of the cluster.
+        now: Time for conditions whose status changes.
     """
     facts = [
         evaluate_network(cluster, observed),
@@ -97,7 +97,7 @@ def build_final_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a cluster that is being deleted; arguments as `build_status`."""
+    """Build the status of a cluster that is being deleted; see `build_status` for arguments."""
     left = ending.leftovers
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
     waiting = f"left: {', '.join(left[:3])}{more}"

@@ -1,8 +1,8 @@
-"""The deletion of a KubernetesCluster; pure.
+"""Deletion of a KubernetesCluster. Pure.
 
 The order is: nodes of the pools, the control plane (so that nodes always have an API server), the
-Service and IPClaim (which releases the address), and Secrets last. Nothing is drained: the pods are
-deleted with their cluster.
+Service and IPClaim (which releases the address), and Secrets last. Nodes are not drained, because
+the pods are deleted together with their cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Teardown:
 
     Attributes:
         actions: Deletions, executed concurrently.
-        leftovers: Remaining objects in the order of their deletion, for people.
+        leftovers: Remaining objects in the order of their deletion, for the status.
     """
 
     actions: tuple[Action, ...] = ()
@@ -59,7 +59,7 @@ def plan_teardown(cluster: KubernetesCluster, observed: Observed) -> Teardown:
 
 
 type _Group = list[tuple[str, Action | None]]
-"""A remaining object, and its deletion if that was not requested before."""
+"""Remaining objects, each with its deletion unless that was already requested."""
 
 
 def _delete_instances(instances: Iterable[InstanceView]) -> _Group:

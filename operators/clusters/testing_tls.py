@@ -1,4 +1,4 @@
-"""Certificates of servers that the authorities of a cluster sign, for tests."""
+"""Server certificates that are signed by the authorities of a cluster, for tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Servers:
 
     Attributes:
         folder: Folder of the files.
-        authorities: Who signs them.
+        authorities: Authorities that sign them.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Servers:
 
         Args:
             authority: Name of the authority that signs, such as `ca`.
-            names: Names and addresses that the certificate is for.
+            names: Names and addresses in the certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.sign(authority, names))

@@ -1,6 +1,6 @@
-"""Units of systemd and scripts that keep a node working after it has joined.
+"""systemd units and scripts that keep a node working after it has joined.
 
-They are text without any value of a manifest, apart from the day on which certificates are renewed.
+They are constant text without values from manifests, except for the day of the certificate renewal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from operators.clusters.scripts import FIND_ADDRESS
 
 ADDRESS_SCRIPT_PATH: Final = "/etc/slipway/address.sh"
-"""Script that tells the kubelet the address of the machine."""
+"""Script that configures the kubelet with the address of the machine."""
 ADDRESS_SERVICE: Final = "slipway-address.service"
 """Unit that runs the script at each boot, before the kubelet."""
 RENEW_SCRIPT_PATH: Final = "/etc/slipway/renew.sh"
@@ -20,10 +20,10 @@ RENEW_SERVICE: Final = "slipway-renew.service"
 RENEW_TIMER: Final = "slipway-renew.timer"
 """Timer that starts the unit once a month."""
 RENEWED: Final = "clusters.slipway.dev/renewed"
-"""Label on the static pods of a control plane: when their certificates were last renewed."""
+"""Label on the static pods of a control plane: time of the last certificate renewal."""
 CERTIFICATE_HOURS: Final = 3 * 8760
-"""Validity of the certificates that kubeadm signs. They are renewed every month, so the rest is a
-reserve for a node that is off or whose timer fails."""
+"""Validity of the certificates that kubeadm signs. They are renewed every month; the long validity
+is a reserve for nodes that are off or whose timer fails."""
 
 _DAYS_APART: Final = 5
 

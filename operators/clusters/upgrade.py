@@ -1,14 +1,14 @@
-"""How a cluster gets to the version of its spec; pure.
+"""Upgrade of a cluster to the version in its spec. Pure.
 
-The order follows the version skew policy of Kubernetes, by which no kubelet may be newer than an
-API server:
+The order follows the version skew policy of Kubernetes: no kubelet may be newer than any API
+server.
 
-1. the version that kubeadm joins nodes of the control plane with;
+1. the version with which kubeadm joins control plane nodes;
 2. the nodes of the control plane, one at a time (`replacement`, `nodes`);
 3. kube-proxy;
 4. the nodes of the pools, one at a time.
 
-Each step is found again from the versions that the nodes report.
+The current step is derived from the versions that the nodes report, so it survives a crash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SetVersion:
     """A step that sets the version with which kubeadm joins control plane nodes.
 
     Attributes:
-        old: Version that it replaces.
+        old: Version that must be set before; otherwise another client has changed it.
         version: New version.
     """
 
@@ -63,7 +63,7 @@ type VersionStep = SetVersion | SetProxyVersion
 
 
 def plan_versions(cluster: KubernetesCluster, observed: Observed) -> tuple[VersionStep, ...]:
-    """Decide which versions are set in the cluster that was made."""
+    """Plan the changes of versions in the managed cluster."""
     target, workload = cluster.spec.version, observed.workload
     if not workload.reachable:
         return ()
@@ -77,17 +77,17 @@ def plan_versions(cluster: KubernetesCluster, observed: Observed) -> tuple[Versi
 
 
 def is_config_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Return whether a node of the control plane that joins now would get an older version."""
+    """Return whether a control plane node that joins now would get an older version."""
     return is_older(observed.workload.version, cluster.spec.version)
 
 
 def is_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
     """Return whether the control plane has an older version than the spec.
 
-    Until it has not, nodes of pools are neither created nor rebuilt: the image of the spec has a
-    newer kubelet than the API server.
+    While this is the case, nodes of pools are neither created nor rebuilt, because the kubelet in
+    the image of the spec is newer than the API server.
     """
-    # Nodes count even if their machines are unknown: the cache of machines can be the older one.
+    # Nodes without a known machine count as well, because the cache of machines can be outdated.
     return is_config_behind(cluster, observed) or any(
         is_older(observed.version_of(name), cluster.spec.version)
         for name in control_plane_names(cluster)
@@ -95,7 +95,7 @@ def is_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
 
 
 def list_planes(cluster: KubernetesCluster, observed: Observed) -> list[str]:
-    """List the nodes of the control plane whose machines exist, by slot."""
+    """Return the control plane nodes whose machines exist, by slot."""
     return [name for name in control_plane_names(cluster) if name in observed.instances]
 
 
@@ -112,7 +112,7 @@ def list_old(cluster: KubernetesCluster, observed: Observed, names: Iterable[str
 def count_versions(observed: Observed) -> dict[str, list[str]]:
     """Return the names of the nodes by version, oldest version first.
 
-    Nodes without a machine and versions that cannot be read are left out.
+    Nodes without a machine and invalid versions are omitted.
     """
     found: dict[str, list[str]] = {}
     for name in sorted(observed.instances):

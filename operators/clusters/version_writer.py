@@ -1,8 +1,8 @@
-"""Reads and writes the version that kubeadm and kube-proxy have, in the cluster that was made.
+"""Reads and writes the versions of kubeadm and kube-proxy in a managed cluster.
 
-`kubeadm join` takes the version of static pods from the ConfigMap `kubeadm-config`, so that one is
-changed before the first node is rebuilt. Cluster API does the same. The image of kube-proxy is
-changed by `kubeadm upgrade apply`, which no guest runs here.
+`kubeadm join` reads the version of static pods from the ConfigMap `kubeadm-config`, so the operator
+changes it before the first node is rebuilt, as Cluster API does. The operator changes the image of
+kube-proxy itself, because no guest runs `kubeadm upgrade apply`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELD: Final = "ClusterConfiguration"
 
 
 async def read_version(client: Client) -> str:
-    """Return the version that nodes of the control plane join with; empty if there is none."""
+    """Return the version with which control plane nodes join; empty if there is none."""
     try:
         return text_at(_parse(await client.get(CONFIG_MAP, CONFIG)), "kubernetesVersion")
     except NotFound:
@@ -43,15 +43,15 @@ async def read_proxy_version(client: Client) -> str:
     except NotFound:
         return ""
     name, _, tag = image.rpartition(":")
-    # An image with a digest, or of somebody else, is not replaced.
+    # Custom images and images with a digest are not replaced.
     return tag if name.endswith("/kube-proxy") and "@" not in name else ""
 
 
 async def write_version(client: Client, step: SetVersion) -> None:
-    """Set the version that nodes of the control plane join with, and nothing else.
+    """Set only the version with which control plane nodes join.
 
     Raises:
-        Conflict: Somebody else changed the ConfigMap.
+        Conflict: Another client has changed the version.
     """
     held = await client.get(CONFIG_MAP, CONFIG)
     config = _parse(held)

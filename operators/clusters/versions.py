@@ -1,4 +1,4 @@
-"""Versions of Kubernetes, and how they are ordered; pure."""
+"""Versions of Kubernetes and their order. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Version:
         patch: Patch version.
         is_release: Whether it is a release. Suffixes other than alpha, beta and rc belong to
             distributions, whose versions are releases.
-        stage: Suffix of a version before the release, its numbers as numbers.
+        stage: Parsed suffix of a pre-release, which sorts numbers as numbers.
     """
 
     minor: int
@@ -30,7 +30,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Read a version; None for anything else."""
+        """Parse a version; None if the text is not a version."""
         found = _PATTERN.fullmatch(text)
         if found is None:
             return None

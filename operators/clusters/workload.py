@@ -64,7 +64,7 @@ class Access:
 
     Attributes:
         url: URL of the API.
-        host: Name that its certificate is for.
+        host: Name in its certificate.
         ca: Certificate of its authority.
         user: Credentials of the operator.
         authorities: Certificate authorities of the cluster, to reach its etcd; None if etcd is not
@@ -79,39 +79,39 @@ class Access:
 
 
 class Workloads(Protocol):
-    """Reaches the APIs of clusters."""
+    """Clients of the APIs of managed clusters."""
 
     async def look(self, access: Access) -> Workload:
-        """Ask for the nodes of a cluster; never raises for what is wrong out there."""
+        """Query the nodes of a cluster; never raise an error because of the cluster."""
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
-        """Take a step; returns what kept it from being taken, empty for nothing."""
+        """Execute a step; return the error that prevented it, or an empty text."""
 
     async def apply(self, access: Access, step: AddonStep) -> str:
-        """Apply an addon; returns what kept it from being applied, empty for nothing."""
+        """Apply an addon; return the error that prevented it, or an empty text."""
 
     def forget(self, host: str) -> None:
-        """Forget a cluster that was deleted, by the name that its certificate is for."""
+        """Forget a deleted cluster by the name in its certificate."""
 
 
 class KubernetesWorkloads:
-    """Reach the APIs of clusters over HTTPS.
+    """Clients of the APIs of managed clusters over HTTPS.
 
     Args:
-        timeout: Seconds for a question or a step.
+        timeout: Maximum seconds of a query or a step.
     """
 
     def __init__(self, timeout: float) -> None:
-        """Keep the settings; connections are made for each question."""
+        """Store the settings; each query opens its own connection."""
         self._timeout = timeout
         self._certificates = ServedCertificates()
 
     async def look(self, access: Access) -> Workload:
-        """Ask for the nodes of a cluster, and for the pods of those that are drained."""
+        """Query the nodes of a cluster, and the pods of nodes that are being drained."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
                 held = (await client.list(NODE)).items
-                # Side by side: a pool that goes may be of more nodes than there is time for.
+                # Concurrently: a removed pool may have too many nodes to query one by one in time.
                 nodes = await run_together(*(_observe(client, node) for node in held))
                 expires, addons, version, proxy_version, etcd = await run_together(
                     self._find_expiry(access, client.config.tls),
@@ -137,7 +137,7 @@ class KubernetesWorkloads:
         if access.authorities is None:
             return Etcd()
         try:
-            # etcd that does not answer must not keep the nodes from being seen.
+            # If etcd does not respond, the nodes must be reported nevertheless.
             async with asyncio.timeout(self._timeout / 2):
                 return await list_members(self._reach_etcd(client, access), list_serving(nodes))
         except TimeoutError:
@@ -156,7 +156,7 @@ class KubernetesWorkloads:
         return await self._certificates.look(access.url, access.host, tls)
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
-        """Take a step; one on an object that is gone counts as taken."""
+        """Execute a step; if its object no longer exists, the step counts as executed."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
                 if isinstance(step, RemoveMember):
@@ -166,7 +166,7 @@ class KubernetesWorkloads:
         except NotFound:
             return ""
         except (Conflict, EtcdError) as err:
-            # The API responds. After a conflict, the next look shows what the object is now.
+            # The API responds. After a conflict, the next query returns the current object.
             return f"{step}: {err}"
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return _explain(access, err)
@@ -174,12 +174,12 @@ class KubernetesWorkloads:
 
     async def _remove_member(self, client: Client, access: Access, step: RemoveMember) -> None:
         nodes = [Node.parse(each) for each in (await client.list(NODE)).items]
-        # Not the member itself: it would stop before it has answered.
+        # Do not send the request to the member itself: it would stop before it responds.
         others = [each for each in list_serving(nodes) if each != step.node]
         await remove_member(self._reach_etcd(client, access), others, step.member)
 
     async def apply(self, access: Access, step: AddonStep) -> str:
-        """Apply an addon by server-side apply; it may have many objects and gets more time."""
+        """Apply an addon by server-side apply, with a longer time-out, as it can be large."""
         try:
             limit = self._timeout * _TIMES_FOR_ADDON
             async with asyncio.timeout(limit), self._connect(access) as client:
@@ -188,7 +188,7 @@ class KubernetesWorkloads:
             return _explain(access, err)
 
     def forget(self, host: str) -> None:
-        """Forget the certificates of a cluster that was deleted."""
+        """Forget the certificates of a deleted cluster."""
         self._certificates.forget(host)
 
     def _connect(self, access: Access) -> Client:
@@ -203,14 +203,15 @@ def build_tls(access: Access) -> ssl.SSLContext:
     """Build a TLS context from credentials in memory.
 
     Raises:
-        ssl.SSLError: They cannot be read.
+        ssl.SSLError: The credentials are invalid.
     """
     return _build_tls(access.ca, access.user)
 
 
 def _build_tls(ca: str, user: Pair) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca)
-    # OpenSSL reads certificates of clients from files only; this one is gone when the call returns.
+    # OpenSSL reads client certificates only from files; this file is deleted before the function
+    # returns.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "user.pem")
         path.touch(mode=0o600)
@@ -234,7 +235,7 @@ def build_etcd_tls(authorities: Authorities, now: datetime) -> ssl.SSLContext:
 
 
 def list_serving(nodes: Iterable[Node]) -> list[str]:
-    """List the nodes of the control plane whose kubelets are ready, by name."""
+    """Return the names of the control plane nodes that are ready."""
     return sorted(each.name for each in nodes if each.ready and not each.pool)
 
 
@@ -246,7 +247,7 @@ async def _post_through_port(
     path: str,
     body: Manifest,
 ) -> Manifest:
-    """Send a request to the etcd of a node by the port that the kubelet forwards."""
+    """Send a request to the etcd of a node by port forwarding through its kubelet."""
     pod = Key("kube-system", f"etcd-{node}")
     try:
         async with forward_port(
@@ -264,7 +265,7 @@ async def _post_through_port(
 
 
 async def _post_through_proxy(client: Client, node: str, path: str, body: Manifest) -> Manifest:
-    """Send a request to an etcd without TLS, of a cluster without TLS: both are stand-ins."""
+    """Send a request to an etcd without TLS; only fakes of clusters in tests have one."""
     proxy = f"/api/v1/namespaces/kube-system/pods/etcd-{node}:{_ETCD_PORT}/proxy"
     try:
         return await client.raw("POST", proxy + path, body)
@@ -282,7 +283,7 @@ async def _observe(client: Client, manifest: Manifest) -> Node:
 
 
 async def _list_leaving(client: Client, node: str) -> list[Manifest]:
-    """List the pods that must leave a node: all except pods of DaemonSets."""
+    """Return the pods that must leave a node: all except pods of DaemonSets."""
     pods = await client.list(POD, field_selector=f"spec.nodeName={node}")
     return [pod for pod in pods.items if _has_to_leave(pod)]
 
@@ -321,7 +322,7 @@ async def _take_on_node(client: Client, step: NodeStep, now: datetime) -> None:
 
 def _mark(step: NodeStep, since: str | None) -> Manifest:
     return {
-        # A UID in a patch is a precondition: another Node of the name is left alone.
+        # The UID in the patch is a precondition, so that a new Node with this name is not changed.
         "metadata": {"uid": step.uid, "annotations": {DRAINING: since}},
         "spec": {"unschedulable": True if since else None},
     }
@@ -329,7 +330,8 @@ def _mark(step: NodeStep, since: str | None) -> Manifest:
 
 def _render_update(step: NodeStep) -> Manifest:
     assert step.marks is not None, "a step of this kind carries what it sets"
-    # The list of taints is replaced as a whole, so somebody else's taint must not have come since.
+    # The patch replaces the list of taints as a whole. The resource version prevents that it
+    # removes a taint that another client has added in the meantime.
     patch: Manifest = {
         "metadata": {
             "uid": step.uid,
@@ -344,10 +346,10 @@ def _render_update(step: NodeStep) -> Manifest:
 
 
 async def _evict_all(client: Client, node: str) -> None:
-    """Evict every pod that has to leave; one that cannot be evicted does not keep the others.
+    """Evict every pod that must leave; a refused eviction does not prevent the others.
 
     Raises:
-        ApiError: What the API server said to the first one that it refused to evict.
+        ApiError: Error of the first refused eviction.
     """
     refusals = []
     for pod in await _list_leaving(client, node):
@@ -371,7 +373,8 @@ async def _evict(client: Client, pod: Manifest) -> None:
     try:
         await client.raw("POST", POD.path(key.namespace, key.name, "eviction"), eviction)
     except (NotFound, TooManyRequests):
-        # Gone, or held by a PodDisruptionBudget: then it is asked again at the next look.
+        # The pod no longer exists, or a PodDisruptionBudget protects it; then the next query leads
+        # to another attempt.
         return
 
 

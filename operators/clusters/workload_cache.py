@@ -1,12 +1,12 @@
 """Queries the APIs of clusters in the background, and caches the responses.
 
-Each reconcile has its cluster asked. If a cluster is slow, its previous answer counts. Two answers
-are waited for until their time is over:
+Each reconcile starts a query of its cluster. If the cluster is slow, the reconcile uses the
+previous response. A reconcile waits for a response until its time-out only in two cases:
 
-* the first one of a process. Before it nothing is known, and a status that says so would change at
-  each restart of the operator;
-* the first one after a change. The response from before the change would ask for the same change
-  again, and each repetition would cancel the question that shows that it is done.
+* the first response in a process. Without it nothing is known, and the status would change at each
+  restart of the operator;
+* the first response after a change. The response from before the change would make the plan repeat
+  the change, and each repetition would cancel the query that shows that the change is done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from libs.common.clock import Clock
 from operators.clusters.observed import Workload
 
 type Ask = Callable[[], Awaitable[Workload]]
-"""Asks a cluster. It is bounded in time, and reports failures in its result."""
+"""Queries a cluster, with a time-out; failures are reported in the result."""
 
 
 class WorkloadCache:
@@ -26,11 +26,11 @@ class WorkloadCache:
 
     Args:
         pause: Seconds for which a cluster that did not respond is not queried again.
-        clock: Source of the time.
+        clock: Time source.
     """
 
     def __init__(self, pause: float, clock: Clock | None = None) -> None:
-        """Start without any response."""
+        """Start without responses."""
         self._pause = pause
         self._queries = BackgroundQueries[str, Workload](
             lambda answers: not answers.reachable, clock=clock
