@@ -38,8 +38,11 @@ _KEDA: Final = "github.com/kedacore/keda/v2"
 KEDA_MODULE: Final = f"{_KEDA}@v2.21.0"
 """Sources of KEDA; the version is in keda/go.mod as well."""
 
+_METALLB: Final = "go.universe.tf/metallb"
+METALLB_MODULE: Final = f"{_METALLB}@v0.15.2"
+"""Sources of MetalLB, which include its CRDs; the version is in metallb/go.mod as well."""
+
 TOOL_DIRECTORIES: Final = {
-    "azure-npm": ("azure_npm", "github.com/Azure/azure-container-networking/npm/cmd"),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
     "csi-driver": ("csi_driver", "."),
@@ -48,6 +51,9 @@ TOOL_DIRECTORIES: Final = {
     "csi-snapshotter": (_SIDECARS, f"{_SNAPSHOTTER}/csi-snapshotter"),
     "keda-adapter": ("keda", f"{_KEDA}/cmd/adapter"),
     "keda-operator": ("keda", f"{_KEDA}/cmd/operator"),
+    "kube-router": ("kube_router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
+    "metallb-controller": ("metallb", f"{_METALLB}/controller"),
+    "metallb-speaker": ("metallb", f"{_METALLB}/speaker"),
     "pause": ("pause", "."),
     "snapshot-controller": (_SIDECARS, f"{_SNAPSHOTTER}/snapshot-controller"),
 }
