@@ -7,11 +7,10 @@ time. A claim is timed from the response to its create until a watch shows its a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import Final
 from rich.console import Console
 
 from libs.common.client import Client
-from libs.common.errors import Expired, Unreachable
-from libs.common.kinds import Kind, Manifest, build_object, key_of
+from libs.common.kinds import Manifest, build_object
 from libs.common.reading import text_at
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
@@ -30,6 +28,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from tools.bench import ipam_peer
 from tools.bench.counters import count_writes, subtract
+from tools.bench.ipam_client import Claims, Requester
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_cpu
@@ -37,12 +36,12 @@ from tools.cluster.command_line import Parser
 
 OPERATOR: Final = "operator"
 _PROCESSES: Final = (OPERATOR, "kube-apiserver", "etcd", "client")
-_PATIENCE: Final = 300.0
-_AT_ONCE: Final = 64
 _TAKEN: Final = 0.1
 """Share of a pool that is taken before the rest is asked for together."""
 _PAIR_BLOCK: Final = "10.96.0.0/17"
 _SETTINGS: Final = {"WATCH_NAMESPACES": "*", "CLUSTER_API": "true"}
+_ROUNDS: Final = 3
+"""How often this checkout and an earlier one take turns."""
 _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 """Pools of 254, 4,094 and 65,534 addresses."""
 
@@ -95,88 +94,12 @@ class Report:
     Attributes:
         load: Processes that wanted a core in the minute before.
         rows: One for each scenario.
+        turns: Rows of an earlier checkout and of this one, in turns.
     """
 
     load: float = 0.0
     rows: list[Row] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """The claims of a candidate.
-
-    Attributes:
-        kind: Their kind.
-        build: Builds one of a name, namespace and pool.
-        is_served: Says whether one has its address.
-    """
-
-    kind: Kind
-    build: Callable[[str, str, str], Manifest]
-    is_served: Callable[[Manifest], bool]
-
-
-class Requester:
-    """A client that creates claims and measures when they get their addresses.
-
-    Args:
-        client: The user.
-        namespace: Where the claims are.
-        claims: What they are like.
-    """
-
-    def __init__(self, client: Client, namespace: str, claims: Claims) -> None:
-        """Begin with nothing made and nothing seen."""
-        self.client = client
-        self.claims = claims
-        self._namespace = namespace
-        self._made: dict[str, float] = {}
-        self._served: dict[str, float] = {}
-
-    async def request(self, pool: str, count: int, prefix: str) -> list[float]:
-        """Make claims of one pool and wait for all; returns the seconds that each waited.
-
-        Raises:
-            TimeoutError: Some got none.
-        """
-        version = (await self.client.list(self.claims.kind, self._namespace)).resource_version
-        watch = asyncio.create_task(self._follow(version, f"{prefix}-", count))
-        names = iter([f"{prefix}-{number}" for number in range(count)])
-
-        async def make() -> None:
-            for name in names:
-                manifest = self.claims.build(name, self._namespace, pool)
-                await self.client.create(self.claims.kind, manifest)
-                self._made[name] = time.monotonic()
-
-        await asyncio.gather(*(make() for _ in range(_AT_ONCE)))
-        async with asyncio.timeout(_PATIENCE):
-            await watch
-        mine = [name for name in self._made if name.startswith(f"{prefix}-")]
-        # An address may be seen before the response to the create is.
-        return [max(0.0, self._served[name] - self._made[name]) for name in mine]
-
-    async def _follow(self, version: str, prefix: str, count: int) -> None:
-        """Note when claims get their addresses, even after the server has ended a stream."""
-        seen = len(self._served)
-        while len(self._served) - seen < count:
-            with contextlib.suppress(Expired, Unreachable):
-                async for event in self.client.watch(
-                    self.claims.kind, self._namespace, resource_version=version
-                ):
-                    if event.type != "BOOKMARK":
-                        self._note(event.object, prefix)
-                    if len(self._served) - seen >= count:
-                        return
-            listing = await self.client.list(self.claims.kind, self._namespace)
-            version = listing.resource_version
-            for item in listing.items:
-                self._note(item, prefix)
-
-    def _note(self, claim: Manifest, prefix: str) -> None:
-        name = key_of(claim).name
-        if name.startswith(prefix) and self.claims.is_served(claim):
-            self._served.setdefault(name, time.monotonic())
+    turns: list[Row] = field(default_factory=list)
 
 
 def build_claim(name: str, namespace: str, pool: str) -> Manifest:
@@ -224,14 +147,47 @@ async def measure(
     return Row(scenario, count, waits, seconds, kept, used)
 
 
-async def run(plane: ControlPlane, folder: Path, sizes: Sizes) -> Report:
-    """Measure each scenario, one after the other."""
+async def run(
+    plane: ControlPlane, folder: Path, sizes: Sizes, before: Path | None = None
+) -> Report:
+    """Measure each scenario, one after the other.
+
+    Args:
+        plane: API server.
+        folder: Where files may be written.
+        sizes: How many claims come together.
+        before: An earlier checkout to compare with; None for no comparison.
+    """
     report = Report(load=os.getloadavg()[0])
     async with Client(plane.config, user_agent="bench") as client:
+        if before is not None:
+            await _run_turns(plane, folder, client, report, sizes.compared, before)
         namespace = await make_namespace(client, "bench")
         await _run_ours(plane, folder, Requester(client, namespace, OURS), report, sizes)
         await _run_peer(plane, folder, Requester(client, namespace, PEER), report, sizes)
     return report
+
+
+async def _run_turns(
+    plane: ControlPlane, folder: Path, client: Client, report: Report, count: int, before: Path
+) -> None:
+    """Measure an earlier checkout and this one in turns, each time with a new process and pool."""
+    await serve(client, *RESOURCES)
+    kubeconfig = plane.write_kubeconfig(folder / "turns.kubeconfig")
+    for turn in range(_ROUNDS):
+        for name, checkout in (("before", before), ("now", None)):
+            namespace = await make_namespace(client, f"{name}-{turn}")
+            requester = Requester(client, namespace, OURS)
+            settings = {"WATCH_NAMESPACES": namespace}
+            pool = f"{name}{turn}"
+            spec = {"family": "IPv4", "addresses": [_PAIR_BLOCK], "realm": pool}
+            await client.create(IP_POOL, build_object(IP_POOL, pool, spec=spec))
+            log = folder / f"{pool}.log"
+            with OperatorProcess("ipam", kubeconfig, settings, log, checkout) as process:
+                await requester.request(pool, 20, f"{pool}-warm")
+                Console().print(f"{pool}: {count} claims")
+                row = await measure(plane, requester, process.pid, name, pool, count)
+                report.turns.append(row)
 
 
 async def _run_ours(
@@ -284,12 +240,12 @@ async def _run_peer(
         report.rows.append(row)
 
 
-def render(report: Report) -> list[str]:
-    """Render the table of a report."""
+def render(rows: Sequence[Row]) -> list[str]:
+    """Render a table."""
     names = "scenario | claims | all served, s | p50 ms | p99 ms | writes per claim"
     cpus = "CPU ms per claim: operator | kube-apiserver | etcd | client"
     lines = [f"| {names} | {cpus} |", "|---|---|---|---|---|---|---|---|---|---|"]
-    for row in report.rows:
+    for row in rows:
         p50, p99 = (percentile(row.waits, share) * 1000 for share in (0.5, 0.99))
         cpu = " | ".join(
             f"{row.cpu_seconds.get(name, 0.0) * 1000 / row.claims:.1f}" for name in _PROCESSES
@@ -313,7 +269,7 @@ def render_page(report: Report) -> list[str]:
         "the cores.",
         "",
         *describe_load(report.load),
-        *render(report),
+        *render(report.rows),
         "",
         "* **empty pool**: claims of a /17 without allocated addresses.",
         "* **last of a pool**: a range of which a tenth is allocated, with as many free addresses",
@@ -326,6 +282,21 @@ def render_page(report: Report) -> list[str]:
         "* **writes**: the entry in the ledger, the status of the claim, and the status of the",
         "  pool from time to time. Events are counted; ipam writes none here.",
         "",
+        *_render_turns(report.turns),
+    ]
+
+
+def _render_turns(turns: Sequence[Row]) -> list[str]:
+    if not turns:
+        return []
+    return [
+        "## Compared with an earlier release",
+        "",
+        "The operator of an earlier commit (before) and this one (now) served claims of an empty",
+        "pool in turns, on the same API server, each time as a new process.",
+        "",
+        *render(turns),
+        "",
     ]
 
 
@@ -334,6 +305,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="./dev bench ipam", description=__doc__)
     parser.add_argument(
         "--claims", type=int, default=5000, help="number of claims that exist at the same time"
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="earlier checkout to compare with"
     )
     parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
@@ -345,12 +319,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         folder = Path(name)
         try:
-            report = asyncio.run(run(plane, folder, sizes))
+            report = asyncio.run(run(plane, folder, sizes, options.before))
         finally:
             for log in sorted(folder.glob("*.log")):
                 print(log.name, log.read_text()[-2000:])
-    print("\n".join(render(report)))
-    for row in report.rows:
+    print("\n".join(render([*report.turns, *report.rows])))
+    for row in [*report.turns, *report.rows]:
         print(row.scenario, dict(row.writes))
     save_report("ipam", asdict(report))
     if options.write:

@@ -63,10 +63,16 @@ class OperatorProcess:
         kubeconfig: How it reaches the API server.
         settings: Environment variables without the prefix, such as `WATCH_NAMESPACES`.
         log: File that its output goes to.
+        checkout: Folder of the repository that it comes from; None for this one.
     """
 
     def __init__(
-        self, operator_id: str, kubeconfig: Path, settings: Mapping[str, str], log: Path
+        self,
+        operator_id: str,
+        kubeconfig: Path,
+        settings: Mapping[str, str],
+        log: Path,
+        checkout: Path | None = None,
     ) -> None:
         """Prepare; the process starts with the context."""
         prefix = operator_id.upper()
@@ -80,6 +86,9 @@ class OperatorProcess:
         self._environment = os.environ | {
             f"{prefix}_{name}": value for name, value in {**defaults, **settings}.items()
         }
+        self._checkout = checkout
+        if checkout is not None:
+            self._environment["PYTHONPATH"] = str(checkout)
         self._args = [sys.executable, "-m", f"operators.{operator_id}"]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +97,11 @@ class OperatorProcess:
         """Start the process."""
         with self._log.open("ab") as stream:
             self._process = subprocess.Popen(
-                self._args, env=self._environment, stdout=stream, stderr=stream
+                self._args,
+                env=self._environment,
+                cwd=self._checkout,
+                stdout=stream,
+                stderr=stream,
             )
         return self
 
