@@ -1,4 +1,4 @@
-"""From a PulsarConsumer to its broker: credentials from Secrets, a question, errors as words."""
+"""Queries of the broker of a PulsarConsumer: reads credentials from Secrets, explains errors."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
 
 
 _OURS: Final = (ServerError, TooManyRequests, Unreachable)
-"""Errors of the API server that say nothing of what it was asked for."""
+"""Temporary errors of the API server, which say nothing about the requested object."""
 _PASSING: Final = (errors.AdminBusy, errors.AdminConflict)
-"""Errors that say nothing against what was asked for: it may succeed at another time."""
+"""Temporary errors: the request may succeed later."""
 
 
 class SecretMissing(Exception):
-    """A Secret that the spec names cannot be read; the message says which."""
+    """A Secret in the spec cannot be read; the message names it."""
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class Secrets:
         """Return the text under a key.
 
         Raises:
-            SecretMissing: There is no such Secret, or no such key in it.
-            SlipwayError: The API server does not tell now.
+            SecretMissing: The Secret or the key does not exist.
+            SlipwayError: The API server cannot be queried now.
         """
         if name not in self._held:
             try:
@@ -116,12 +116,12 @@ class Secrets:
             raise SecretMissing(f"{where}: key {key} of Secret {name} is not text") from None
 
     async def refer(self, reference: KeyReference, where: str) -> str:
-        """Return the text that a reference names; raises as `read`."""
+        """Return the text that a reference names; raises the same errors as `read`."""
         return await self.read(reference.name, reference.key, where)
 
 
 async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
-    """Read what the spec says of logging in.
+    """Read the credentials for the admin API.
 
     Raises:
         SecretMissing: A Secret or a key in it does not exist.
@@ -179,7 +179,7 @@ async def open_admin(
     connections: Connections,
     address: str,
 ) -> PulsarAdmin:
-    """Build the client of the admin API with the credentials as they are now.
+    """Build the client of the admin API with the current credentials.
 
     Raises:
         SecretMissing: A Secret or a key in it does not exist.
@@ -195,7 +195,7 @@ async def open_admin(
 
 
 def build_status_query(consumer: PulsarConsumer) -> StatusQuery:
-    """Build what is asked for a PulsarConsumer."""
+    """Build the query for the state of a PulsarConsumer at the broker."""
     spec = consumer.spec
     scaling = spec.autoscaling
     native = scaling is not None and scaling.engine is ScalingEngine.NATIVE
@@ -203,7 +203,7 @@ def build_status_query(consumer: PulsarConsumer) -> StatusQuery:
     return StatusQuery(
         topics=consumer.topics,
         subscription=spec.subscription_name,
-        # While there are no consumers a backlog waits only in a subscription that there is.
+        # With zero consumers, a backlog can build up only if the subscription already exists.
         create=spec.subscription.create is SubscriptionCreator.OPERATOR or native,
         earliest=spec.subscription.initial_position is InitialPosition.EARLIEST,
         replicated=spec.subscription.replicate_state is Switch.ENABLED,
@@ -216,7 +216,7 @@ def build_status_query(consumer: PulsarConsumer) -> StatusQuery:
 
 
 def build_fingerprint(consumer: PulsarConsumer, address: str, status_query: StatusQuery) -> str:
-    """Return what changes when another broker, login or thing is asked."""
+    """Return a hash that changes with the address, the credentials and the query."""
     spec = consumer.spec
     parts = (
         consumer.metadata.uid,
@@ -244,7 +244,10 @@ async def delete_subscriptions(
 
 
 def evaluate(err: Exception) -> BrokerProblem:
-    """Tell people what an error means, without what the other side said."""
+    """Return reason and message of an error, without text from the broker.
+
+    The text of a broker could contain secrets, or anything that its owner wants users to see.
+    """
     if isinstance(err, _OURS):
         message = "the API server did not return a Secret with credentials for the admin API"
         return BrokerProblem(Reason.SECRET_MISSING, message, passing=True, ours=True)

@@ -1,10 +1,11 @@
-"""The engine Native: how many consumers a PulsarConsumer should have; pure, with time passed in.
+"""The engine Native: computes the number of consumers of a PulsarConsumer.
 
-The number that is needed is the highest of three: for the backlog, for the time in which it should
-be processed, and for the age of its oldest message. It never exceeds the number of entries that
-wait: more consumers would have nothing to do. Bounds, the type of the subscription and windows then
-hold it back. What is remembered between two polls is a value as well and may be lost: a process
-that restarts begins with the current number, and scales down no sooner than a whole window later.
+Pure: the time is passed as an argument. The required number is the maximum of three numbers: for
+the size of the backlog, for the time in which it should be processed, and for the age of its oldest
+message. It never exceeds the number of waiting entries, because more consumers would have nothing
+to do. The bounds in the spec, the subscription type and the stabilization windows then limit it.
+The memory between two polls is a value as well and may be lost: after a restart, the autoscaler
+starts from the current number and scales down only after a complete window.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from operators.pulsarconsumer.demand import Demand, measure_demand
 from operators.pulsarconsumer.report import Report
 
 _AGE_PATIENCE: Final = 60.0
-"""Seconds that consumers added for the age of the backlog have to show an effect."""
+"""Seconds within which consumers that were added for the age of the backlog must show an effect."""
 _AGE_GROWTH: Final = 2.0
-"""By how much the number grows at most for the age of the backlog, at a time."""
+"""Maximum factor of one scale-up for the age of the backlog."""
 _RATE_WINDOW: Final = 120.0
-"""Seconds that consumers must have been busy before their rate is believed.
+"""Seconds for which consumers must have been busy before their rate is used.
 
-Brokers publish the mean of the last minute, and once a minute: a rate may be two minutes old.
+Brokers publish the mean of the last minute once a minute, so a rate can be two minutes old.
 """
 _FORGETTING: Final = 0.98
-"""What is left of the known rate after a poll at which busy consumers were slower."""
+"""Factor by which the known rate decays at a poll at which busy consumers were slower."""
 _REMEMBERED: Final = 4096
-"""Most needs that are remembered; beyond, the oldest are dropped."""
+"""Maximum number of remembered requirements; the oldest ones are dropped."""
 
 
 class Cause(StrEnum):
-    """Cause names what the number was chosen for."""
+    """Cause is the reason for which a number of consumers was chosen."""
 
     BACKLOG = "Backlog"
     DRAIN_TIME = "DrainTime"
@@ -51,7 +52,7 @@ class Cause(StrEnum):
 
 
 class Limit(StrEnum):
-    """Limit names what held the number back."""
+    """Limit is the restriction that reduced the number of consumers."""
 
     NONE = ""
     MIN_REPLICAS = "MinReplicas"
@@ -63,11 +64,11 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequiredReplicas:
-    """A number of consumers that was needed at a time.
+    """The required number of consumers at a time.
 
     Attributes:
-        time: When, in seconds.
-        replicas: How many.
+        time: Time in seconds.
+        replicas: Number of consumers.
     """
 
     time: float
@@ -76,11 +77,11 @@ class RequiredReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Consumers that had enough to do, at a poll.
+    """A poll at which all consumers were busy.
 
     Attributes:
-        time: When, in seconds.
-        consumers: How many were connected.
+        time: Time in seconds.
+        consumers: Number of connected consumers.
     """
 
     time: float
@@ -89,11 +90,11 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUp:
-    """Consumers that were added for the age of the backlog.
+    """A scale-up for the age of the backlog.
 
     Attributes:
-        time: When, in seconds.
-        oldest: When the message that was the oldest then was published.
+        time: Time in seconds.
+        oldest: Publish time of the message that was the oldest one then.
     """
 
     time: float
@@ -102,14 +103,14 @@ class ScaleUp:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered from one poll to the next.
+    """The state of the autoscaler between two polls.
 
     Attributes:
-        needs: What was needed lately, the oldest first.
-        idle_since: When the backlog became empty; None while there is one.
-        busy: Busy consumers of all polls since they were last not busy, the oldest first.
-        rate: Messages a second that one busy consumer acknowledges.
-        raised: When consumers were last added for the age of the backlog.
+        needs: Recently required numbers, the oldest first.
+        idle_since: Time at which the backlog became empty; None if it is not empty.
+        busy: All polls since consumers were last not busy, the oldest first.
+        rate: Messages per second that one busy consumer acknowledges.
+        raised: Last scale-up for the age of the backlog.
     """
 
     needs: tuple[RequiredReplicas, ...] = ()
@@ -124,9 +125,9 @@ class Decision:
     """The desired number of consumers.
 
     Attributes:
-        replicas: The number.
-        cause: What it was chosen for.
-        limit: What held it back.
+        replicas: Number of consumers.
+        cause: Reason for which the number was chosen.
+        limit: Restriction that reduced it.
     """
 
     replicas: int
@@ -139,9 +140,9 @@ class Scaler:
     """The autoscaler of one PulsarConsumer.
 
     Attributes:
-        policy: What the spec asks for.
+        policy: Autoscaling in the spec.
         type: Type of the subscription.
-        memory: What is remembered.
+        memory: State from the last poll.
     """
 
     policy: Autoscaling
@@ -149,11 +150,11 @@ class Scaler:
     memory: Memory = field(default_factory=Memory)
 
     def decide(self, current: int, report: Report, now: float) -> tuple[Decision, Memory]:
-        """Decide by what the broker reported.
+        """Decide based on a report of the broker.
 
         Args:
             current: Current desired number of consumers.
-            report: What the broker reported.
+            report: Report of the broker.
             now: Time in seconds; may jump.
         """
         demand = measure_demand(report, self.policy.delayed_messages)
@@ -161,7 +162,7 @@ class Scaler:
         need, cause = self._find_need(current, demand, memory, now)
         wanted, limit = self._bound(need, report)
         if not memory.needs:
-            # A process that restarts does not know what was needed before: the current number.
+            # After a restart, the previous requirements are unknown: assume the current number.
             memory = replace(
                 memory, needs=(RequiredReplicas(now, self._bound(current, report)[0]),)
             )
@@ -172,7 +173,7 @@ class Scaler:
         needs = _trim((*memory.needs, RequiredReplicas(now, wanted)), now, horizon)
         memory = replace(memory, needs=needs)
         if cause is Cause.IDLE and wanted == self.policy.min_replicas == 0:
-            # The cooldown was the window.
+            # No stabilization window applies, because the cooldown has already passed.
             return Decision(0, cause), replace(memory, raised=None)
         steady = self._stabilize(current, wanted, needs, now)
         if steady != wanted:
@@ -184,16 +185,16 @@ class Scaler:
             return self._keep(current, Cause.BLOCKED), memory
         if cause is Cause.AGE and stepped > current and demand.oldest is not None:
             memory = replace(memory, raised=ScaleUp(now, demand.oldest))
-        # Bounds of the spec, which may be new, hold immediately.
+        # The bounds in the spec may have changed; they apply immediately.
         inside = self._keep(stepped, cause)
         return (inside if inside.limit else Decision(stepped, cause, limit)), memory
 
     def decide_without_broker(self, current: int, failures: int) -> Decision:
-        """Decide while the broker cannot be queried: keep the number, or raise it; never lower it.
+        """Decide while the broker cannot be queried: keep or increase the number, never reduce it.
 
         Args:
             current: Current desired number of consumers.
-            failures: How many looks failed in a row.
+            failures: Number of consecutive failed queries.
         """
         fallback = self.policy.fallback
         if failures >= fallback.failure_threshold and current <= fallback.replicas:
@@ -201,7 +202,7 @@ class Scaler:
         return self._keep(current, Cause.KEPT)
 
     def _keep(self, replicas: int, cause: Cause) -> Decision:
-        """Keep a number, within the bounds of the spec, which may be new."""
+        """Keep a number within the bounds in the spec, which may have changed."""
         policy = self.policy
         bounded = min(max(replicas, policy.min_replicas), policy.max_replicas)
         if bounded > replicas:
@@ -209,7 +210,7 @@ class Scaler:
         return Decision(bounded, cause, Limit.MAX_REPLICAS if bounded < replicas else Limit.NONE)
 
     def _remember(self, current: int, report: Report, demand: Demand, now: float) -> Memory:
-        """Note since when nothing waits, and how fast busy consumers are."""
+        """Update since when the backlog is empty, and the rate of busy consumers."""
         memory = self.memory
         since = memory.idle_since
         if since is None or since > now:
@@ -221,11 +222,11 @@ class Scaler:
     def _measure_rate(
         self, current: int, report: Report, demand: Demand, now: float
     ) -> tuple[tuple[Busy, ...], float | None]:
-        """Return what is known of busy consumers, and how fast one of them is."""
+        """Return the polls with busy consumers, and the rate of one busy consumer."""
         busy, rate = self.memory.busy, self.memory.rate
         connected = min(current, report.consumers) if report.counted else current
         if not connected or not demand.unclaimed or (busy and busy[-1].time > now):
-            # Consumers that wait for messages do not show how fast they are.
+            # The rate of consumers that wait for messages says nothing about their capacity.
             return (), rate
         busy = (*busy, Busy(now, connected))[-_REMEMBERED:]
         if now - busy[0].time < _RATE_WINDOW:
@@ -239,9 +240,10 @@ class Scaler:
         """Return whether no consumer is needed."""
         activation = self.policy.activation_backlog
         if not current:
-            # Nothing says which of the delayed messages became due, so all entries count.
+            # Without consumers, the broker does not report which delayed messages are due, so all
+            # entries count.
             return demand.waiting <= activation
-        # Messages that are expected within the cooldown are no reason to end the last consumer.
+        # If messages are expected within the cooldown, the last consumer stays.
         expected = demand.incoming * self.policy.cooldown_seconds >= 1
         return demand.messages <= activation and not demand.unfinished and not expected
 
@@ -261,7 +263,7 @@ class Scaler:
                 waiting = demand.messages / targets.drain_time_seconds / memory.rate
                 need = math.ceil(min(waiting, demand.entries) + incoming)
                 needs.append((need, Cause.DRAIN_TIME))
-            # An empty backlog is no reason to keep fewer than the incoming messages need.
+            # Even with an empty backlog, keep the consumers that the incoming messages need.
             needs.append((min(current, math.ceil(incoming)), Cause.INCOMING))
         needs.append((self._find_need_for_age(current, demand, memory, now), Cause.AGE))
         need, cause = max(needs, key=lambda pair: pair[0])
@@ -271,14 +273,14 @@ class Scaler:
         limit = self.policy.targets.max_backlog_age_seconds
         if limit is None or demand.oldest is None or now - demand.oldest <= limit:
             return 0
-        # The backlog is late already, so no consumer that has something to do is taken away.
+        # The backlog is already too old, so no busy consumer is removed.
         kept = min(current, demand.entries)
         raised = memory.raised
         if raised is not None and 0 <= now - raised.time < _AGE_PATIENCE:
             return kept
         if raised is not None and demand.oldest <= raised.oldest:
-            # More consumers did not help: the oldest message is one that keeps failing, or its
-            # partition is blocked.
+            # More consumers did not help: the oldest message fails repeatedly, or its partition is
+            # blocked.
             return 0
         growth = min(_AGE_GROWTH, (now - demand.oldest) / limit)
         return min(math.ceil(current * growth), kept + demand.unclaimed, demand.entries)
@@ -309,7 +311,7 @@ class Scaler:
     def _stabilize(
         self, current: int, wanted: int, needs: Iterable[RequiredReplicas], now: float
     ) -> int:
-        """Take the least change that the windows saw a need for."""
+        """Return the smallest change that was required throughout the stabilization window."""
         behavior, listed = self.policy.behavior, list(needs)
 
         def within(seconds: int) -> list[int]:
@@ -333,6 +335,6 @@ class Scaler:
 def _trim(
     needs: tuple[RequiredReplicas, ...], now: float, horizon: float
 ) -> tuple[RequiredReplicas, ...]:
-    """Drop needs outside of all windows, and needs from a clock that was ahead."""
+    """Drop requirements outside of all windows, and those with a time in the future."""
     kept = [need for need in needs if need.time <= now and now - need.time <= horizon]
     return tuple(kept[-_REMEMBERED:])

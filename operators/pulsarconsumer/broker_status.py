@@ -1,6 +1,7 @@
-"""What a PulsarConsumer shows of its broker; pure.
+"""The part of the status of a PulsarConsumer that concerns its broker. Pure.
 
-Before the first answer of a process what was shown is shown on: a restart is no news.
+Until the first response in a process, the previous values are kept, so that a restart of the
+operator does not change the status.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ABOUT_LOGIN: Final = frozenset(
 )
 _SEVERAL: Final = 2
 _SHOWN: Final = 20
-"""Topics and partitions of the status, at most."""
+"""Maximum number of topics and partitions in the status."""
 _SHOWN_FIELDS: Final = (
     "backlog",
     "oldestMessageTime",
@@ -57,16 +58,16 @@ _ABOUT_BROKER: Final = (
     ConditionType.AUTHENTICATION_VALID,
 )
 _QUOTED: Final = 500
-"""Characters of a message of others that are repeated."""
+"""Maximum number of characters to quote from a message of another controller."""
 _PATIENCE: Final = 60.0
-"""Seconds that KEDA may take to react to messages, such as while it is replaced."""
+"""Seconds within which KEDA must react to messages; includes a restart of KEDA."""
 _PATIENCE_POLLS: Final = 4
-"""The same in polls, if these are rare."""
+"""The same as a number of polls, if polls are rare."""
 _ENGINES: Final = {
     ScalingEngine.KEDA: (SCALED_OBJECT, "Ready"),
     ScalingEngine.HPA: (HORIZONTAL_POD_AUTOSCALER, "ScalingActive"),
 }
-"""The object of each engine, and its condition that says whether it scales."""
+"""The object of each engine, and its condition that reports whether it scales."""
 
 
 def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> Manifest:
@@ -91,7 +92,7 @@ def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> 
 
 
 def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus | None:
-    """Build what the status reports the engine Native."""
+    """Build the status of the engine Native."""
     scaling = consumer.spec.autoscaling
     if scaling is None or scaling.engine is not ScalingEngine.NATIVE or consumer.spec.paused:
         return None
@@ -108,7 +109,7 @@ def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus 
 def evaluate_broker(
     consumer: PulsarConsumer, observed: Observed, plan: Plan, current: Iterable[StatusCondition]
 ) -> list[Condition]:
-    """State the conditions about the broker."""
+    """Build the conditions about the broker."""
     broker_state = observed.broker_state
     if broker_state.asked:
         conditions = [
@@ -153,7 +154,7 @@ def _build_backlog(report: Report) -> Backlog:
 
 
 def _build_topics(parts: Sequence[PartReport]) -> list[TopicBacklog] | None:
-    """Show where most waits, by name; a single topic needs no list."""
+    """Return the parts with the largest backlog, by name; None for a single topic."""
     if len(parts) < _SEVERAL:
         return None
     shown = [
@@ -166,7 +167,7 @@ def _build_topics(parts: Sequence[PartReport]) -> list[TopicBacklog] | None:
 
 
 def _round_time(oldest: float | None, now: datetime) -> datetime | None:
-    """Show a time to the minute, and only once it is a minute ago: what flows is not old."""
+    """Round a time to the minute; None if it is less than a minute ago, because messages flow."""
     if oldest is None or now.timestamp() - oldest < _MINUTE:
         return None
     return datetime.fromtimestamp(oldest // _MINUTE * _MINUTE, UTC)
@@ -202,7 +203,7 @@ def _evaluate_reachable(problem: BrokerProblem | None) -> Condition:
     if problem.reason is Reason.SECRET_MISSING:
         return Condition.unknown(kind, problem.reason, problem.message)
     if problem.reason in _ABOUT_LOGIN:
-        # It is there: it said no.
+        # A refusal proves that the broker is reachable.
         return Condition.true(kind, Reason.ANSWERED)
     return Condition.false(kind, problem.reason, problem.message)
 
@@ -234,7 +235,7 @@ def _evaluate_subscription(consumer: PulsarConsumer, report: Report | None) -> C
 
 
 def _evaluate_engine(scaling: Autoscaling, observed: Observed) -> Condition:
-    """State what the object of KEDA, or the HorizontalPodAutoscaler, says of itself.
+    """Build the condition for the object of KEDA, or the HorizontalPodAutoscaler.
 
     Conditions of a ScaledObject: Ready, Active, Fallback, Paused and, since KEDA 2.20.2, HPAActive
     (keda.sh/docs/latest/reference/scaledobject-spec, apis/keda/v1alpha1/condition_types.go). Ready
@@ -259,7 +260,7 @@ def _evaluate_engine(scaling: Autoscaling, observed: Observed) -> Condition:
     if found.get("status") != "True":
         message = f"{engine} has not reported on the {of_object.kind} yet; is it running?"
         return Condition.unknown(kind, Reason.ENGINE_SILENT, message)
-    # The conditions of a ScaledObject stay as they are when KEDA stops.
+    # If KEDA stops, the conditions of its ScaledObjects do not change, so they prove nothing.
     if observed.unanswered > max(_PATIENCE, _PATIENCE_POLLS * scaling.poll_seconds):
         message = "messages wait, but KEDA does not react; is it running?"
         return Condition.unknown(kind, Reason.ENGINE_SILENT, message)

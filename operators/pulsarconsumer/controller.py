@@ -1,4 +1,4 @@
-"""The controller: what is watched, and observe, decide, plan, execute, state for each of them."""
+"""Controller of PulsarConsumer: observes, scales, plans, executes and reports the status."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ from operators.pulsarconsumer.subscriptions import (
 )
 
 _REQUESTS_OF_A_LOOK: Final = 4
-"""How many requests a look makes one after the other, at most."""
+"""Maximum number of successive requests of one query of the broker."""
 _EFFECT_RETRY: Final = 10.0
-"""Seconds until a change at the broker that failed is tried again."""
+"""Seconds until a failed change at the broker is retried."""
 _CLEANING: Final = 256
-"""Passes between two looks for objects that are gone."""
+"""Number of reconciles between two searches for deleted objects."""
 _NOTHING_KNOWN: Final = CachedState(NOT_QUERIED, 0, 0.0)
 
 
 def needs_finalizer(manifest: Mapping[str, Any]) -> bool:
-    """Return whether something at the broker is to go with a PulsarConsumer."""
+    """Return whether the subscription must be deleted together with a PulsarConsumer."""
     subscription = (manifest.get("spec") or {}).get("subscription") or {}
     return bool(subscription.get("deletionPolicy") == DeletionPolicy.DELETE)
 
@@ -98,7 +98,10 @@ def build_controller(settings: Settings) -> Controller:
 
 @dataclass(slots=True)
 class _Scaling:
-    """What the engine knows of one PulsarConsumer; lost with the process, which is safe."""
+    """The state of the engine Native for one PulsarConsumer.
+
+    It is lost at a restart, which is safe: see `operators.pulsarconsumer.autoscaler`.
+    """
 
     uid: str
     generation: int
@@ -116,7 +119,7 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Begin with an empty desk."""
+        """Start with an empty cache."""
         self._settings = settings
         self._gauges = Gauges()
         self._broker_cache = BrokerCache(
@@ -133,7 +136,7 @@ class Reconciler:
         self._passes = 0
 
     async def close(self) -> None:
-        """End what brokers are asked."""
+        """Cancel all queries of brokers."""
         await self._broker_cache.close()
         await self._connections.close()
 
@@ -177,8 +180,8 @@ class Reconciler:
             return None
         deployment = await ctx.live_get(DEPLOYMENT, ctx.key)
         if deployment is not None and is_controlled_by(deployment, ctx.primary):
-            # Consumers that still run would make the subscription again.
-            # It ends when its last consumer has: to ask again would not hasten that.
+            # Running consumers would recreate the subscription, so delete the Deployment first. A
+            # Deployment that is being deleted needs no second request.
             ending = is_deleting(deployment)
             step = Delete(DEPLOYMENT, ctx.key, deployment["metadata"]["uid"], None, "Foreground")
             outcome = Outcome() if ending else await ctx.execute([step])
@@ -199,13 +202,14 @@ class Reconciler:
             return None
         message = "the broker is being queried"
         if effect.problem is not None:
-            # The Secret may be gone with a namespace that waits for this very object.
+            # If the namespace is being deleted, the Secret may have been deleted already, and the
+            # namespace waits for this object. So tell the user how to skip the clean-up.
             way_out = "to leave the subscription set spec.subscription.deletionPolicy to Retain"
             message = f"{effect.problem.message}; {way_out}"
         return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
 
     def _forget_gone(self, ctx: Context) -> None:
-        """Forget objects that are gone, now and then: no reconcile is made for those."""
+        """Drop the state of deleted objects from time to time; they are not reconciled any more."""
         self._passes += 1
         if self._passes % _CLEANING:
             return
@@ -230,7 +234,7 @@ class Reconciler:
         return Result.from_outcome(outcome, requeue_after=after)
 
     async def _look(self, ctx: Context, consumer: PulsarConsumer) -> CachedState:
-        """Return what is known of the broker; never waits for one that does not answer."""
+        """Return the known state of the broker; never wait long for a slow broker."""
         scaling = consumer.spec.autoscaling
         period = float(scaling.poll_seconds) if scaling else self._settings.poll_seconds
         if needs_broker_state(consumer) and not period:
@@ -256,7 +260,7 @@ class Reconciler:
         )
 
     async def _open(self, ctx: Context, consumer: PulsarConsumer) -> PulsarAdmin:
-        """Build the client of the admin API, with the credentials as they are now."""
+        """Build the client of the admin API with the current credentials."""
         address = admin_address(consumer)
         return await open_admin(consumer, ctx.client, self._settings, self._connections, address)
 
@@ -278,7 +282,7 @@ class Reconciler:
     def _decide(
         self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
     ) -> Decision | None:
-        """Ask the engine once for each look at the broker, and for each new spec."""
+        """Run the engine Native once for each result of a query and for each new spec."""
         spec, broker_state = consumer.spec, look.broker_state
         policy = spec.autoscaling
         native = policy is not None and policy.engine is ScalingEngine.NATIVE
@@ -314,14 +318,15 @@ class Reconciler:
     async def _delete_abandoned(
         self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
     ) -> None:
-        """Delete subscriptions that an earlier spec left behind, under policy Delete."""
+        """Delete subscriptions of earlier specs, with deletion policy Delete."""
         if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
             return
         held = ctx.list(PULSAR_CONSUMER)
         try:
             others = [PulsarConsumer.parse(each) for each in held if uid_of(each) != ctx.uid]
         except TerminalError:
-            # Nobody knows what that one uses.
+            # Another PulsarConsumer has an invalid spec, so the subscriptions that it uses are
+            # unknown.
             return
         for subscription in find_deletable(consumer, observed, others):
 
@@ -329,7 +334,8 @@ class Reconciler:
                 async with await self._open(ctx, consumer) as admin:
                     await delete_subscriptions(admin, [subscription])
 
-            # The number of the poll: a subscription can be abandoned again later.
+            # The name contains the number of the poll, because a subscription can be abandoned
+            # again later.
             name = f"abandon {subscription.name} {subscription.topic} {look.serial}"
             known = self._broker_cache.is_done(ctx.key, name)
             effect = await self._broker_cache.act(ctx.key, name, act, lambda: _wake(ctx))
@@ -347,8 +353,8 @@ class Reconciler:
         before: DeploymentView | None,
         look: CachedState,
     ) -> None:
-        """Tell people what was done."""
-        # A Deployment that waits for the subscription stays as it is.
+        """Record Events for the changes."""
+        # A Deployment that waits for the subscription is not changed.
         changes = (
             before is not None and before.wanted != plan.replicas and not (plan.held or plan.fault)
         )
@@ -377,7 +383,8 @@ OPERATOR: Final = Operator(
     ID,
     (build_controller,),
     settings=Settings,
-    # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
+    # Only `get`, without list and watch: the operator reads only Secrets that a spec names, and
+    # caches none.
     permissions=(
         grant(SECRET, "get", why="read the credentials for brokers"),
         grant(POD, "list", why="wait until no consumer runs before a seek"),
@@ -385,4 +392,4 @@ OPERATOR: Final = Operator(
     metrics=METRICS,
     summary="Runs and scales consumers of a Pulsar topic for each PulsarConsumer.",
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, which the process and the tests run."""

@@ -1,4 +1,4 @@
-"""What consumers have to do now, as a broker reported it; pure."""
+"""The work that waits for consumers, based on the report of a broker. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ class Demand:
     """The work in all topics of a PulsarConsumer, including its retry topic.
 
     Attributes:
-        messages: Messages that are due, estimated; delayed ones as well if the spec counts them.
-        entries: Entries that hold them. Each goes to one consumer, so more consumers than entries
-            would have nothing to do.
-        unclaimed: Entries among them that no consumer holds yet.
+        messages: Estimated number of due messages, including delayed ones if the spec counts them.
+        entries: Number of their entries. Each entry goes to one consumer, so more consumers than
+            entries would have nothing to do.
+        unclaimed: Number of these entries that no consumer holds yet.
         waiting: All entries, due or not.
-        unfinished: Whether the connected consumers still have something to do or to wait for:
-            messages that they hold, delayed messages, or messages that wait for their next
-            attempt.
-        oldest: When the oldest due message was published, in seconds since 1970; None if unknown.
-        incoming: Messages published a second.
+        unfinished: Whether the connected consumers must stay: they hold messages, or there are
+            delayed messages or messages that wait for their next attempt.
+        oldest: Publish time of the oldest due message, in seconds since 1970; None if unknown.
+        incoming: Messages published per second.
     """
 
     messages: int
@@ -35,16 +34,16 @@ class Demand:
 
 
 def measure_demand(report: Report, delayed: DelayedMessages) -> Demand:
-    """Add up what a report says of all topics.
+    """Compute the total work in all topics of a report.
 
     Args:
-        report: What the broker reported.
+        report: Report of the broker.
         delayed: Whether delayed messages count as work.
     """
     consumed = report.consumed
     counted = sum(t.delayed for t in consumed) if delayed is DelayedMessages.COUNT else 0
-    # A broker finds out that a message is due only while a consumer is connected. Without one the
-    # message would stay delayed in all statistics, and would never be delivered.
+    # A broker notices that a delayed message is due only while a consumer is connected. Without a
+    # consumer, the message would stay delayed in all statistics and would never be delivered.
     unfinished = (
         report.retry_hidden
         or any(t.delayed or t.unacknowledged for t in consumed)

@@ -1,4 +1,4 @@
-"""A stand-in for the nodes of a cluster: it runs the pods of a Deployment as processes.
+"""A fake of the nodes of a cluster: it runs the pods of a Deployment as processes.
 
 Each process is the real app, with the environment that the operator rendered.
 """
@@ -28,7 +28,7 @@ class Nodes:
     """Fake nodes that run the pods of the Deployment as processes."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        """Begin without processes."""
+        """Start without processes."""
         self._client = client
         self._folder = folder
         self.running: list[AppProcess] = []
@@ -40,7 +40,7 @@ class Nodes:
         self._roots: dict[AppProcess, Path] = {}
 
     async def run(self) -> None:
-        """Keep as many processes as the Deployment should have pods."""
+        """Run one process for each pod that the Deployment should have."""
         while True:
             deployment = await self._find(DEPLOYMENT, ORDERS.name)
             if deployment:
@@ -76,7 +76,7 @@ class Nodes:
         status = deployment.get("status") or {}
         # A real API server omits zeros.
         if {name: status.get(name, 0) for name in shown} != shown:
-            # A Deployment that is gone needs no status.
+            # The Deployment may have been deleted in the meantime.
             with suppress(NotFound):
                 await self._client.patch(
                     DEPLOYMENT, ORDERS, {"status": shown}, subresource="status"
@@ -90,7 +90,7 @@ class Nodes:
             return {}
 
     async def _mount(self, pod: Manifest, root: Path) -> None:
-        """Write the files of a pod's volumes, as far as they changed."""
+        """Write the changed files of the volumes of a pod."""
         (container,) = pod["containers"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
@@ -119,7 +119,7 @@ class Nodes:
     async def _end(self, process: AppProcess) -> None:
         self.running.remove(process)
         self.ended.append(process)
-        # One that is ended before it has begun to consume has nothing to drain.
+        # A process that is terminated before it consumes has nothing to drain.
         status = await asyncio.to_thread(process.terminate)
         assert status in (0, -signal.SIGTERM), f"exit status {status}: {process.errors}"
 
@@ -129,14 +129,14 @@ class Nodes:
         return [each for process in (*self.running, *self.ended) for each in process.payloads]
 
     def end(self) -> None:
-        """Kill what still runs."""
+        """Kill the processes that still run."""
         for process in (*self.running, *self.ended):
             if process.process.poll() is None:
                 process.kill()
 
 
 def _move(value: str, paths: list[str], root: Path) -> str:
-    """Return where a path in a volume is on this machine; any other value as it is."""
+    """Return the path on this machine for a path in a volume; return other values unchanged."""
     if any(f"{value}/".startswith(f"{path}/") for path in paths):
         return f"{root}{value}"
     return value
@@ -168,7 +168,7 @@ class Api(Protocol):
 
 @asynccontextmanager
 async def run_fake_nodes(api: Api, folder: Path) -> AsyncIterator[Nodes]:
-    """Play the kubelet for the length of a block."""
+    """Run the fake nodes for the duration of a block."""
     async with Client(api.config, user_agent="fake-nodes") as client:
         nodes = Nodes(client, folder)
         task = asyncio.create_task(nodes.run())

@@ -1,4 +1,4 @@
-"""What the process measures of brokers and backlogs, a series for each PulsarConsumer."""
+"""Gauges of brokers and backlogs, with a series for each PulsarConsumer."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Gauges:
     """The metrics of the operator."""
 
     def __init__(self) -> None:
-        """Begin without any; the first reconcile brings the registry."""
+        """Start without a registry; the first reconcile passes it."""
         self._metrics: Metrics | None = None
         self._serials: dict[Key, int] = {}
 
     def use(self, ctx: Context) -> None:
-        """Take the registry of the process."""
+        """Set the registry of the process."""
         self._metrics = ctx.metrics
 
     def reported(self, problem: BrokerProblem | None, seconds: float) -> None:
-        """Count a look at a broker."""
+        """Count a query of a broker."""
         if self._metrics is not None:
             result = _ANSWERED if problem is None else str(problem.reason)
             self._metrics.counter(LOOKS).labels(result).inc()
             self._metrics.histogram(LOOK_DURATION).observe(seconds)
 
     def is_new(self, key: Key, serial: int) -> bool:
-        """Return whether a look was not told of yet, and note that it is now."""
+        """Return whether a query was not counted yet, and record that it is counted."""
         new = self._serials.get(key) != serial
         self._serials[key] = serial
         return new
 
     def show(self, key: Key, broker_state: BrokerState, replicas: int, now: datetime) -> None:
-        """Show what is known of a PulsarConsumer."""
+        """Set the gauges of a PulsarConsumer."""
         if self._metrics is None:
             return
         values = {DESIRED: float(replicas)}
@@ -71,7 +71,7 @@ class Gauges:
             self._metrics.gauge(spec).labels(key.namespace, key.name).set(value)
 
     def drop(self, key: Key) -> None:
-        """Drop the series of an object that is gone."""
+        """Drop the series of a deleted object."""
         self._serials.pop(key, None)
         for spec in OBJECT_GAUGES:
             if self._metrics is not None:

@@ -1,4 +1,7 @@
-"""Whether KEDA reacts to messages: the conditions of its ScaledObjects stay when it stops."""
+"""Detects whether KEDA reacts to messages.
+
+If KEDA stops, the conditions of its ScaledObjects do not change, so they do not show this.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ class _Waiting:
 
 
 class KedaWatch:
-    """A clock for each PulsarConsumer that KEDA scales.
+    """Measures for each PulsarConsumer that KEDA scales how long KEDA has not reacted.
 
-    KEDA sets `status.lastActiveTime` at each poll that finds messages, so a time that stands still
-    while messages wait means that KEDA does not poll.
+    KEDA sets `status.lastActiveTime` at each poll that finds messages. So if messages wait and this
+    time does not change, KEDA does not poll.
     """
 
     def __init__(self) -> None:
-        """Begin without any wait."""
+        """Start without measurements."""
         self._waiting: dict[Key, _Waiting] = {}
 
     def keys(self) -> AbstractSet[Key]:
@@ -45,7 +48,7 @@ class KedaWatch:
         return self._waiting.keys()
 
     def forget(self, key: Key) -> None:
-        """Forget a PulsarConsumer that is gone."""
+        """Forget a deleted PulsarConsumer."""
         self._waiting.pop(key, None)
 
     def measure(self, key: Key, consumer: PulsarConsumer, observed: Observed, now: float) -> float:
@@ -57,7 +60,7 @@ class KedaWatch:
         active = text_at(observed.children.get(SCALED_OBJECT, {}), "status", "lastActiveTime")
         held = self._waiting.get(key)
         if held is None or (held.uid, held.active) != (uid, active):
-            # A new process continues with what the previous process found.
+            # After a restart, continue with the result of the previous process.
             since = 0.0 if held is None and _was_silent(consumer) else now
             held = self._waiting[key] = _Waiting(uid, active, since)
         return now - held.since

@@ -68,4 +68,4 @@ DESIRED: Final = MetricSpec(
 OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, CONNECTED, RETRIES, DEAD_LETTERS, DESIRED)
 """Gauges with a series for each PulsarConsumer."""
 METRICS: Final[tuple[MetricSpec, ...]] = (LOOKS, LOOK_DURATION, *OBJECT_GAUGES)
-"""What the process registers and the reference lists."""
+"""Metrics that the process registers and the reference documentation lists."""

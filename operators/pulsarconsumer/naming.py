@@ -1,6 +1,6 @@
-"""Names that the operator gives, and names of Pulsar that follow from others.
+"""Names of the objects of a PulsarConsumer, and derived names of Pulsar topics.
 
-All objects of a PulsarConsumer have its name: there is one of each kind.
+All objects of a PulsarConsumer have its name, because there is at most one of each kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.pulsarconsumer.api.v1 import GROUP, PulsarConsumer
 OPERATOR: Final = "pulsarconsumer"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
 FINALIZER: Final = f"{GROUP}/finalizer"
-"""Finalizer on a PulsarConsumer whose subscription goes with it."""
+"""Finalizer on a PulsarConsumer whose subscription is deleted together with it."""
 CONTAINER: Final = "consumer"
 """Name of the container that consumes."""
 _ADMIN_PORTS: Final[Mapping[str, int]] = {"pulsar": 8080, "pulsar+ssl": 8443}
@@ -41,7 +41,7 @@ class Topic:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a topic as users write it: `name`, `tenant/namespace/name`, or with the domain."""
+        """Parse a topic: `name`, `tenant/namespace/name`, or the full name with the domain."""
         domain, found, rest = text.partition("://")
         if not found:
             domain, rest = "persistent", text
@@ -51,7 +51,7 @@ class Topic:
         return cls(domain, f"{tenant}/{namespace}", name)
 
     def __str__(self) -> str:
-        """Render whole: `persistent://public/default/orders`."""
+        """Return the full name: `persistent://public/default/orders`."""
         return f"{self.domain}://{self.namespace}/{self.name}"
 
     @property
@@ -61,12 +61,12 @@ class Topic:
         return f"/{self.domain}/{namespace}/{quote(self.name, safe='')}"
 
     def with_suffix(self, subscription: str, suffix: str) -> Topic:
-        """Name a topic that belongs to a subscription of this one, as Pulsar's clients do."""
+        """Return the topic that belongs to a subscription, named as by Pulsar's clients."""
         return Topic(self.domain, self.namespace, f"{self.name}-{subscription}-{suffix}")
 
 
 def retry_topic(consumer: PulsarConsumer) -> str:
-    """Return the retry topic; empty if there is none, or if its name is not known."""
+    """Return the retry topic; empty if there is none or its name is unknown."""
     retry = consumer.spec.retry
     if retry is None or retry.strategy is not RetryStrategy.RETRY_TOPIC:
         return ""
@@ -74,7 +74,7 @@ def retry_topic(consumer: PulsarConsumer) -> str:
 
 
 def dead_letter_topic(consumer: PulsarConsumer) -> str:
-    """Return the dead-letter topic; empty if there is none, or if its name is not known."""
+    """Return the dead-letter topic; empty if there is none or its name is unknown."""
     dead = consumer.spec.dead_letter
     return "" if dead is None else dead.topic or _name_after_first(consumer, "DLQ")
 
@@ -92,15 +92,15 @@ def _name_after_first(consumer: PulsarConsumer, suffix: str) -> str:
 
 
 def selector_labels(consumer: str) -> dict[str, str]:
-    """Return the labels that find the pods of a PulsarConsumer; they never change."""
+    """Return the labels that select the pods of a PulsarConsumer; they never change."""
     return {MANAGED_BY: OPERATOR, INSTANCE: label_value(consumer)}
 
 
 def qualify_address(address: str, namespace: str) -> str:
-    """Return a URL in which a host of one word is a Service of a namespace.
+    """Qualify a host name without dots in a URL as a Service in a namespace.
 
-    Such a name means a Service next to the PulsarConsumer, but the operator and KEDA run in other
-    namespaces.
+    Such a name means a Service in the namespace of the PulsarConsumer, but the operator and KEDA
+    run in other namespaces.
     """
     split = urlsplit(address)
     host = _qualify(split.hostname or "", namespace)
@@ -115,12 +115,12 @@ def _qualify(host: str, namespace: str) -> str:
 
 
 def default_admin_address(server: str, namespace: str) -> str:
-    """Derive where the admin API is from the address that consumers connect to.
+    """Derive the address of the admin API from the address to which consumers connect.
 
     Args:
         server: `spec.serverAddress`.
-        namespace: Namespace of the PulsarConsumer: a host of one word is a Service in it, as it is
-            for the pods of that namespace.
+        namespace: Namespace of the PulsarConsumer. A host name without dots is a Service in it, as
+            for the pods in that namespace.
     """
     scheme, _, rest = server.partition("://")
     first = rest.split(",", 1)[0].rstrip("/")

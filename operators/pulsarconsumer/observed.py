@@ -1,4 +1,4 @@
-"""What was seen of a PulsarConsumer: values for the plan and the status."""
+"""The observed objects of a PulsarConsumer, as input of plan and status."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class DeploymentView:
     """The parts of the Deployment that the operator uses.
 
     Attributes:
-        wanted: Number of pods that it should have.
-        replicas: Number of pods that it has.
-        ready: Number of pods that are ready.
-        updated: Number of pods of its present template.
-        current: Whether its status is about its present spec.
-        deadline: What it says when a roll-out takes too long; empty when it does not.
+        wanted: Desired number of pods.
+        replicas: Actual number of pods.
+        ready: Number of ready pods.
+        updated: Number of pods of the current template.
+        current: Whether its status is based on its current spec.
+        deadline: Its message if the progress deadline is exceeded; otherwise empty.
     """
 
     wanted: int
@@ -33,7 +33,7 @@ class DeploymentView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> DeploymentView:
-        """Read a Deployment; what does not fit counts as absent."""
+        """Parse a Deployment; invalid fields count as absent."""
         status = map_at(manifest, "status")
         observed = _count(status, "observedGeneration")
         return cls(
@@ -51,11 +51,11 @@ class Observed:
     """The observed objects of a PulsarConsumer.
 
     Attributes:
-        deployment: The Deployment that belongs to the PulsarConsumer; None when there is none.
-        children: Other objects that belong to it, by kind.
-        served: Kinds that the cluster has only perhaps, and that it has.
-        broker_state: What is known of the broker.
-        decision: What the engine Native decided; None when it has not yet, or is not asked.
+        deployment: Deployment of the PulsarConsumer; None if it does not exist.
+        children: Other children, by kind.
+        served: Optional kinds that the cluster serves.
+        broker_state: Known state of the broker.
+        decision: Decision of the engine Native; None before the first, or with another engine.
         unanswered: Seconds for which messages have waited without a reaction of KEDA; 0 if none
             wait, or with another engine.
     """

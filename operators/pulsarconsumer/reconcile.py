@@ -1,4 +1,4 @@
-"""What a PulsarConsumer needs next; pure."""
+"""Planning: computes the next writes for a PulsarConsumer. Pure."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from operators.pulsarconsumer.seeking import needs_stop
 from operators.pulsarconsumer.subscriptions import is_subscribed
 
 OPTIONAL_KINDS: Final = (POD_MONITOR, SCALED_OBJECT, TRIGGER_AUTHENTICATION)
-"""Kinds that a cluster has only when somebody installed them."""
+"""Optional kinds, which the cluster may not serve."""
 SIDE_KINDS: Final = (POD_DISRUPTION_BUDGET, HORIZONTAL_POD_AUTOSCALER, *OPTIONAL_KINDS)
-"""Kinds of which a PulsarConsumer has one object or none."""
+"""Kinds of which a PulsarConsumer has at most one object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do.
+    """The plan for a PulsarConsumer.
 
     Attributes:
-        batches: Steps, in batches that follow each other.
+        batches: Steps in successive batches.
         replicas: Desired number of consumers.
         held: Whether the Deployment waits for the subscription.
-        missing: Kinds that the spec needs and the cluster does not have.
-        fault: Why the consumers would refuse to start with the spec; empty if they would not. The
-            pods of the spec before continue then.
+        missing: Required kinds that the cluster does not serve.
+        fault: Why the consumers would refuse to start with the spec; empty if they would start. If
+            set, the pods of the previous spec keep running.
         stopping: Whether the consumers stop for a seek.
     """
 
@@ -65,12 +65,12 @@ def plan_consumer(
     owner: Manifest,
     user_ids: bool = True,
 ) -> Plan:
-    """Plan the Deployment and what goes with it.
+    """Plan the Deployment and the other children.
 
     Args:
-        consumer: What is asked for.
+        consumer: The PulsarConsumer.
         observed: Observed objects.
-        image: Image where the spec names none.
+        image: Image if the spec names none.
         owner: Controller reference.
         user_ids: Whether pods have a fixed user and group.
     """
@@ -95,7 +95,8 @@ def plan_consumer(
             consumer, replicas=replicas, image=image, owner=owner, user_ids=user_ids
         )
         deployment.append(Apply(DEPLOYMENT, manifest))
-    # Who scaled until now is sent away before anything else is scaled.
+    # The previous scaler is deleted before another engine scales, so that there is never more than
+    # one.
     stopping = needs_stop(consumer, observed)
     return Plan((surplus, deployment, sides), replicas, held, missing, fault, stopping)
 
@@ -124,10 +125,10 @@ def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
 
 
 def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
-    """Return whether pods of the present spec have to wait for the subscription.
+    """Return whether pods of the current spec must wait for the subscription.
 
-    Consumers of the previous spec continue in the meantime. A broker that is down later blocks
-    nothing.
+    Consumers of the previous spec continue in the meantime. After the subscription was seen once, a
+    broker that is down blocks nothing.
     """
     if consumer.spec.subscription.create is not SubscriptionCreator.OPERATOR:
         return False
@@ -140,7 +141,7 @@ def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
 
 
 def needs_broker_state(consumer: PulsarConsumer) -> bool:
-    """Return whether the spec asks for something that only the broker can tell or do."""
+    """Return whether the spec needs queries or changes at the broker."""
     spec = consumer.spec
     return (
         spec.autoscaling is not None
@@ -151,7 +152,7 @@ def needs_broker_state(consumer: PulsarConsumer) -> bool:
 
 
 def topic_text(consumer: PulsarConsumer) -> str:
-    """Return what `status.topic` shows."""
+    """Return the value of `status.topic`."""
     if consumer.spec.topic_pattern is not None:
         return consumer.spec.topic_pattern
     first, *others = consumer.topics
@@ -159,7 +160,7 @@ def topic_text(consumer: PulsarConsumer) -> str:
 
 
 def admin_address(consumer: PulsarConsumer) -> str:
-    """Return where the admin API is: `spec.adminAddress`, or by convention."""
+    """Return the address of the admin API: `spec.adminAddress`, or derived by convention."""
     namespace = consumer.metadata.namespace
     if consumer.spec.admin_address is not None:
         return qualify_address(consumer.spec.admin_address, namespace)
@@ -175,7 +176,8 @@ def _build_sides(
         POD_MONITOR: build_pod_monitor(consumer, owner),
     }
     scaling = consumer.spec.autoscaling
-    # A PulsarConsumer that is paused or waits for a seek has no consumers, so nobody may scale it.
+    # While a PulsarConsumer is paused or seeks, it must have no consumers, so its scaler is
+    # removed.
     stopped = consumer.spec.paused or needs_stop(consumer, observed)
     if scaling is not None and not stopped:
         if scaling.engine is ScalingEngine.HPA:
@@ -194,7 +196,7 @@ def _build_sides(
 
 
 def _find_retry_topic(consumer: PulsarConsumer, observed: Observed) -> str:
-    """Return the retry topic; empty while there is no subscription on it, which KEDA cannot ask."""
+    """Return the retry topic; empty until it has a subscription, without which KEDA would fail."""
     report = observed.broker_state.report
     if report is not None:
         known = report.retry is not None and report.retry.subscribed
@@ -204,7 +206,7 @@ def _find_retry_topic(consumer: PulsarConsumer, observed: Observed) -> str:
 
 
 def _find_partitions(consumer: PulsarConsumer, observed: Observed) -> Mapping[str, int]:
-    """Return what is known of partitions: from the broker, else from the last status."""
+    """Return the known numbers of partitions: from the broker, otherwise from the last status."""
     report = observed.broker_state.report
     if report is not None:
         return {topic.topic: topic.partitions for topic in report.topics}

@@ -1,7 +1,7 @@
-"""An admin API for tests, in the shapes that a real broker of Pulsar 4.0 was seen to answer.
+"""A fake admin API for tests, with responses recorded from a real broker of Pulsar 4.0.
 
-The tests against the real one are in `broker/*_broker_test.py`; this one can be slow, wrong or gone
-at will, and costs nothing to start.
+The tests against a real broker are in `broker/*_broker_test.py`. This fake starts immediately, and
+can simulate a slow, faulty or unreachable broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RecordedTopic:
     Attributes:
         partitions: Number of its partitions.
         subscriptions: Entries that wait, by subscription.
-        extra: Fields of the statistics of each subscription that are other than usual.
+        extra: Fields that override the statistics of each subscription.
     """
 
     partitions: int = 0
@@ -39,16 +39,16 @@ class RecordedBroker:
     Attributes:
         topics: Topics of public/default by name.
         creates_topics: Whether a subscription creates its topic, as with allowAutoTopicCreation.
-        token: Token that is asked for; empty for none.
-        status: Status of each response, in place of the right one; 0 for none.
-        redirect: Address that each request is sent to; empty for none.
+        token: Required token; empty for none.
+        status: Status of each response instead of the correct one; 0 for none.
+        redirect: Address to which each request is redirected; empty for none.
         delay: Seconds before each response.
-        requests: What was asked: method, path and headers.
-        connections: How often somebody connected.
+        requests: Received requests: method, path and headers.
+        connections: Number of accepted connections.
     """
 
     def __init__(self) -> None:
-        """Begin without topics."""
+        """Start without topics."""
         self.topics: dict[str, RecordedTopic] = {}
         self.creates_topics = True
         self.token = ""
@@ -58,7 +58,7 @@ class RecordedBroker:
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.connections = 0
         self.forbidden: set[str] = set()
-        """Topics that anyone who asks has no rights on."""
+        """Topics to which access is refused."""
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -85,14 +85,14 @@ class RecordedBroker:
         ).start()
 
     def stop(self) -> None:
-        """Stop: connections are refused, and those that there are end."""
+        """Stop: refuse new connections, and close existing ones."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
     def answer(self, method: str, path: str) -> tuple[int, object]:
-        """Answer a request below `/admin/v2/persistent/public/default/`."""
+        """Return the response to a request below `/admin/v2/persistent/public/default/`."""
         name, _, rest = path.partition("/")
         name = unquote(name)
         words = [unquote(unquote(word)) for word in rest.split("/")]
@@ -174,7 +174,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: some tests are about clients that do not wait for their response."""
+        """Ignore errors: in some tests, clients do not wait for the response."""
 
     def server_close(self) -> None:
         super().server_close()

@@ -1,4 +1,4 @@
-"""The broker from outside: a thin client of Pulsar's admin REST API, and what it can be asked.
+"""Client of Pulsar's admin REST API, and queries through it.
 
-Usable without Kubernetes: `PulsarAdmin` takes an address and a `Login`.
+It works without Kubernetes: `PulsarAdmin` needs only an address and a `Login`.
 """

@@ -1,7 +1,7 @@
-"""Which hosts are talked to, and which of them get to see credentials.
+"""Rules for the hosts to which the operator connects and sends credentials.
 
-Anyone who can write a PulsarConsumer can name a host, and the operator sends requests to it from
-its place in the network. Two rules restrict this. Addresses that only the operator's own pod or
+Anyone who can create a PulsarConsumer can name a host, and the operator sends requests to it from
+its own pod (SSRF). Two rules restrict this. Addresses that only the operator's own pod or
 node can reach (loopback, link-local: metadata services of clouds) are refused, whatever name
 resolves to them, even after a redirect. And credentials follow a redirect only to hosts in the
 domain of the original host.
@@ -18,19 +18,20 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 _CLUSTER_SUFFIXES: Final = (".svc.cluster.local", ".svc")
 _DOMAIN_LABELS: Final = 2
-"""Fewest labels of a domain whose hosts count as neighbors; fewer would be a whole registry."""
+"""Minimum number of labels of a domain whose hosts count as neighbors; a domain with fewer labels
+is a whole registry, such as com."""
 
 
 class AddressRefused(Exception):
-    """The operator does not talk to such addresses."""
+    """The operator refuses to connect to this address."""
 
     def __init__(self, host: str) -> None:
-        """Name the host, which the user wrote or the broker named."""
+        """Build the message with the host, which comes from the user or from the broker."""
         super().__init__(f"{host} resolves to an address of the operator's own pod or node")
 
 
 def is_reachable(address: str, *, allow_loopback: bool = False) -> bool:
-    """Return whether an IP address may be talked to."""
+    """Return whether the operator may connect to an IP address."""
     parsed: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -48,7 +49,7 @@ def check_literal(host: str, *, allow_loopback: bool = False) -> None:
     """Check a host that is an IP address; names are checked when they are resolved.
 
     Raises:
-        AddressRefused: It may not be talked to.
+        AddressRefused: The operator must not connect to it.
     """
     try:
         ipaddress.ip_address(host)
@@ -61,7 +62,7 @@ def check_literal(host: str, *, allow_loopback: bool = False) -> None:
 def are_neighbors(first: str, second: str) -> bool:
     """Return whether two hosts are the same, or in one domain of two labels or more.
 
-    Services and pods of one namespace of Kubernetes belong together, however they are written.
+    Services and pods in one Kubernetes namespace are neighbors, in any form of their names.
     """
     return first.lower() == second.lower() or _zone(first) == _zone(second) != ""
 
@@ -84,15 +85,15 @@ def _zone(host: str) -> str:
 class ConfinedResolver(AbstractResolver):
     """A resolver that returns only addresses to which connections are allowed.
 
-    The addresses that are checked are those that are connected to: a name that changes its mind
-    between two look-ups gains nothing.
+    The connection uses exactly the checked addresses, so a DNS name that resolves to another
+    address at a second look-up (DNS rebinding) does not evade the check.
 
     Args:
-        allow_loopback: Whether this machine itself may be talked to.
+        allow_loopback: Whether connections to this machine itself are allowed.
     """
 
     def __init__(self, *, allow_loopback: bool = False) -> None:
-        """Keep the rule."""
+        """Store the rule."""
         self._allow_loopback = allow_loopback
 
     async def resolve(
@@ -101,8 +102,8 @@ class ConfinedResolver(AbstractResolver):
         """Resolve a name.
 
         Raises:
-            AddressRefused: None of its addresses may be talked to.
-            OSError: It has none.
+            AddressRefused: Connections to all of its addresses are refused.
+            OSError: The name has no address.
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
@@ -123,4 +124,4 @@ class ConfinedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""

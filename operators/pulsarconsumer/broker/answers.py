@@ -1,4 +1,4 @@
-"""Answers of a bounded size."""
+"""Responses with a size limit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from operators.pulsarconsumer.broker.errors import AdminTooLong
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Read a response of a bounded size.
+    """Read a response up to a size limit.
 
     Raises:
-        AdminTooLong: It is longer.
+        AdminTooLong: The response exceeds the limit.
     """
     parts, size = [], 0
     async for chunk in response.content.iter_any():

@@ -18,18 +18,18 @@ from operators.pulsarconsumer.api.v1 import Reason
 from operators.pulsarconsumer.report import NOT_QUERIED, BrokerProblem, BrokerState, Report
 
 type Ask = Callable[[], Awaitable[Report]]
-"""Ask the broker; raise what `evaluate` understands."""
+"""Queries the broker; raises errors that `evaluate` classifies."""
 type Act = Callable[[], Awaitable[None]]
-"""Change something at the broker; safe to repeat."""
+"""Changes the state of the broker; safe to repeat."""
 type Classify = Callable[[Exception], BrokerProblem]
-"""Return the problem that an error means for users."""
+"""Returns the problem that an error means for users."""
 type OnResult = Callable[[BrokerProblem | None, float], None]
 """Called with the problem, if any, and the duration of each finished query."""
 
 _SILENCE: Final = 10.0
-"""Most seconds for which an address without response is not queried."""
+"""Maximum seconds for which an address without response is not queried."""
 _LATE: Final = 1.0
-"""Seconds after which a reconcile returns for a response if nothing wakes it earlier."""
+"""Seconds until the next reconcile for a pending response, if nothing wakes it earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Effect:
     """The result of a change at the broker.
 
     Attributes:
-        done: Whether it was made.
-        problem: Why it failed; None while it is under way.
+        done: Whether it succeeded.
+        problem: Why it failed; None while it is in progress.
     """
 
     done: bool = False
@@ -77,8 +77,8 @@ class BrokerCache:
         patience: Seconds that a reconcile waits for a response.
         timeout: Seconds that all requests of a query may take together.
         limit: Number of concurrent queries.
-        on_result: Takes note of each look.
-        clock: Source of the time.
+        on_result: Called after each query.
+        clock: Time source.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class BrokerCache:
         return effect
 
     def is_done(self, key: Key, name: str) -> bool:
-        """Return whether a change was made."""
+        """Return whether a change succeeded."""
         entry = self._entries.get(key)
         return entry is not None and entry.effects.get(name, Effect()).done
 
@@ -208,7 +208,7 @@ class BrokerCache:
         try:
             async with asyncio.timeout(self._timeout):
                 response = await ask()
-        except Exception as err:  # noqa: BLE001 nobody else is there to see it
+        except Exception as err:  # noqa: BLE001 nobody awaits this task
             response = problem = self._evaluate(err)
         self._on_result(problem, self._clock.monotonic() - began)
         return response
@@ -217,7 +217,7 @@ class BrokerCache:
         try:
             async with asyncio.timeout(self._timeout):
                 await act()
-        except Exception as err:  # noqa: BLE001 nobody else is there to see it
+        except Exception as err:  # noqa: BLE001 nobody awaits this task
             return Effect(problem=self._evaluate(err))
         return Effect(done=True)
 

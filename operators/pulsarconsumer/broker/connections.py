@@ -1,7 +1,8 @@
-"""Connections to admin APIs, kept open from one look to the next.
+"""Connections to admin APIs, which are kept open between queries.
 
-Each login has connections of its own with each address, so none ever carries the credentials, the
-client certificate or the trust of another. A Secret that changes is another login.
+Connections are shared only by queries with the same address and the same login. So no connection is
+ever used with the credentials, the client certificate or the trusted authorities of another login.
+If a Secret changes, it is another login.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from operators.pulsarconsumer.broker.addresses import ConfinedResolver
 from operators.pulsarconsumer.broker.login import Login
 
 IDLE_SECONDS: Final = 25.0
-"""Seconds after which what is not used is closed; brokers do so themselves after thirty."""
+"""Seconds after which unused connections are closed; brokers close them after 30 s."""
 
 
 @dataclass(slots=True)
@@ -32,12 +33,12 @@ class Connections:
     """A pool of connections by address and login.
 
     Args:
-        allow_loopback: Whether this machine itself may be asked.
-        clock: Tells the time.
+        allow_loopback: Whether connections to this machine itself are allowed.
+        clock: Time source.
     """
 
     def __init__(self, *, allow_loopback: bool = False, clock: Clock | None = None) -> None:
-        """Begin with none."""
+        """Start without connections."""
         self._allow_loopback = allow_loopback
         self._clock = clock or SystemClock()
         # Those that were used last are at the end.
@@ -53,10 +54,10 @@ class Connections:
 
     @asynccontextmanager
     async def lease(self, address: str, login: Login) -> AsyncIterator[aiohttp.ClientSession]:
-        """Give connections with an address, which only those who have the same login share.
+        """Lease connections to an address that only users of the same login share.
 
         Raises:
-            LoginInvalid: A certificate or key of the login cannot be read.
+            LoginInvalid: A certificate or key of the login is invalid.
         """
         key = (address, login)
         held = self._held.pop(key, None) or _Held(self._open(address, login))
@@ -83,7 +84,7 @@ class Connections:
                 resolver=ConfinedResolver(allow_loopback=self._allow_loopback),
                 use_dns_cache=False,
                 ssl=tls,
-                # Sockets close by themselves, even when nobody comes for them any more.
+                # Idle sockets are closed even if the session is never used again.
                 keepalive_timeout=IDLE_SECONDS,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -91,7 +92,7 @@ class Connections:
         )
 
     async def _expire(self) -> None:
-        """Forget what was not used for long, and the credentials with it."""
+        """Drop sessions that are no longer used, together with their credentials."""
         while self._held:
             key, held = next(iter(self._held.items()))
             if held.users or self._clock.monotonic() < held.until:

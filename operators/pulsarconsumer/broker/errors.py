@@ -1,18 +1,18 @@
-"""What can go wrong between us and the admin API; no message repeats what the other side said.
+"""Errors of queries to the admin API; no message contains text from the broker.
 
 ```
 AdminError
 ├── AdminUnreachable     no response, or none in time
-├── AdminAddressRefused  the address is not one to talk to
+├── AdminAddressRefused  the operator must not connect to the address
 ├── AdminRedirected      a redirect that is not followed
 ├── AdminUnauthorized    401: the credentials are not accepted
-├── AdminForbidden       403: they are, and do not suffice
+├── AdminForbidden       403: the credentials lack a permission
 ├── AdminNotFound        404
-├── AdminConflict        409: it exists already
+├── AdminConflict        409: the object already exists
 │   └── AdminPrecondition  412: it is in use, or a topic is missing that cannot be created
 ├── AdminFailed          any other status
-│   └── AdminBusy        429 or 5xx: not now
-└── AdminMisunderstood   a response that makes no sense
+│   └── AdminBusy        429 or 5xx: retry later
+└── AdminMisunderstood   not a response of a Pulsar broker
     └── AdminTooLong     a response that exceeds the limit
 ```
 """
@@ -24,7 +24,7 @@ from typing import Final
 
 
 class AdminError(Exception):
-    """The admin API could not be asked, or said no."""
+    """The admin API could not be queried, or refused."""
 
 
 class AdminUnreachable(AdminError):
@@ -32,11 +32,11 @@ class AdminUnreachable(AdminError):
 
 
 class AdminAddressRefused(AdminError):
-    """The address is not one to talk to."""
+    """The operator must not connect to the address."""
 
 
 class AdminRedirected(AdminError):
-    """The broker names another host, which is not followed."""
+    """The broker redirects to another host, to which the operator does not connect."""
 
 
 class AdminUnauthorized(AdminError):
@@ -44,15 +44,15 @@ class AdminUnauthorized(AdminError):
 
 
 class AdminForbidden(AdminError):
-    """The credentials are accepted and do not suffice."""
+    """The credentials are valid but lack a permission."""
 
 
 class AdminNotFound(AdminError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class AdminConflict(AdminError):
-    """It exists already, or is in use."""
+    """The object already exists, or is in use."""
 
 
 class AdminPrecondition(AdminConflict):
@@ -63,15 +63,15 @@ class AdminPrecondition(AdminConflict):
 
 
 class AdminFailed(AdminError):
-    """The broker answered with an error."""
+    """The broker returned an error."""
 
 
 class AdminBusy(AdminFailed):
-    """The broker cannot do it now, such as while a topic moves to another broker."""
+    """The broker is temporarily unable, for example while a topic moves to another broker."""
 
 
 class AdminMisunderstood(AdminError):
-    """The response makes no sense: most likely no Pulsar broker."""
+    """The response is not the response of a Pulsar broker."""
 
 
 class AdminTooLong(AdminMisunderstood):
@@ -90,6 +90,6 @@ _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
 
 
 def error_of_status(status: int, operation: str) -> AdminError:
-    """Build the error of a response that is no success."""
+    """Build the error for a response with an error status."""
     other = AdminBusy if status == _TOO_MANY or status >= _FIRST_OF_SERVER else AdminFailed
     return _BY_STATUS.get(status, other)(f"{operation}: status {status}")

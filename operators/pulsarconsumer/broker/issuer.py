@@ -17,7 +17,7 @@ from operators.pulsarconsumer.broker.login import KeyFile
 
 _LIMIT: Final = 2**16
 _EARLY: Final = 60.0
-"""Seconds before its end that a token is not used any more."""
+"""Seconds before its expiry from which a token is no longer used."""
 _DEFAULT_LIFE: Final = 300.0
 _KEPT: Final = 256
 
@@ -33,11 +33,11 @@ async def fetch_token(
     allow_loopback: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Return a token of the issuer; the last one while it is good for another minute.
+    """Return a token of the issuer, from the cache if it is valid for at least another minute.
 
     Raises:
         AdminUnauthorized: The issuer does not accept the credentials.
-        AdminMisunderstood: It answers what no issuer does.
+        AdminMisunderstood: The response is not the response of an issuer.
     """
     identity = _identify(key_file)
     token, until = _tokens.get(identity, ("", 0.0))
@@ -67,7 +67,7 @@ async def fetch_token(
 
 
 def forget_token(key_file: KeyFile) -> None:
-    """Forget the token of a key file, which the broker did not take."""
+    """Drop the cached token of a key file, because the broker refused it."""
     _tokens.pop(_identify(key_file), None)
 
 

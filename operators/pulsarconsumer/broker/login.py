@@ -14,23 +14,23 @@ from typing import Final
 import orjson
 
 _CONTEXTS: Final = 64
-"""TLS contexts that are kept: to read the certificates of a system takes 20 ms."""
+"""Maximum number of cached TLS contexts; loading the certificates of the system takes 20 ms."""
 
 
 class LoginInvalid(Exception):
-    """Credentials do not have the form that they must have; the message shows nothing of them."""
+    """Credentials have an invalid format; the message contains no part of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """What an OAuth2 issuer wants to see.
+    """The client credentials for an OAuth2 issuer.
 
     Attributes:
-        issuer: URL under which the configuration of the issuer is found.
-        client_id: Who asks.
-        client_secret: Proof of it.
-        audience: What the token is for.
-        scope: Scope to ask for.
+        issuer: Base URL of the configuration of the issuer.
+        client_id: Client ID.
+        client_secret: Client secret.
+        audience: Audience of the token.
+        scope: Requested scope.
     """
 
     issuer: str
@@ -41,10 +41,10 @@ class KeyFile:
 
     @classmethod
     def parse(cls, raw: bytes, *, issuer: str, audience: str = "", scope: str = "") -> KeyFile:
-        """Read a key file of Pulsar: JSON with client_id and client_secret.
+        """Parse a key file of Pulsar: JSON with client_id and client_secret.
 
         Raises:
-            LoginInvalid: It is none.
+            LoginInvalid: The content is not such a key file.
         """
         try:
             content = orjson.loads(raw)
@@ -69,8 +69,8 @@ class Login:
         certificate: Certificate of the client as PEM; empty for none.
         key: Private key of the client as PEM.
         trusted: Trusted certificates as PEM; empty for the certificates of the system.
-        verify_hostname: Whether the certificate must be for the host.
-        verify_certificate: Whether the certificate must be signed by whom we trust.
+        verify_hostname: Whether the certificate must match the host name.
+        verify_certificate: Whether the certificate must be signed by a trusted authority.
     """
 
     token: str = field(default="", repr=False)
@@ -96,7 +96,7 @@ class Login:
         """Return the TLS context.
 
         Raises:
-            LoginInvalid: A certificate or key cannot be read.
+            LoginInvalid: A certificate or key is invalid.
         """
         try:
             return _build_context(
@@ -110,7 +110,7 @@ class Login:
             raise LoginInvalid("has a certificate or key that cannot be read") from err
 
     def fingerprint(self) -> str:
-        """Return a hash that changes with the credentials and does not show them."""
+        """Return a hash that changes with the credentials and does not reveal them."""
         parts = (self.token, self.username, self.password, self.certificate, self.key, self.trusted)
         secret = self.key_file.client_secret if self.key_file else ""
         return hashlib.sha256("\0".join((*parts, secret)).encode()).hexdigest()[:16]
@@ -126,14 +126,15 @@ def _build_context(
 ) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=trusted or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # As strict as the client of the consumers: certificates made by hand often lack what
-    # RFC 5280 wants, and would be taken by the one and refused by the other.
+    # As strict as the client of the consumers: many certificates lack extensions that RFC 5280
+    # requires; otherwise the consumers would accept such a certificate and the operator refuse it.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = verify_hostname and verify_certificate
     if not verify_certificate:
         context.verify_mode = ssl.CERT_NONE
     if certificate:
-        # The module reads chains from files only. It is there as long as it is read.
+        # The ssl module loads certificate chains only from files; this file is deleted immediately
+        # afterwards.
         with tempfile.TemporaryDirectory(prefix="login-") as folder:
             path = Path(folder) / "chain.pem"
             path.touch(mode=0o600)

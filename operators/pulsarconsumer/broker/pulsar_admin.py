@@ -46,13 +46,13 @@ _FIRST_FAILURE: Final = 300
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _DENIED: Final = b"Unauthorized to validate"
-"""What brokers respond with status 401 to a role that they know and that lacks a permission."""
+"""Text of responses with status 401 to a known role that lacks a permission."""
 _BODY_LIMIT: Final = 16 * 2**20
-"""Longest response in bytes: a consumer takes about 900 bytes in each partition."""
+"""Maximum size of a response in bytes; a consumer takes about 900 bytes in each partition."""
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 _DETAILS: Final = ("subscriptionBacklogSize", "getEarliestTimeInBacklog")
-"""Statistics for which the broker reads its ledgers, of all subscriptions of the topic."""
+"""Options of statistics that are expensive: the broker reads the ledgers of all subscriptions."""
 
 
 class PulsarAdmin:
@@ -60,10 +60,10 @@ class PulsarAdmin:
 
     Args:
         address: URL without a path, or with the path of a proxy: `http://pulsar:8080`.
-        login: Who asks.
-        timeout: Seconds for one request.
-        allow_loopback: Whether this machine itself may be asked.
-        connections: Which to use; None for its own, which end with it.
+        login: Credentials.
+        timeout: Maximum seconds of one request.
+        allow_loopback: Whether connections to this machine itself are allowed.
+        connections: Pool of connections; None for its own pool, which it closes itself.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PulsarAdmin:
         allow_loopback: bool = False,
         connections: Connections | None = None,
     ) -> None:
-        """Prepare; the first request connects."""
+        """Initialize; the first request connects."""
         self._address = address.rstrip("/")
         self._login = login
         self._timeout = timeout
@@ -86,10 +86,10 @@ class PulsarAdmin:
         self._authorization: str | None = None
 
     async def __aenter__(self) -> Self:
-        """Take connections.
+        """Lease connections.
 
         Raises:
-            LoginInvalid: A certificate or key of the login cannot be read.
+            LoginInvalid: A certificate or key of the login is invalid.
         """
         connections = self._connections
         if connections is None:
@@ -100,17 +100,17 @@ class PulsarAdmin:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give the connections back."""
+        """Return the connections to the pool."""
         await self._stack.aclose()
 
-    # What can be asked.
+    # Queries and changes.
 
     async def count_partitions(self, topic: Topic) -> int:
-        """Return the number of partitions of a topic, 0 for one that has none.
+        """Return the number of partitions of a topic; 0 for a topic without partitions.
 
         Raises:
-            AdminNotFound: There is no such topic.
-            AdminError: Nothing is known.
+            AdminNotFound: The topic does not exist.
+            AdminError: The query failed.
         """
         response = await self._send("GET", f"{topic.path}/partitions")
         partitions = response.get("partitions")
@@ -127,7 +127,7 @@ class PulsarAdmin:
         detailed: bool = False,
         extent: StatisticsDetail = StatisticsDetail.FULL,
     ) -> Json:
-        """Return the statistics of a topic, raw.
+        """Return the raw statistics of a topic.
 
         Args:
             topic: The topic.
@@ -135,12 +135,12 @@ class PulsarAdmin:
             precise: Whether the broker counts entries in its ledgers.
             detailed: Whether the size and the age of the backlog are read, which is expensive for
                 the broker.
-            extent: How much of them.
+            extent: Extent of the statistics.
 
         Raises:
-            AdminNotFound: There is no such topic.
-            AdminTooLong: They exceed the limit; a lesser extent may not.
-            AdminError: Nothing is known.
+            AdminNotFound: The topic does not exist.
+            AdminTooLong: The statistics exceed the limit; a smaller extent may not.
+            AdminError: The query failed.
         """
         query = {"excludePublishers": "true", "getPreciseBacklog": _flag(precise)}
         query |= dict.fromkeys(_DETAILS, _flag(detailed))
@@ -148,7 +148,7 @@ class PulsarAdmin:
         if partitioned:
             query["perPartition"] = _flag(extent is StatisticsDetail.FULL)
         if extent is StatisticsDetail.TOTALS:
-            # Brokers before 3.1 ignore it.
+            # Brokers before 3.1 ignore this parameter.
             query["excludeConsumers"] = "true"
         return await self._send("GET", path, query)
 
@@ -174,8 +174,8 @@ class PulsarAdmin:
         """Create a topic without partitions.
 
         Raises:
-            AdminConflict: It exists.
-            AdminError: It is not known whether it exists.
+            AdminConflict: The topic already exists.
+            AdminError: It is unknown whether the topic exists.
         """
         # The body holds properties of the topic. Without one the broker responds with 415.
         await self._send("PUT", topic.path, body={})
@@ -184,9 +184,9 @@ class PulsarAdmin:
         """Delete a subscription.
 
         Raises:
-            AdminNotFound: There is none.
+            AdminNotFound: The subscription does not exist.
             AdminConflict: Consumers are connected.
-            AdminError: It may still exist.
+            AdminError: The subscription may still exist.
         """
         await self._send("DELETE", _path(topic, name))
 
@@ -196,7 +196,7 @@ class PulsarAdmin:
         Args:
             topic: The topic.
             name: The subscription.
-            milliseconds: Time since 1970; 0 is the first message there is.
+            milliseconds: Time since 1970; 0 means the first available message.
 
         Raises:
             AdminNotFound: The topic or subscription does not exist.
@@ -273,7 +273,7 @@ class PulsarAdmin:
         return self._authorization
 
     def _follow(self, location: str, scheme: str, host: str, path: str) -> str:
-        """Return where a redirect leads, if it may be followed."""
+        """Return the target of a redirect, if it may be followed."""
         target = urlsplit(location)
         where = f"the broker names {target.hostname or 'no host'}"
         if target.scheme not in ("http", "https") or not target.path.endswith(f"/admin/v2{path}"):
@@ -300,7 +300,7 @@ def _path(topic: Topic, subscription: str) -> str:
 
 
 def _explain(operation: str, err: BaseException) -> Exception:
-    """Tell an address that is refused from one that does not answer."""
+    """Convert an error of the HTTP client to an AdminError."""
     cause: BaseException | None = err
     while cause is not None:
         if isinstance(cause, AddressRefused):

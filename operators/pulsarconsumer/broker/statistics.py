@@ -1,6 +1,6 @@
 """Poll a broker for a PulsarConsumer: its topics, its retry topic, its dead-letter topic.
 
-Subscriptions that the operator should create are created on the way.
+The poll also creates missing subscriptions, if the operator should create them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from operators.pulsarconsumer.report import (
 
 _MILLISECONDS = 1000
 _MAX_BATCH = 1000
-"""Most messages in an entry that are believed; producers batch no more by default."""
+"""Maximum plausible number of messages in an entry, which is the default limit of producers."""
 DETAILS_SECONDS = 120.0
 """Time between two polls that include expensive statistics, unless the spec needs them."""
 EXTENT_SECONDS = 600.0
@@ -43,14 +43,14 @@ _PARTITION = re.compile("[0-9]{1,6}")
 
 @dataclass(frozen=True, slots=True)
 class StatusQuery:
-    """What a poll asks for.
+    """The query of a poll.
 
     Attributes:
-        topics: Topics, as the spec names them.
+        topics: Topics in the spec.
         subscription: Name of the subscription.
         create: Whether to create the subscription if it is missing.
-        earliest: Whether a new one begins with the first message of the topic.
-        replicated: Whether a new one keeps its position in all clusters.
+        earliest: Whether a new subscription begins with the first message of the topic.
+        replicated: Whether a new subscription replicates its position to all clusters.
         precise: Whether the broker counts entries in its ledgers.
         aged: Whether each poll needs the age of the backlog.
         retries: Retry topic; empty for none.
@@ -77,14 +77,14 @@ async def read_broker(
     now: float = 0.0,
     abandoned: Iterable[SubscriptionRef] = (),
 ) -> Report:
-    """Ask the broker about each topic.
+    """Query the broker for each topic.
 
     Args:
         admin: Client of the admin API.
-        query: What to ask for.
-        previous: The last report, whose expensive statistics are used again for a while.
+        query: The query.
+        previous: The last report, whose expensive statistics are reused for some time.
         now: Time in seconds.
-        abandoned: Subscriptions that an earlier spec named.
+        abandoned: Subscriptions of an earlier spec.
 
     Raises:
         AdminError: The statistics of a topic of the spec cannot be read.
@@ -120,7 +120,7 @@ async def read_broker(
 
 
 def _needs_details(query: StatusQuery, previous: Report, now: float) -> bool:
-    # Without consumers the number of messages is estimated by the size of the backlog.
+    # Without consumers, the number of messages is estimated from the size of the backlog.
     due = not 0 <= now - previous.detailed_at < DETAILS_SECONDS
     return query.aged or due or (query.create and not previous.consumers)
 
@@ -143,14 +143,14 @@ class _Poll:
         """Return a report, and whether the subscription was created for it."""
         report = await self._read(name)
         query = self.query
-        # A subscription of a topic that is not persistent lives as long as its consumers.
+        # A subscription of a non-persistent topic exists only while it has consumers.
         volatile = Topic.parse(name).domain != "persistent"
         if report.subscribed or not query.create or volatile:
             return report, False
         try:
             created = await self._create(name, query.subscription, earliest=query.earliest)
         except AdminNotFound:
-            # A topic of the spec is its producers' to create, with the partitions that they want.
+            # Producers must create the topics in the spec, because they choose the partitions.
             self.missing.add(name)
             return report, False
         return await self._read(name), created
@@ -180,12 +180,13 @@ class _Poll:
             await self._provide(name, self.query.dead_letter_subscription)
             return 0
         except AdminError:
-            # A role that may consume the topic need not be allowed to see its dead letters.
+            # The role may be allowed to consume the topic, but not to read its dead letters.
             return None
         held = map_at(raw, "subscriptions")
         if not held:
-            # The operator ended between the topic and its subscription: dead letters would be lost.
-            # A topic with another subscription is left alone: somebody reads it already.
+            # The operator may have crashed after it created the topic and before it created the
+            # subscription; without one, dead letters would be lost. If the topic has another
+            # subscription, somebody already reads it.
             await self._provide(name, self.query.dead_letter_subscription)
         entries = (
             _number(each, "msgBacklog") for each in held.values() if isinstance(each, Mapping)
@@ -206,7 +207,7 @@ class _Poll:
     async def _read_statistics(
         self, topic: Topic, *, precise: bool = False, detailed: bool = False
     ) -> tuple[Json, int]:
-        """Return statistics and the number of partitions; statistics that are too long, in part."""
+        """Return statistics and the number of partitions; reduce statistics that are too long."""
         partitions = await self.admin.count_partitions(topic)
         known = self.extents.get(str(topic), StatisticsDetail.FULL)
         for extent in StatisticsDetail:
@@ -248,10 +249,10 @@ class _Poll:
         )
 
     async def _provide(self, name: str, subscription: str) -> None:
-        """Create a topic of the consumers' own with the subscription that keeps its messages.
+        """Create a retry or dead-letter topic with the subscription that keeps its messages.
 
-        Best effort: consumers create both unless the broker does not create topics, and the role of
-        the operator need not have the right to.
+        Best effort: the role of the operator may lack the permission, and consumers create both
+        themselves, unless the broker does not create topics automatically.
         """
         try:
             await self._create(name, subscription, earliest=True)
@@ -263,7 +264,7 @@ class _Poll:
             except AdminError:
                 self.missing.add(name)
         except AdminError:
-            # Consumers may have the right.
+            # The consumers may have the permission.
             return
 
     async def _create(self, name: str, subscription: str, *, earliest: bool) -> bool:
@@ -280,11 +281,11 @@ class _Poll:
 
 
 def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -> TopicReport:
-    """Read the statistics of a topic; what does not fit counts as nothing.
+    """Parse the statistics of a topic; invalid values count as 0.
 
-    `msgBacklog` counts the entries that are not acknowledged, and a batch of a thousand messages is
-    one entry. `backlogSize` also counts acknowledged entries behind the first that is not, so it
-    says nothing about the number of messages that wait.
+    `msgBacklog` counts the unacknowledged entries, and a batch of 1,000 messages is one entry.
+    `backlogSize` includes acknowledged entries after the first unacknowledged one, so it says
+    nothing about the number of waiting messages.
     """
     report = TopicReport(
         name,
@@ -323,7 +324,7 @@ def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -
 def _list_parts(name: str, raw: Json, subscription: str) -> tuple[PartReport, ...]:
     topic = str(Topic.parse(name))
     prefix = f"{topic}-partition-"
-    # The names are shown, so a broker that makes some up is not believed.
+    # The names appear in the status, so names that cannot be partitions of the topic are ignored.
     named = {
         part: each
         for part, each in map_at(raw, "partitions").items()
@@ -341,7 +342,7 @@ def _list_parts(name: str, raw: Json, subscription: str) -> tuple[PartReport, ..
 
 
 def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float:
-    """Return how many messages an entry holds, by what consumers were given lately."""
+    """Return the estimated number of messages in an entry, based on recent deliveries."""
     held = map_at(raw, "subscriptions", subscription)
     consumers = [
         consumer
@@ -357,7 +358,7 @@ def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float
     if seen:
         size = sum(seen) / len(seen)
     elif entries and not _number(held, "nonContiguousDeletedMessagesRanges"):
-        # Nothing after the first entry is acknowledged, so this is the size of the backlog.
+        # No entry after the first one is acknowledged, so this is exactly the size of the backlog.
         mean = _number(raw, "bytesInCounter") / max(1.0, _number(raw, "msgInCounter"))
         size = _number(held, "backlogSize") / mean / entries if mean else 1.0
     else:
