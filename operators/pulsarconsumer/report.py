@@ -1,4 +1,4 @@
-"""What a broker told about a subscription; values without a way to get them."""
+"""Reports of a broker about subscriptions. Pure values; `broker` reads them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def round_number(value: float) -> int:
 
 
 class StatisticsDetail(IntEnum):
-    """How much of the statistics of a topic is read, from all to least."""
+    """Extent of the statistics that are read, from the largest to the smallest."""
 
     FULL = 0
     JOINED = 1
-    """All partitions as one, with each consumer once."""
+    """The sum of all partitions, with each consumer once."""
     TOTALS = 2
     """Without consumers."""
 
@@ -52,26 +52,27 @@ class TopicReport:
     """A report on one topic and its subscription.
 
     Attributes:
-        topic: The topic, as the spec names it.
+        topic: Name of the topic in the spec.
         exists: Whether the broker knows the topic.
         subscribed: Whether the broker knows the subscription on it.
-        partitions: Number of partitions; 0 for a topic that has none.
-        entries: Entries that wait, each a message or a batch. Consumers may hold some of them.
-        messages: Messages in these entries, estimated.
-        delayed: Entries that are not due yet. The broker counts these only while consumers are
-            connected: without any, entries that become due stay in this number.
-        size: Bytes that wait.
-        unacknowledged: Messages that consumers hold; 0 for types Exclusive and Failover, for which
-            the broker does not count them.
-        rate_in: Messages published a second.
-        rate_out: Messages handed to consumers a second.
-        rate_acknowledged: Messages acknowledged a second.
-        rate_redelivered: Messages handed out again a second.
-        consumers: Consumers that are connected.
+        partitions: Number of partitions; 0 for a topic without partitions.
+        entries: Number of waiting entries, each a message or a batch. Consumers may hold some of
+            them.
+        messages: Estimated number of messages in these entries.
+        delayed: Number of entries that are not due yet. The broker updates it only while consumers
+            are connected: without consumers, entries that become due are still included.
+        size: Size of the backlog in bytes.
+        unacknowledged: Number of messages that consumers hold; 0 for the types Exclusive and
+            Failover, for which the broker does not count them.
+        rate_in: Messages published per second.
+        rate_out: Messages delivered to consumers per second.
+        rate_acknowledged: Messages acknowledged per second.
+        rate_redelivered: Messages redelivered per second.
+        consumers: Number of connected consumers.
         counted: Whether the number of consumers is known.
-        oldest: When the oldest message that waits was published, in seconds since 1970; None when
-            nothing waits or the broker does not tell.
-        blocked: Whether the broker hands out nothing more until messages are acknowledged.
+        oldest: Publish time of the oldest waiting message, in seconds since 1970; None if no
+            message waits or the broker does not report it.
+        blocked: Whether the broker delivers no more messages until some are acknowledged.
         parts: Its partitions, or the topic itself if it has none.
     """
 
@@ -96,17 +97,17 @@ class TopicReport:
 
     @property
     def due_entries(self) -> int:
-        """Entries that consumers can be given now, or hold already."""
+        """Number of entries that can be delivered now or are held by consumers."""
         return max(0, self.entries - self.delayed)
 
     @property
     def due_messages(self) -> int:
-        """Messages in the due entries, estimated; producers do not batch delayed messages."""
+        """Estimated number of messages in the due entries; delayed messages are never batched."""
         return max(0, self.messages - self.delayed)
 
     @property
     def unclaimed_entries(self) -> int:
-        """Due entries that no consumer holds yet."""
+        """Number of due entries that no consumer holds yet."""
         if not self.due_entries:
             return 0
         size = max(1.0, self.due_messages / self.due_entries)
@@ -132,9 +133,9 @@ class AbandonedReport:
 
     Attributes:
         subscription: The subscription.
-        exists: Whether the broker has it.
-        entries: Entries that wait in it.
-        consumers: Consumers that are connected to it.
+        exists: Whether it exists at the broker.
+        entries: Number of waiting entries.
+        consumers: Number of connected consumers.
     """
 
     subscription: SubscriptionRef
@@ -148,17 +149,17 @@ class Report:
     """A report on all topics of a PulsarConsumer.
 
     Attributes:
-        topics: One report a topic, in the order of the spec.
+        topics: One report for each topic, in the order of the spec.
         created: Whether a subscription was created for this report.
         retry: The retry topic; None if there is none, or if its statistics cannot be read.
         retry_hidden: Whether there is a retry topic whose statistics cannot be read.
-        dead_letters: Entries in the dead-letter topic; None if there is none, or if its statistics
-            cannot be read.
-        detailed_at: When the statistics that are expensive for the broker were read last.
+        dead_letters: Number of entries in the dead-letter topic; None if there is none, or if its
+            statistics cannot be read.
+        detailed_at: Time at which the expensive statistics were last read.
         missing: Topics that do not exist, and that neither the broker nor the operator creates.
-        abandoned: Subscriptions that the spec no longer names, as far as they can be read.
-        extents: How much of the statistics was read of topics whose statistics are too long.
-        full_at: When all of their statistics should be read again.
+        abandoned: Subscriptions that the spec no longer names, if they can be read.
+        extents: Extent of the statistics that were read, for topics whose statistics are too long.
+        full_at: Time at which their complete statistics should be tried again.
     """
 
     topics: tuple[TopicReport, ...]
@@ -184,12 +185,12 @@ class Report:
 
     @property
     def entries(self) -> int:
-        """Entries that wait in all topics."""
+        """Number of waiting entries in all topics."""
         return sum(topic.entries for topic in self.topics)
 
     @property
     def consumers(self) -> int:
-        """Number of connected consumers, of the topic with most consumers."""
+        """Number of connected consumers of the topic with the most consumers."""
         return max((topic.consumers for topic in self.topics), default=0)
 
     @property
@@ -199,7 +200,7 @@ class Report:
 
     @property
     def lanes(self) -> int:
-        """Partitions of all topics; a topic without partitions is one."""
+        """Number of partitions of all topics; a topic without partitions counts as one."""
         return sum(max(1, topic.partitions) for topic in self.topics)
 
     @property
@@ -209,22 +210,22 @@ class Report:
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest message that waits was published, in seconds since 1970."""
+        """Publish time of the oldest waiting message, in seconds since 1970."""
         return min((t.oldest for t in self.topics if t.oldest is not None), default=None)
 
     @property
     def oldest_due(self) -> float | None:
-        """When the oldest message that is due was published, in seconds since 1970.
+        """Publish time of the oldest due message, in seconds since 1970.
 
-        The broker does not tell delayed messages from others here, so a topic that has delayed
-        messages is left out.
+        The broker does not distinguish delayed messages here, so topics with delayed messages are
+        ignored.
         """
         found = (t.oldest for t in self.topics if t.oldest is not None and not t.delayed)
         return min(found, default=None)
 
     @property
     def blocked(self) -> bool:
-        """Whether some topic hands out nothing more."""
+        """Whether the broker delivers no more messages of some topic."""
         return any(topic.blocked for topic in self.topics)
 
 
@@ -234,9 +235,9 @@ class BrokerProblem:
 
     Attributes:
         reason: Cause.
-        message: Sentence for people; holds no secret and nothing that the other side said.
-        passing: Whether it says nothing against what was asked for, which may succeed later.
-        ours: Whether it was not even asked, for a reason of ours that passes.
+        message: Message for users; contains no secret and no text from the broker.
+        passing: Whether the problem is temporary, so that the request may succeed later.
+        ours: Whether the broker was not even queried, because of a temporary problem on our side.
     """
 
     reason: Reason

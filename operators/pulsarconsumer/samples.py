@@ -15,32 +15,32 @@ KEPT: Final[Manifest] = {
     "subscriptionName": "my-subscription",
     "replicas": 2,
 }
-"""The fields that the kind always had."""
+"""The fields that the kind has had since its first version."""
 
 
 def build_spec(**spec: Any) -> Manifest:
-    """Build a spec from the kept fields and others; None takes a field away."""
+    """Build a spec from the original fields and others; None removes a field."""
     return {name: value for name, value in {**KEPT, **spec}.items() if value is not None}
 
 
 def build_manifest(name: str = "orders", namespace: str = "default", **spec: Any) -> Manifest:
-    """Build a PulsarConsumer as a user writes it."""
+    """Build a PulsarConsumer as a user would apply it."""
     return build_object(PULSAR_CONSUMER, name, namespace, spec=build_spec(**spec))
 
 
 def build_consumer(name: str = "orders", **spec: Any) -> Manifest:
-    """Build a PulsarConsumer as the API server has it."""
+    """Build a PulsarConsumer as the API server would return it."""
     manifest = build_manifest(name, **spec)
     manifest["metadata"] |= {"uid": UID, "generation": 1}
     return manifest
 
 
 def build_rollout(deployment: Manifest, ready: int | None = None) -> Manifest:
-    """Build the status of a Deployment, all of whose pods run, as its controller writes it.
+    """Build the status that the controller of a Deployment would set if all pods run.
 
     Args:
-        deployment: As the API server has it.
-        ready: How many of its pods are ready; None for all.
+        deployment: The Deployment.
+        ready: Number of ready pods; None for all.
     """
     wanted = deployment["spec"]["replicas"]
     ready = wanted if ready is None else ready
@@ -54,5 +54,5 @@ def build_rollout(deployment: Manifest, ready: int | None = None) -> Manifest:
 
 
 def parse_consumer(name: str = "orders", **spec: Any) -> PulsarConsumer:
-    """Build a PulsarConsumer as the plan gets it."""
+    """Build a parsed PulsarConsumer."""
     return PulsarConsumer.parse(build_consumer(name, **spec))

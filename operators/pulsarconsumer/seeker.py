@@ -1,4 +1,4 @@
-"""Moves the subscription of a PulsarConsumer for a seek when no consumer runs."""
+"""Moves the subscription of a PulsarConsumer for a seek while no consumer runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from operators.pulsarconsumer.report import BrokerProblem
 from operators.pulsarconsumer.seeking import SeekProgress, plan_seek
 
 type OpenAdmin = Callable[[Context, PulsarConsumer], Awaitable[PulsarAdmin]]
-"""Open the admin API of the broker of a PulsarConsumer."""
+"""Opens the admin API of the broker of a PulsarConsumer."""
 
 _EFFECT_RETRY: Final = 10.0
-"""Seconds until a seek that failed is tried again."""
+"""Seconds until a failed seek is retried."""
 _POD_POLL: Final = 2.0
-"""Seconds between two lists of the pods that have not ended."""
+"""Seconds between two listings of the pods that have not terminated."""
 _MAX_REFUSAL: Final = 300.0
 """Seconds for which consumers stay stopped while the broker refuses a seek for the moment."""
 _ENDED: Final = ("Succeeded", "Failed")
@@ -41,13 +41,13 @@ class Seeker:
     """
 
     def __init__(self, cache: BrokerCache, open_admin: OpenAdmin) -> None:
-        """Start without any seek."""
+        """Start without seeks."""
         self._cache = cache
         self._open = open_admin
         self._refused: dict[Key, float] = {}
 
     def forget(self, key: Key) -> None:
-        """Forget a PulsarConsumer that is gone."""
+        """Forget a deleted PulsarConsumer."""
         self._refused.pop(key, None)
 
     async def advance(
@@ -76,8 +76,8 @@ class Seeker:
             return SeekProgress(noted)
         name = f"seek {noted.id}"
         if held is None or held.id != noted.id:
-            # Record the seek first: the next reconcile executes it. An earlier seek may have had
-            # the same id.
+            # Record the seek in the status first; the next reconcile executes it. An earlier seek
+            # may have had the same id, so drop its cached result.
             self._cache.drop(ctx.key, name)
             self.forget(ctx.key)
             return SeekProgress(noted, "the seek is being recorded", 0.01)
@@ -104,7 +104,7 @@ class Seeker:
         if effect.done:
             note = f"Moved subscription {consumer.spec.subscription_name} as seek {noted.id} asks"
             ctx.event("Normal", Reason.SEEK_DONE, note)
-            # The consumers come back in the next reconcile, after the outcome is recorded.
+            # The next reconcile starts the consumers again, after the outcome is recorded.
             done = noted.model_copy(update={"outcome": "Done"})
             return SeekProgress(done, "the subscription was moved; the consumers start again", 0.01)
         problem = effect.problem
@@ -116,16 +116,16 @@ class Seeker:
         return SeekProgress(failed, "the seek failed; the consumers start again", 0.01)
 
     def _is_final(self, ctx: Context, problem: BrokerProblem) -> bool:
-        """Return whether a seek has failed; consumers do not wait indefinitely for another try."""
+        """Return whether a seek has failed finally; consumers do not wait for retries forever."""
         if problem.reason is Reason.BROKER_ERROR and not problem.passing:
             return True
         now = ctx.now().timestamp()
         return now - self._refused.setdefault(ctx.key, now) >= _MAX_REFUSAL
 
     async def _find_running(self, ctx: Context, view: DeploymentView | None) -> str:
-        """Return which consumers the seek waits for; empty if none runs any more."""
+        """Return a message about the consumers that the seek waits for; empty if none runs."""
         if view is None or view.wanted or not view.current:
-            # Its controller may still replace a pod.
+            # Until the Deployment is scaled to 0, its controller may replace pods.
             return "waiting until the Deployment is scaled to 0 before the cursor is moved"
         # The status of a Deployment does not count pods that are terminating.
         selector = render_selector({"matchLabels": selector_labels(ctx.key.name)})

@@ -1,4 +1,4 @@
-"""Whether a seek is requested, and whether consumers must stop for it; pure.
+"""Planning of seeks: whether a seek is requested, and whether consumers must stop for it. Pure.
 
 A running consumer remembers the messages that it has handled or moved to another topic, and
 acknowledges them without handling them if they are delivered again. So no consumer may run while
@@ -39,9 +39,9 @@ class SeekProgress:
 def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
     """Return the status of a seek; for a new one, with the time to which it moves.
 
-    The time is noted before anything is moved, so that moving again after a crash moves to the same
-    place and no message that came meanwhile is skipped. A seek that was removed from the spec
-    before it was done has failed.
+    The time is recorded before the subscription is moved. So a repetition after a crash moves to
+    the same position, and no message that arrived in the meantime is skipped. A seek that was
+    removed from the spec before it was done has failed.
     """
     seek = consumer.spec.subscription.seek
     held = consumer.status.last_seek if consumer.status is not None else None

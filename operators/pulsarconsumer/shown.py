@@ -1,4 +1,4 @@
-"""What an API server shows of a PulsarConsumer and its Deployment, for tests over HTTP."""
+"""Queries of a PulsarConsumer and its Deployment in an API server, for tests over HTTP."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ORDERS = Key("default", "orders")
 
 
 POLL = {"pollSeconds": 1}
-"""Has autoscaling look each second."""
+"""Makes autoscaling poll each second."""
 
 
 def build(broker: RecordedBroker, **spec: Any) -> Manifest:
-    """Build a PulsarConsumer whose broker it is."""
+    """Build a PulsarConsumer that uses the given broker."""
     return build_manifest(adminAddress=broker.address, **spec)
 
 
 def run(api: FakeApi, ready: int | None = None) -> None:
-    """Do what the controller of Deployments does."""
+    """Set the status of the Deployment, as its controller does."""
     for deployment in api.objects(DEPLOYMENT):
         api.patch_status(DEPLOYMENT, key_of(deployment), build_rollout(deployment, ready))
 

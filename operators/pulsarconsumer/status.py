@@ -1,4 +1,4 @@
-"""What a PulsarConsumer shows of itself; pure."""
+"""Status of a PulsarConsumer. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def build_status(
     """Build the desired status.
 
     Args:
-        consumer: What is asked for.
+        consumer: The PulsarConsumer.
         observed: Observed objects after the steps of this reconcile.
-        plan: What was planned.
-        outcome: What became of it.
+        plan: Plan of this reconcile.
+        outcome: Outcome of the plan.
         seek: Progress of the last seek.
-        now: Time of the transitions that happen here.
+        now: Time for conditions whose status changes.
     """
     broker = _evaluate_broker(consumer, observed, plan)
     conditions = [
@@ -57,7 +57,7 @@ def build_status(
     ]
     if consumer.spec.paused:
         conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
-    # A spec whose pods are still to come is not told as if it held.
+    # Until the pods run the current spec, the status must not claim the new values.
     if (
         abandoned := evaluate_abandoned(consumer, show_broker(consumer, observed, now))
     ) is not None:
@@ -95,15 +95,15 @@ def evaluate_deployment(
     cause: str = "",
     seeking: str = "",
 ) -> list[Condition]:
-    """State Ready, Available and Progressing.
+    """Build the conditions Ready, Available and Progressing.
 
     Args:
-        consumer: What is asked for.
+        consumer: The PulsarConsumer.
         observed: Observed objects.
-        plan: What was planned.
-        outcome: What became of it.
-        cause: Why consumers may not be ready, as far as the broker says; empty for nothing.
-        seeking: What a seek waits for while the consumers are stopped; empty for nothing.
+        plan: Plan of this reconcile.
+        outcome: Outcome of the plan.
+        cause: Problem at the broker because of which consumers may not be ready; empty for none.
+        seeking: What a seek waits for while the consumers are stopped; empty for no seek.
     """
     view = observed.deployment or _NOTHING
     ready = _evaluate_ready(consumer, view, plan, outcome, cause, seeking)

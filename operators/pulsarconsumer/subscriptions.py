@@ -1,8 +1,8 @@
-"""Which subscriptions belong to a PulsarConsumer, and which an earlier spec left behind; pure.
+"""Subscriptions of a PulsarConsumer, and abandoned subscriptions of earlier specs. Pure.
 
-A subscription that nobody consumes keeps every message of its topic. When `topics`,
-`subscriptionName` or the retry strategy changes, the old one stays at the broker, so the status
-records which subscriptions there are.
+A subscription without consumers keeps every message of its topic. If `topics`, `subscriptionName`
+or the retry strategy changes, the old subscription remains at the broker. So the status records all
+subscriptions that the PulsarConsumer has used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.report import Report, SubscriptionRef, round_number
 
 _NAMED: Final = 3
-"""Most subscriptions that a message names."""
+"""Maximum number of subscriptions in a message."""
 
 
 def list_subscriptions(consumer: PulsarConsumer) -> tuple[SubscriptionRef, ...]:
@@ -62,8 +62,8 @@ def find_deletable(
 ) -> tuple[SubscriptionRef, ...]:
     """Return the abandoned subscriptions that may be deleted now.
 
-    Pods of an earlier spec must have ended, nobody may be connected, and no other PulsarConsumer
-    may use the subscription.
+    The pods of the earlier spec must have ended, no consumer may be connected, and no other
+    PulsarConsumer may use the subscription.
 
     Args:
         consumer: The PulsarConsumer.
@@ -113,7 +113,7 @@ def show_subscriptions(consumer: PulsarConsumer, report: Report | None) -> Manif
 
 
 def evaluate_abandoned(consumer: PulsarConsumer, status: Manifest) -> Condition | None:
-    """State that subscriptions are abandoned; None while there are none."""
+    """Build the condition for abandoned subscriptions; None if there are none."""
     left = status.get("abandonedSubscriptions") or []
     if not left:
         return None

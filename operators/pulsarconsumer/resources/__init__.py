@@ -1,4 +1,4 @@
-"""Manifests that the operator makes, one file a kind."""
+"""Manifests of the children of a PulsarConsumer."""
 
 from operators.pulsarconsumer.resources.deployment import build_deployment
 from operators.pulsarconsumer.resources.environment import build_environment

@@ -1,4 +1,4 @@
-"""What the objects of a PulsarConsumer have in common: its name, its labels, its reference."""
+"""The common metadata of all children of a PulsarConsumer: name, labels, owner reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operators.pulsarconsumer.naming import selector_labels
 
 
 def build_child(kind: Kind, consumer: PulsarConsumer, owner: Manifest, spec: Manifest) -> Manifest:
-    """Build an object that has the name of its PulsarConsumer."""
+    """Build an object with the name of its PulsarConsumer."""
     return build_object(
         kind,
         consumer.metadata.name,

@@ -17,10 +17,10 @@ from operators.pulsarconsumer.resources.overlay import merge_pod_spec
 HEALTH_PORT: Final = 8081
 """Port of the probes; the port of the metrics is in the spec."""
 _NOBODY: Final = 65532
-# Files of Secrets belong to fsGroup, which may read them.
+# The files of mounted Secrets belong to fsGroup, so that the app can read them.
 _USER_IDS: Final = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), _NOBODY)
 _GRACE_SECONDS: Final = 20
-"""Seconds for a consumer to close its connections and its handler after it has drained."""
+"""Seconds that a consumer has to close its connections and its handler after the drain."""
 _PROBE_SECONDS: Final = 5
 _LIVENESS_PERIOD: Final = 10
 
@@ -36,9 +36,9 @@ def build_deployment(
     """Build the Deployment.
 
     Args:
-        consumer: What is asked for.
-        replicas: Number of pods; no part of the template, so that no pod is replaced for it.
-        image: Image where the spec names none.
+        consumer: The PulsarConsumer.
+        replicas: Number of pods; not a part of the template, so a change replaces no pods.
+        image: Image if the spec names none.
         owner: Controller reference.
         user_ids: Whether pods have a fixed user and group; otherwise the platform assigns them.
     """
@@ -54,8 +54,8 @@ def build_deployment(
 
 
 def _build_strategy(consumer: PulsarConsumer) -> Manifest:
-    # A new consumer of type Exclusive cannot connect, and so not become ready, while an old one is
-    # connected.
+    # With type Exclusive, a new consumer cannot connect, and so cannot become ready, while the old
+    # one is connected. A rolling update would never finish.
     alone = consumer.spec.subscription.type is SubscriptionType.EXCLUSIVE
     bounds = {"maxSurge": 0, "maxUnavailable": 1} if alone else _SHARED_BOUNDS
     return {"type": "RollingUpdate", "rollingUpdate": dict(bounds)}
@@ -67,7 +67,7 @@ _SHARED_BOUNDS: Final = {"maxSurge": "25%", "maxUnavailable": "25%"}
 def _build_template(consumer: PulsarConsumer, image: str, user_ids: bool) -> Manifest:
     overlay = consumer.spec.template
     metadata: Manifest = {
-        # The selector of a Deployment cannot change, so its labels win.
+        # The selector of a Deployment is immutable, so its labels override those of the user.
         "labels": {**overlay.metadata.labels, **selector_labels(consumer.metadata.name)}
     }
     if overlay.metadata.annotations:
@@ -89,7 +89,8 @@ def _build_pod_spec(consumer: PulsarConsumer, image: str, user_ids: bool) -> Man
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "automountServiceAccountToken": False,
-        # Variables of all Services of the namespace are of no use, and there can be thousands.
+        # The environment variables of Services in the namespace are not needed, and there can be
+        # thousands.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": consumer.spec.drain.timeout_seconds + _GRACE_SECONDS,
     }
@@ -120,8 +121,9 @@ def _build_container(consumer: PulsarConsumer, image: str, mounts: list[Manifest
         "volumeMounts": mounts,
     }
     if limit := consumer.spec.consumption.handler_timeout_seconds:
-        # The app ends by itself after that time, unless the handler holds the interpreter. Without
-        # a limit no probe could tell a handler that hangs from one that works for long.
+        # The app exits itself after that time, unless the handler blocks the interpreter; then the
+        # probe fails. Without a time limit, no probe could distinguish a handler that hangs from a
+        # slow one.
         container["livenessProbe"] = {
             "httpGet": {"path": "/healthz", "port": "health"},
             "initialDelaySeconds": 10,

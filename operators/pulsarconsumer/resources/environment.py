@@ -1,7 +1,7 @@
 """Environment of the consumers: the contract with the app, or with any image in its place.
 
-A value that the app would take by itself is left out, so that a new default of a newer operator
-does not replace pods whose spec says nothing of it.
+Values that equal the defaults of the app are omitted, so that a new default in a newer version of
+the operator does not replace pods whose spec does not set the field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from operators.pulsarconsumer.resources.files import (
 )
 
 PREFIX: Final = "PULSAR_CONSUMER_"
-"""What each variable begins with; a Service named pulsar makes others that begin with PULSAR_."""
+"""Prefix of each variable. It is not PULSAR_, because a Service named pulsar would add variables
+with that prefix."""
 
 type Variables = Iterator[tuple[str, str]]
 
@@ -60,7 +61,7 @@ def _walk(consumer: PulsarConsumer) -> Variables:
     elif spec.topics is not None:
         yield "TOPICS", ",".join(spec.topics)
     elif spec.topic_pattern is not None:
-        # The client takes patterns in full only.
+        # The client accepts only patterns of full names.
         domain = "" if "://" in spec.topic_pattern else "persistent://"
         yield "TOPIC_PATTERN", f"{domain}{spec.topic_pattern}"
     yield "SUBSCRIPTION_NAME", spec.subscription_name
@@ -110,7 +111,7 @@ def _subscription(consumer: PulsarConsumer) -> Variables:
 
 def _authentication(login: Authentication) -> Variables:
     by_service_account = login.service_account_token is not None
-    # For the broker, the token of a ServiceAccount is a token as any other.
+    # For the broker, the token of a ServiceAccount is like any other token.
     yield "AUTH_TYPE", str(AuthenticationType.TOKEN if by_service_account else login.type)
     if login.token is not None or by_service_account:
         yield "TOKEN_FILE", f"{AUTH_DIRECTORY}/token"

@@ -1,7 +1,7 @@
-"""Files of the consumers: what Secrets and ConfigMaps hold, mounted read-only.
+"""Files of the consumers: Secrets and ConfigMaps, mounted read-only.
 
-A mounted Secret follows its object when it is rotated; an environment variable would not, and would
-show in `kubectl describe` of more than it should.
+The kubelet updates a mounted Secret after a rotation. It does not update environment variables,
+and these are easier to leak.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from operators.pulsarconsumer.api.v1 import PulsarConsumer
 
 _ROOT: Final = "/etc/pulsar"
 AUTH_DIRECTORY: Final = f"{_ROOT}/auth"
-"""Where a token, a key file, or user name and password are."""
+"""Directory of the token, the key file, or user name and password."""
 CLIENT_TLS_DIRECTORY: Final = f"{_ROOT}/client-tls"
-"""Where the certificate and key of the client are."""
+"""Directory of the client certificate and its key."""
 TLS_DIRECTORY: Final = f"{_ROOT}/tls"
-"""Where the certificates to trust are."""
+"""Directory of the trusted certificates."""
 CA_FILE: Final = f"{TLS_DIRECTORY}/ca.crt"
-"""The certificates to trust."""
+"""File with the trusted certificates."""
 SCHEMA_DIRECTORY: Final = f"{_ROOT}/schema"
-"""Where the definition of the schema is."""
+"""Directory of the schema definition."""
 SCHEMA_FILE: Final = f"{SCHEMA_DIRECTORY}/schema"
-"""The definition of the schema."""
+"""File with the schema definition."""
 ENCRYPTION_DIRECTORY: Final = f"{_ROOT}/encryption"
-"""Where the keys of end-to-end encryption are."""
+"""Directory of the keys for end-to-end encryption."""
 JOURNAL_DIRECTORY: Final = "/tmp/journal"  # noqa: S108 in the volume of the pod
-"""Where the app records what it handles: the volume outlives the container."""
+"""Directory in which the app records messages in progress; the volume outlives the container."""
 _SCRATCH: Final = "/tmp"  # noqa: S108 a volume of the pod's own
 _GROUP_READABLE: Final = 0o440
 

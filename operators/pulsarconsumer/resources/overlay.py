@@ -1,8 +1,8 @@
-"""Lay what a user wrote over the pod that the operator builds.
+"""Merges the pod template of the user into the pod that the operator builds.
 
-Maps are joined, and the values of the user win. Lists of named items are joined by name:
-containers, volumes, mounts, variables. What makes the pod a consumer of this PulsarConsumer cannot
-be overwritten: the variables and files of the contract.
+Maps are merged, and values of the user win. Lists of named items are merged by name: containers,
+volumes, mounts, variables. The variables and files of the contract cannot be overwritten, because
+they make the pod a consumer of this PulsarConsumer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _JOINED_MAPS: Final = frozenset({"securityContext", "resources", "nodeSelector"}
 
 
 def merge_pod_spec(base: Manifest, overlay: Mapping[str, Any]) -> Manifest:
-    """Lay a pod spec over another; what does not have the shape of one is passed on as it is."""
+    """Merge a pod spec into another; parts with an unexpected shape are passed on unchanged."""
     result = dict(base)
     for name, value in overlay.items():
         match name:

@@ -1,4 +1,4 @@
-"""Objects about the pods of a PulsarConsumer: the disruption budget and the monitor."""
+"""PodDisruptionBudget and PodMonitor of a PulsarConsumer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.resources.child import build_child
 
 POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
-"""Kind of the Prometheus operator; ask whether it is served."""
+"""Optional kind of the Prometheus operator."""
 
 
 def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
-    """Build the PodDisruptionBudget; None when none is asked for."""
+    """Build the PodDisruptionBudget; None if the spec does not request one."""
     budget = consumer.spec.pod_disruption_budget
     if budget is None:
         return None
     spec: Manifest = {
         "selector": {"matchLabels": selector_labels(consumer.metadata.name)},
-        # A consumer that is not ready holds up no drain: it handles nothing.
+        # A consumer that is not ready handles no messages, so it must not block a drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         **budget.to_manifest(),
     }
@@ -28,7 +28,7 @@ def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manife
 
 
 def build_pod_monitor(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
-    """Build the PodMonitor; None when none is asked for."""
+    """Build the PodMonitor; None if the spec does not request one."""
     monitor = consumer.spec.metrics.pod_monitor
     if monitor is None:
         return None

@@ -1,7 +1,7 @@
-"""Objects for those who scale in place of this operator: KEDA, or Kubernetes by CPU.
+"""Objects of other autoscalers: KEDA, or the HorizontalPodAutoscaler by CPU.
 
-Both work on the scale subresource of the PulsarConsumer, so that there is one writer of the
-Deployment.
+Both scale the PulsarConsumer through its scale subresource, so that this operator remains the only
+writer of the Deployment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MODES: Final[Mapping[AuthenticationType, str]] = {
     AuthenticationType.BASIC: "basic",
     AuthenticationType.TLS: "tls",
 }
-"""Modes of KEDA. It supports OAuth2 as well, but not key files: the API refuses these."""
+"""Authentication modes of KEDA. It supports OAuth2 as well, but not with key files, so the API
+refuses this combination."""
 HORIZONTAL_POD_AUTOSCALER: Final = Kind(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
@@ -45,12 +46,12 @@ def build_scaled_object(
     """Build the ScaledObject of KEDA: a trigger for each topic, and one for the retry topic.
 
     Args:
-        consumer: What is asked for.
+        consumer: The PulsarConsumer.
         scaling: Its autoscaling.
         owner: Controller reference.
         admin_address: URL of the admin API.
         partitions: Number of partitions by topic, 0 or absent for none.
-        retries: Retry topic on which there is a subscription; empty for none.
+        retries: Retry topic that has a subscription; empty for none.
     """
     triggers = []
     for name in (*consumer.topics, *([retries] if retries else [])):
@@ -77,7 +78,7 @@ def build_scaled_object(
 
 
 def build_trigger_authentication(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
-    """Build what lets KEDA read the Secrets; None when it needs none."""
+    """Build the TriggerAuthentication with which KEDA reads Secrets; None if it needs none."""
     if not _needs_secrets(consumer):
         return None
     references = [
@@ -109,7 +110,7 @@ def _build_target(consumer: PulsarConsumer) -> Manifest:
 
 
 def _build_fallback(scaling: Autoscaling) -> Manifest:
-    """Build what keeps KEDA from removing consumers if it cannot read the backlog.
+    """Build the fallback that prevents KEDA from removing consumers if it cannot read the backlog.
 
     Without a fallback, KEDA keeps the number. With `replicas: 0`, it would scale to zero.
     """
@@ -152,7 +153,8 @@ def _build_trigger(
 
 
 def _needs_secrets(consumer: PulsarConsumer) -> bool:
-    # Without a mode the scaler looks at no parameter, not even at the certificates to trust.
+    # Without an authentication mode, the scaler of KEDA ignores all parameters, even the trusted
+    # certificates.
     return consumer.admin_login is not None
 
 

@@ -1,4 +1,4 @@
-"""Whether the consumer app can run what a spec asks for: it is asked before pods are replaced."""
+"""Checks whether the consumer app can run a spec, before the operator replaces pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "HANDLER": "spec.handler",
     "HANDLER_BATCH": "spec.consumption.batch.delivery",
 }
-"""Fields by the variables that they become, for messages."""
+"""Fields of the spec by their environment variables, for messages."""
 _VARIABLE: Final = re.compile(rf"\b{PREFIX}([A-Z0-9_]+)\b")
 
 
@@ -32,7 +32,7 @@ def find_fault(consumer: PulsarConsumer) -> str:
     """Return why the app would refuse to start with a spec; empty if it would not."""
     variables = render_variables(consumer)
     if consumer.spec.image is not None:
-        # An image may set the handler itself.
+        # The image may set the handler itself.
         variables.setdefault("HANDLER", "image:handler")
     try:
         load_settings({f"{PREFIX}{name}": value for name, value in variables.items()})
