@@ -11,6 +11,7 @@ from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     ENDPOINT_SLICE,
+    ENDPOINTS,
     POD,
     SERVICE,
     Manifest,
@@ -18,6 +19,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.labels import SERVICE_PROXY
 from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, text_at
 from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
@@ -155,13 +157,20 @@ async def _lead(user: User) -> None:
     await user.patch(IP_CLAIM, "web", {"spec": {"target": _TARGET, "ports": _PORTS}})
 
 
+async def _widen(user: User) -> None:
+    await user.patch(IP_CLAIM, "web", {"spec": {"traffic": "All", "ports": []}})
+
+
 async def _move(user: User) -> None:
     await _run_machine(user, 2)
     # Somebody deletes the entry of an address that is in use: it stays until that is released.
     (entry,) = await user.list(IP_ALLOCATION)
     await user.delete(IP_ALLOCATION, entry["metadata"]["name"])
+
+
+async def _narrow(user: User) -> None:
     ports = [*_PORTS, {"name": "http", "port": 80, "targetPort": 8080}]
-    await user.patch(IP_CLAIM, "web", {"spec": {"ports": ports}})
+    await user.patch(IP_CLAIM, "web", {"spec": {"traffic": "Ports", "ports": ports}})
 
 
 async def _queue(user: User) -> None:
@@ -221,10 +230,29 @@ def leads(name: str, number: int) -> Any:
     return check
 
 
+def _leads_whole(number: int) -> Any:
+    """Return a condition: cozy-proxy is told to route the whole address to a launcher pod."""
+
+    def check(record: NamespaceRecord) -> bool:
+        service = record.get(SERVICE, "web-ip") or {}
+        subsets = (record.get(ENDPOINTS, "web-ip") or {}).get("subsets") or ()
+        backends = [each["ip"] for subset in subsets for each in subset["addresses"]]
+        proxy = text_at(service, "metadata", "labels", SERVICE_PROXY)
+        routed = leads("web", number)(record) and backends == [f"10.0.0.{number}"]
+        return routed and proxy == "cozy-proxy"
+
+    return check
+
+
 def _is_moved(record: NamespaceRecord) -> bool:
-    served = (record.get(SERVICE, "web-ip") or {}).get("spec") or {}
     kept = [find_condition(each, "Terminating") for each in record.list(IP_ALLOCATION)]
-    return leads("web", 2)(record) and len(served.get("ports") or ()) == 2 and all(kept)
+    return bool(_leads_whole(2)(record) and all(kept))
+
+
+def _is_narrowed(record: NamespaceRecord) -> bool:
+    served = (record.get(SERVICE, "web-ip") or {}).get("spec") or {}
+    gone = record.get(ENDPOINTS, "web-ip") is None
+    return leads("web", 2)(record) and len(served.get("ports") or ()) == 2 and gone
 
 
 def _is_queued(record: NamespaceRecord) -> bool:
@@ -435,6 +463,7 @@ WORKLOADS: Final = (
     Workload(
         id="claim",
         operator=OPERATOR,
+        arguments=("--cozy-proxy=true",),
         rules=_RULES,
         crds=(
             *(build_crd(model) for model in RESOURCES),
@@ -443,13 +472,15 @@ WORKLOADS: Final = (
         ),
         primary=IP_CLAIM,
         children=(
-            *(IP_POOL, IP_ALLOCATION, SERVICE, ENDPOINT_SLICE),
+            *(IP_POOL, IP_ALLOCATION, SERVICE, ENDPOINT_SLICE, ENDPOINTS),
             *(INSTANCE, VIRTUAL_MACHINE_INSTANCE, POD),
         ),
         phases=(
             Phase("create", _create, _is_given),
             Phase("lead", _lead, leads("web", 1)),
+            Phase("widen", _widen, _leads_whole(1)),
             Phase("move", _move, _is_moved),
+            Phase("narrow", _narrow, _is_narrowed),
             Phase("queue", _queue, _is_queued),
             Phase("release", _release, _is_passed_on),
             Phase("probe", _probe, leads("late", 2), quiet=True),
