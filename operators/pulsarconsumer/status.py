@@ -57,11 +57,11 @@ def build_status(
     ]
     if consumer.spec.paused:
         conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
-    # Until the pods run the current spec, the status must not claim the new values.
     if (
         abandoned := evaluate_abandoned(consumer, show_broker(consumer, observed, now))
     ) is not None:
         conditions.append(abandoned)
+    # Until the pods run the current spec, the status must not claim the new values.
     unseen = consumer.status is None or not consumer.status.observed_generation
     name_spec = not (plan.held or plan.fault) or unseen
     return _assemble(consumer, observed, conditions, seek.status, now, name_spec=name_spec)

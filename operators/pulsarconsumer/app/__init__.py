@@ -1,1 +1,1 @@
-"""The consumer app: receives messages of Pulsar topics, has them handled, and acks what was."""
+"""The consumer app: receives messages of Pulsar topics, handles and acknowledges them."""

@@ -4,7 +4,7 @@ from libs.common import startup
 
 
 def main() -> int:
-    """Import the app, and run it to its end."""
+    """Import the app, and run it."""
     from operators.pulsarconsumer.app.run import end
     from operators.pulsarconsumer.app.run import main as run_app
 

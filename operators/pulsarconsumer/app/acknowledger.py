@@ -1,8 +1,8 @@
-"""What becomes of a message after its handling: acknowledged, copied elsewhere, or kept.
+"""Finishes messages after their handling: acknowledges, copies or keeps them.
 
-A message is acknowledged only after its handler returned, or after the broker stored the copy that
-takes its place. Until then it is kept in memory and handled again, and the broker keeps it as well,
-for the case that this process ends.
+A message is acknowledged only after its handler has returned, or after the broker has stored the
+copy that replaces it. Until then it is kept in memory and handled again, and the broker keeps it as
+well, in case this process ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 from slipway_handler import Pause
 
 _COPY_SECONDS: Final = 1.0
-"""Time before a copy is sent again that could not be stored."""
+"""Time until a copy that could not be stored is sent again."""
 _LONGEST_PAUSE: Final = 3600.0
 _MOST_UNSENT: Final = 20_000
-"""Messages whose copies are remembered that could not be stored."""
+"""Maximum number of remembered messages whose copies could not be stored."""
 
 log = structlog.get_logger("settle")
 
@@ -58,17 +58,17 @@ class MessageAcknowledger:
         monotonic: Callable[[], float] = time.monotonic,
         roll: Callable[[], float] = random.random,
     ) -> None:
-        """Take the policy.
+        """Initialize.
 
         Args:
-            settings: How often, how soon, where to.
-            meters: Where results are counted.
-            held: Where messages wait for their next attempt.
-            journal: Where failed attempts are written down.
+            settings: Settings of retries and topics.
+            meters: Counts results.
+            held: Messages that wait for their next attempt.
+            journal: Records failed attempts.
             connection: Sends copies.
-            pending: Returns the messages that are handled, or wait for it.
-            monotonic: Gives seconds.
-            roll: Gives random numbers from 0 to 1, which spread the delays.
+            pending: Returns the messages that are being handled or wait for a thread.
+            monotonic: Returns seconds of a monotonic clock.
+            roll: Returns random numbers from 0 to 1, which spread the delays.
         """
         self._settings = settings
         self._policy = settings.retry_policy
@@ -84,20 +84,21 @@ class MessageAcknowledger:
         meters.waiting.set_function(lambda: len(held))
 
     def count_attempts(self, message: Received) -> int:
-        """Return which attempt a message of the topic itself is, from 1."""
-        # The broker counts 0 for Exclusive and Failover.
+        """Return the number of the current attempt at a message of the topic itself, from 1."""
+        # With Exclusive and Failover, the broker always reports 0.
         redeliveries: int = message.raw.redelivery_count()
         known = self._held.attempts(message.identity) if self._held.attempts_made else 0
         return max(redeliveries, known) + 1
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:
-        """Acknowledge a message, whose handling ended with a result of the metric."""
+        """Acknowledge a message, and count the result of its handling."""
         raw = message.raw
         try:
             message.source.acknowledge(raw)
         except pulsar.PulsarException as err:
             self._meters.fail("acknowledge")
-            # It comes again, and is acknowledged then: its id is remembered.
+            # The broker will redeliver the message. Its id is remembered, so it is then
+            # acknowledged without calling the handler again.
             log.warning("Cannot acknowledge", message_id=message.message_id, error=str(err))
         else:
             self._settled[result](None)
@@ -108,7 +109,7 @@ class MessageAcknowledger:
                 self._acknowledge_again(message)
 
     def _acknowledge_again(self, message: Received) -> None:
-        """Acknowledge what came again at this moment."""
+        """Acknowledge a message that was redelivered while it was being acknowledged."""
         with suppress(pulsar.PulsarException):
             message.source.acknowledge(message.raw)
 
@@ -118,12 +119,12 @@ class MessageAcknowledger:
         """Retry a message, or move it to the dead-letter topic.
 
         Args:
-            message: What failed.
-            error: What its handler raised.
-            headers: Properties by which copies join the trace.
+            message: The failed message.
+            error: Exception of its handler.
+            headers: Properties that connect copies to the trace.
 
         Returns:
-            The message that waits in memory now, or None if it is finished.
+            The message that now waits in memory, or None if it is finished.
         """
         if isinstance(error, Pause):
             self._pause(error)
@@ -151,11 +152,11 @@ class MessageAcknowledger:
                 return self._keep(next_attempt(message), delay)
 
     def is_paused(self, now: float) -> bool:
-        """Return whether a pause that a handler requested is in effect at a monotonic time."""
+        """Return whether a pause that a handler requested is in effect at a time."""
         return now < self.paused_until
 
     def postpone(self, message: Received) -> Received:
-        """Keep a message until the end of the pause; that does not count as an attempt."""
+        """Keep a message until the end of the pause, which does not count as an attempt."""
         self._held.keep(message, self.paused_until)
         self._held.note_siblings(message, self._pending())
         return message
@@ -170,13 +171,13 @@ class MessageAcknowledger:
         self.paused_until = max(self.paused_until, until)
 
     def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
-        """Return what sends the copy of a message that could not be stored before."""
+        """Return the function that sends the copy of a message again, if it could not be stored."""
         send = self._unsent.pop(message.identity, None) if self._unsent else None
         return None if send is None else partial(send, message)
 
     def _keep(self, message: Received, delay: float) -> Received:
         self._held.keep(message, self._monotonic() + delay)
-        # Should the whole batch come again, the messages before this one were handled already.
+        # If the whole batch is redelivered, the messages before this one were already handled.
         self._held.note_siblings(message, self._pending())
         return message
 
@@ -213,7 +214,7 @@ class MessageAcknowledger:
         delay: float,
         message: Received,
     ) -> Received | None:
-        """Store a copy, then acknowledge; if it is not certain that it is stored, do neither."""
+        """Store a copy, then acknowledge; if it may not be stored, keep the message."""
         try:
             self._connection.send_copy(topic, message.raw, properties, delay)
         except SUBSCRIBE_ERRORS as err:
@@ -221,15 +222,17 @@ class MessageAcknowledger:
             log.error(
                 "Message kept unacknowledged: no copy could be stored", topic=topic, error=str(err)
             )
-            # The handler is not called again for it.
+            # Only the copy is retried; the handler is not called again.
             self._unsent[message.identity] = partial(
                 self._replace, operation, topic, properties, result, delay
             )
-            # Messages of a lost connection may never come again: others may get them.
+            # Messages of a lost connection may be delivered to other consumers and never return, so
+            # the memory must be bounded.
             while len(self._unsent) > _MOST_UNSENT:
                 self._unsent.popitem(last=False)
             return self._keep(message, _COPY_SECONDS)
-        # Before the acknowledgment: the broker does not have it if the process is killed now.
+        # Record the copy before the acknowledgment: if the process is killed in between, the broker
+        # redelivers the message, which must not be copied twice.
         self._journal.remember_copied(message.identity)
         self.succeed(message, result)
         self._held.copied(message.identity)

@@ -1,4 +1,4 @@
-"""A model of a broker for tests: it redelivers, and acknowledges batches as clients do."""
+"""A model of a broker for tests, with redelivery and the batch acknowledgment of the client."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ TOPIC: Final = "persistent://public/default/t"
 
 
 class Delivery:
-    """An entry as one consumer received it: acknowledged when all its messages are."""
+    """An entry that one consumer received; acknowledged when all its messages are acknowledged."""
 
     def __init__(self, number: int, payloads: Sequence[bytes]) -> None:
-        """Begin with nothing acknowledged."""
+        """Start with no acknowledged messages."""
         self.number, self.payloads = number, payloads
         self.left = set(range(len(payloads)))
 
 
 class Consumer:
-    """A consumer of the model; it is the wrapper and the native part in one."""
+    """A consumer of the model, which replaces both the wrapper and the native part."""
 
     def __init__(self, broker: BrokerModel) -> None:
-        """Begin connected, with an empty queue."""
+        """Start connected, with an empty queue."""
         self._consumer = self
         self._broker = broker
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -50,15 +50,15 @@ class Consumer:
         return raw
 
     def batch_receive(self) -> list[Any]:
-        """Return what is in the queue."""
+        """Return all messages in the queue."""
         return [self.receive(1) for _ in range(min(100, self._queue.qsize()))]
 
     def acknowledge(self, raw: Any) -> None:
-        """Acknowledge a message of this consumer, or of one before it."""
+        """Acknowledge a message of this consumer or of an earlier one."""
         self._broker.acknowledge(raw)
 
     def is_connected(self) -> bool:
-        """Return whether the connection was not lost."""
+        """Return whether the consumer is connected."""
         return self.connected
 
     def close(self) -> None:
@@ -67,10 +67,10 @@ class Consumer:
 
 
 class BrokerModel:
-    """A client and its broker, which redelivers what was not acknowledged to each new consumer."""
+    """A client and its broker, which redelivers unacknowledged messages to each new consumer."""
 
     def __init__(self) -> None:
-        """Begin without entries and consumers."""
+        """Start without entries and consumers."""
         self.entries: list[Sequence[bytes]] = []
         self.consumers: list[Consumer] = []
         self.acknowledged: set[int] = set()
@@ -87,7 +87,7 @@ class BrokerModel:
 
     @property
     def backlog(self) -> int:
-        """Number of entries that are not acknowledged."""
+        """Number of unacknowledged entries."""
         return len(self.entries) - len(self.acknowledged)
 
     def lose(self) -> None:
@@ -96,7 +96,7 @@ class BrokerModel:
         self.consumers[-1].connected = False
 
     def subscribe(self, *_: object, **__: object) -> Consumer:
-        """Return a consumer, which receives what is not acknowledged."""
+        """Return a consumer, which receives all unacknowledged messages."""
         self.is_back.wait(60)
         consumer = Consumer(self)
         for number in range(len(self.entries)):
@@ -110,7 +110,7 @@ class BrokerModel:
         return SimpleNamespace(send=lambda data, **_: self.copies.append(data), close=lambda: None)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing."""
 
     def acknowledge(self, raw: Any) -> None:
         """Acknowledge a message as a part of its delivery."""
@@ -119,7 +119,7 @@ class BrokerModel:
             self.acknowledged.add(raw.delivery.number)
 
     def build(self, delivery: Delivery, index: int) -> Any:
-        """Return a message of a delivery, as the native part of the client does."""
+        """Return a message of a delivery with the interface of the native client."""
         batch_index = index if len(delivery.payloads) > 1 else -1
         return SimpleNamespace(
             delivery=delivery,

@@ -1,4 +1,4 @@
-"""Connections to Pulsar as the settings ask for them."""
+"""Builds Pulsar clients from the settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CONNECT_MILLISECONDS: Final = 10_000
 
 
 class CredentialsMissing(Exception):
-    """A file of the credentials cannot be read, or does not hold what it should."""
+    """A file with credentials cannot be read or has invalid content."""
 
 
 def build_client(settings: ConnectionSettings) -> pulsar.Client:
-    """Build a client; it connects with the first use.
+    """Build a client, which connects at its first use.
 
     Raises:
         CredentialsMissing: A file cannot be read.
@@ -30,20 +30,21 @@ def build_client(settings: ConnectionSettings) -> pulsar.Client:
         operation_timeout_seconds=settings.operation_timeout_seconds,
         connection_timeout_ms=_CONNECT_MILLISECONDS,
         listener_name=settings.listener_name or None,
-        # The client does not warn if it checks nothing, so the option is always set.
+        # Always set explicitly, because the client does not warn if it verifies nothing.
         tls_validate_hostname=settings.tls_verify_hostname and not settings.tls_allow_insecure,
         tls_allow_insecure_connection=settings.tls_allow_insecure,
         tls_trust_certs_file_path=settings.tls_trusted_ca_file or None,
         tls_certificate_file_path=(settings.tls_certificate_file or None) if tls else None,
         tls_private_key_file_path=(settings.tls_key_file or None) if tls else None,
-        # Lines of a Python logger need the interpreter's lock in threads of the client, which ends
-        # in a deadlock when it closes. The console is stdout, which is stderr here: see streams.py.
+        # A Python logger would need the GIL in threads of the client, which causes a deadlock when
+        # the client closes. The console logger writes to stdout, which is redirected to stderr: see
+        # streams.py.
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn),
     )
 
 
 def build_authentication(settings: ConnectionSettings) -> pulsar.Authentication | None:
-    """Build what shows the broker who we are, or None.
+    """Build the authentication of the client; None without authentication.
 
     Raises:
         CredentialsMissing: A file cannot be read.
@@ -53,8 +54,8 @@ def build_authentication(settings: ConnectionSettings) -> pulsar.Authentication 
             return None
         case AuthType.TOKEN:
             path = settings.token_file
-            read_secret(path)  # Now, for an error that names the file.
-            # Asked at each connection and each challenge of the broker.
+            read_secret(path)  # Read it now, to raise an error that names the file.
+            # Called at each connection and each challenge of the broker.
             return pulsar.AuthenticationToken(lambda: _read_or_empty(path))
         case AuthType.TLS:
             return pulsar.AuthenticationTLS(settings.tls_certificate_file, settings.tls_key_file)
@@ -69,7 +70,7 @@ def build_oauth2(settings: ConnectionSettings) -> dict[str, str]:
     """Build the parameters of OAuth2; the secret itself stays in its file.
 
     Raises:
-        CredentialsMissing: The file cannot be read, or nobody names the issuer.
+        CredentialsMissing: The file cannot be read, or no issuer is configured.
     """
     path = settings.oauth2_credentials_file
     try:
@@ -88,10 +89,10 @@ def build_oauth2(settings: ConnectionSettings) -> dict[str, str]:
 
 
 def read_secret(path: str) -> str:
-    """Return what a file holds, without the line end that editors add.
+    """Return the content of a file, without a trailing newline.
 
     Raises:
-        CredentialsMissing: It cannot be read, or is empty.
+        CredentialsMissing: The file cannot be read or is empty.
     """
     try:
         text = Path(path).read_text().strip()
@@ -105,7 +106,7 @@ def read_secret(path: str) -> str:
 
 def _read_or_empty(path: str) -> str:
     # An exception in a thread of the client would end the process. The broker refuses an empty
-    # token, and the next connection asks again.
+    # token, and the next connection reads the file again.
     try:
         return read_secret(path)
     except CredentialsMissing:

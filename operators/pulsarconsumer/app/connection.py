@@ -18,21 +18,21 @@ from slipway_handler import Output, Pause
 
 _ENCRYPTION_KEY: Final = "slipway"
 _PAUSE_SECONDS: Final = 5.0
-"""How long nothing is handled if an output cannot be published."""
+"""Duration of the pause if an output cannot be published."""
 _REFUSALS: Final = (
     pulsar.InvalidMessage,
     pulsar.InvalidTopicName,
     pulsar.IncompatibleSchema,
     pulsar.MessageTooBig,
 )
-"""Errors that are due to the message: another one may be published."""
+"""Errors that are caused by the message, so that other messages can be published."""
 _GONE: Final = (
     pulsar.AlreadyClosed,
     pulsar.ProducerFenced,
     pulsar.ProducerNotInitialized,
     pulsar.TopicNotFound,
 )
-"""Errors of a producer that never sends again: its topic was deleted, or is elsewhere now."""
+"""Errors after which a producer is unusable: its topic was deleted or moved."""
 
 log = structlog.get_logger("connection")
 
@@ -41,12 +41,12 @@ class Connection:
     """A client and the producers of copies; thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare; the first use connects."""
+        """Initialize; the first use connects."""
         self._settings = settings
         self._lock = threading.Lock()
         self._client: pulsar.Client | None = None
         self._producers: dict[str, pulsar.Producer] = {}
-        # One for each topic, since one that cannot be reached must not hold up the others.
+        # One lock for each topic, so that an unreachable topic does not block the others.
         self._creations: dict[str, threading.Lock] = {}
         self._is_stopped = False
 
@@ -65,7 +65,7 @@ class Connection:
             return self._client
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Refuse to send from now on."""
         self._is_stopped = True
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Connection:
             attempt(client.close)
 
     def build_key_reader(self) -> pulsar.CryptoKeyReader | None:
-        """Build what decrypts and encrypts messages; None without encryption."""
+        """Build the reader of the encryption keys; None without encryption."""
         settings = self._settings
         if not settings.encryption_private_key_file:
             return None
@@ -99,17 +99,17 @@ class Connection:
         properties: Mapping[str, str],
         delay: float = 0,
     ) -> None:
-        """Send a message on, and return once the broker has stored it.
+        """Send a copy of a message, and return after the broker has stored it.
 
         Args:
             topic: The retry topic or the dead-letter topic.
-            message: What is copied: payload, keys and time of the event.
+            message: Message to copy: payload, keys and event time.
             properties: Properties of the copy.
-            delay: Seconds before it is delivered.
+            delay: Seconds until the copy is delivered.
 
         Raises:
-            pulsar.PulsarException: It is not certain that it was stored.
-            CredentialsMissing: A file of the credentials cannot be read.
+            pulsar.PulsarException: The copy may not be stored.
+            CredentialsMissing: A file with credentials cannot be read.
         """
         self._send(
             topic,
@@ -122,11 +122,11 @@ class Connection:
         )
 
     def publish(self, output: Output) -> None:
-        """Publish what a handler returned, and return once the broker has stored it.
+        """Publish the output of a handler, and return after the broker has stored it.
 
         Raises:
-            Pause: The broker cannot store it now.
-            pulsar.PulsarException: The broker does not store this message.
+            Pause: The broker cannot store the output now.
+            pulsar.PulsarException: The broker refuses this output.
         """
         data = output.data.encode() if isinstance(output.data, str) else output.data
         topic = full_name(output.topic or self._settings.output_topic)
@@ -181,7 +181,7 @@ class Connection:
         reader = self.build_key_reader() if settings.encryption_public_key_file else None
         return client.create_producer(
             topic,
-            # What came in chunks may only leave in chunks.
+            # A message that was received in chunks is too large to be sent without chunking.
             chunking_enabled=True,
             block_if_queue_full=True,
             crypto_key_reader=reader,
@@ -189,7 +189,7 @@ class Connection:
         )
 
     def _create_subscription(self, client: pulsar.Client, topic: str) -> None:
-        """Create the subscription without which the broker drops what is sent to a topic."""
+        """Create a subscription on a topic; without one, the broker drops its messages."""
         settings, name = self._settings, self._settings.subscription_name
         if topic == settings.dead_letter_topic_name:
             name = settings.dead_letter_subscription or name
@@ -206,7 +206,7 @@ class Connection:
 
 
 def attempt(close: Callable[[], object]) -> None:
-    """Close something that may be closed already."""
+    """Call a close function, and ignore that the object may already be closed."""
     try:
         close()
     except pulsar.PulsarException as err:

@@ -1,8 +1,8 @@
-"""Messages that this process keeps: they wait for their next attempt, or behind one that does.
+"""Messages that this process keeps, because they or earlier messages wait for their next attempt.
 
-A message that failed is handled again from memory. It is not handed back to the broker, because
-brokers redeliver more than that: the whole batch, or everything that is not acknowledged. Messages
-that come again because of a lost connection are recognized by their ids and not handled twice.
+A failed message is handled again from memory. It is not returned to the broker, because brokers
+redeliver more than this message: the whole batch, or all unacknowledged messages. Messages that are
+redelivered because of a lost connection are recognized by their ids and not handled twice.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from operators.pulsarconsumer.app.received import (
 )
 
 _REMEMBERED = 20_000
-"""Ids of messages that were acknowledged lately, and attempts that are remembered."""
+"""Maximum number of remembered ids of acknowledged messages, and of remembered attempts."""
 REDELIVERY_SECONDS: Final = 60.0
-"""How long brokers redeliver after the first message of a connection, and after each redelivery.
+"""Time in which brokers redeliver, after the first message of a connection and each redelivery.
 
 See `HeldMessages.watch_redeliveries`.
 """
 SILENT_SECONDS: Final = 600.0
-"""How long redeliveries are expected over a connection that has not brought any message yet."""
+"""Time for which redeliveries are expected on a connection without any message yet."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """The time after a lost connection in which messages may come again.
+    """The time after a lost connection in which messages may be redelivered.
 
     Attributes:
-        until: Time of the monotonic clock before which it does not end.
+        until: Monotonic time before which the watch does not end.
         has_begun: Whether the source has received a message since.
         left: Messages that the source may receive after that time; the watch ends with them.
     """
@@ -51,42 +51,42 @@ class _Watch:
 
 
 class Source(Protocol):
-    """Where messages come from.
+    """A source of messages.
 
     Attributes:
-        is_retry: Whether they are copies that came back.
+        is_retry: Whether the messages are copies from the retry topic.
     """
 
     is_retry: bool
 
 
 class HeldMessages:
-    """Messages in memory that are neither handled now nor acknowledged; threads may share it."""
+    """Messages in memory that are neither being handled nor acknowledged; thread-safe."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Begin empty.
+        """Start empty.
 
         Args:
-            most: Number of messages at which no more should be received.
-            most_bytes: Size of payloads at which no more should be received.
+            most: Number of messages at which receiving pauses.
+            most_bytes: Size of payloads at which receiving pauses.
         """
         self._most, self._most_bytes = most, most_bytes
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._due: list[tuple[float, int, Received]] = []
-        # Entries of the heap that still count, by message: one that is parked has none.
+        # Valid entries of the heap, by message; a parked message has none.
         self._scheduled: dict[str, int] = {}
         self._kept: dict[str, Received] = {}
-        # Number and size of those from topics, and of copies from the retry topic.
+        # Number and size of messages from topics (False) and of copies from the retry topic (True).
         self._sizes = {False: [0, 0], True: [0, 0]}
         self._outlived: OrderedDict[str, None] = OrderedDict()
         self._done: OrderedDict[str, None] = OrderedDict()
         self._copied: OrderedDict[str, None] = OrderedDict()
         self._copies: OrderedDict[str, str] = OrderedDict()
         self.attempts_made: OrderedDict[str, int] = OrderedDict()
-        """Attempts that failed at messages which will be redelivered, by identity."""
+        """Number of failed attempts at messages that will be redelivered, by identity."""
         self.is_watching = False
-        """Whether messages may come a second time."""
+        """Whether messages may be redelivered."""
         self._watches: dict[object, _Watch] = {}
 
     def __len__(self) -> int:
@@ -96,8 +96,8 @@ class HeldMessages:
     def is_full(self, source: Source) -> bool:
         """Return whether no more messages of a source should be received now.
 
-        Copies count by themselves: the retry topic must have room for those that are kept because
-        they cannot be stored there.
+        Copies from the retry topic are counted separately: messages that are kept because their
+        copy cannot be stored must not prevent the retry topic from being drained.
         """
         count, size = self._sizes[source.is_retry]
         return count >= self._most or size >= self._most_bytes
@@ -106,8 +106,8 @@ class HeldMessages:
         """Keep a message until a time, or until it is taken out.
 
         Args:
-            message: What is kept.
-            due: When it is handled again; None if it waits behind another one, which decides that.
+            message: The message.
+            due: Time of its next attempt; None if it waits behind another message.
         """
         with self._lock:
             held = self._kept.get(message.identity)
@@ -127,7 +127,7 @@ class HeldMessages:
             self._drop(message)
 
     def pop_due(self, now: float) -> list[Received]:
-        """Return messages whose time has come, in that order; they stay kept until `take`."""
+        """Return due messages in the order of their times; they are kept until `take`."""
         if not self._due:
             return []
         found: list[Received] = []
@@ -143,19 +143,19 @@ class HeldMessages:
         """Drop the messages of a source whose consumer was closed: the broker has them back.
 
         Args:
-            source: What was closed.
-            pending: Messages that are still handled.
+            source: The closed source.
+            pending: Messages that are still being handled.
         """
         outlived = [each for each in pending if each.source is source]
         with self._lock:
             dropped = [each for each in self._kept.values() if each.source is source]
-            # One of these may be about to be handled.
+            # A handler may be about to start for one of these.
             for message in (*outlived, *dropped):
                 _add(self._outlived, message.identity, None)
             for message in dropped:
                 self._drop(message)
                 self._remember(message.identity, message.attempt - 1)
-            # Otherwise their payloads would stay until their next attempt would have been due.
+            # Otherwise their payloads would stay in memory until their next attempt is due.
             self._due = [
                 entry for entry in self._due if self._scheduled.get(entry[2].identity) == entry[1]
             ]
@@ -164,16 +164,16 @@ class HeldMessages:
     # Attempts and acknowledgments by identity.
 
     def remember(self, identity: str, attempts: int) -> None:
-        """Remember how many attempts at a message were made, for its redelivery."""
+        """Remember the number of attempts at a message, for its redelivery."""
         with self._lock:
             self._remember(identity, attempts)
 
     def attempts(self, identity: str) -> int:
-        """Return how many attempts at a message are known to have been made."""
+        """Return the known number of attempts at a message."""
         return self.attempts_made.get(identity, 0) if self.attempts_made else 0
 
     def watch_redeliveries(self, source: object, now: float) -> None:
-        """Remember acknowledged messages: a source lost its connection, or has it again.
+        """Remember acknowledged messages, because a source lost or restored its connection.
 
         The broker redelivers messages whose acknowledgment it has not stored into the queue of the
         source, where they may wait for as long as handlers are busy. So the watch ends when a time
@@ -183,15 +183,15 @@ class HeldMessages:
         redelivery extends the watch.
 
         Args:
-            source: Whose messages may come again.
-            now: Time of the monotonic clock.
+            source: Source whose messages may be redelivered.
+            now: Monotonic time.
         """
         with self._lock:
             self._watches[source] = _Watch(now + SILENT_SECONDS)
             self.is_watching = True
 
     def restart_watch(self, source: object, now: float) -> None:
-        """Watch a source that is connected again if its connection was lost before."""
+        """Watch a reconnected source again if its connection was lost before."""
         if source in self._watches:
             self.watch_redeliveries(source, now)
 
@@ -204,13 +204,13 @@ class HeldMessages:
     def note_received(self, source: object, count: int, redelivered: int, now: float) -> None:
         """Start or extend the time of the watch of a source, or end the watch.
 
-        A queue that is never empty ends it after as many messages as are remembered.
+        If the queue is never empty, the watch ends after as many messages as are remembered.
 
         Args:
-            source: What received messages.
-            count: How many it received.
-            redelivered: How many of them it had received before.
-            now: Time of the monotonic clock.
+            source: Source that received messages.
+            count: Number of received messages.
+            redelivered: Number of redelivered messages among them.
+            now: Monotonic time.
         """
         watch = self._watches.get(source)
         if watch is None:
@@ -233,7 +233,7 @@ class HeldMessages:
                 self._done.clear()
 
     def acknowledged(self, message: Received) -> None:
-        """Take note of a message that was acknowledged."""
+        """Record that a message was acknowledged."""
         if self.attempts_made:
             self.attempts_made.pop(message.identity, None)
         if self.is_watching:
@@ -241,23 +241,23 @@ class HeldMessages:
                 self._note_done(message.identity)
 
     def copied(self, identity: str) -> None:
-        """Take note of a message whose place a stored copy took.
+        """Record that a stored copy has replaced a message.
 
-        A broker that crashes forgets acknowledgments of the last seconds. Each copy would then be
-        made, and tried, a second time.
+        A broker that crashes loses the acknowledgments of the last seconds. Without the record,
+        each copy would be created, and tried, a second time.
         """
         with self._lock:
             _add(self._copied, identity, None)
 
     def note_siblings(self, message: Received, pending: Iterable[Received]) -> None:
-        """Take note of the messages before one that failed in its batch: they were handled.
+        """Record that the messages before a failed message of the same batch were handled.
 
         Args:
             message: The failed message.
-            pending: Messages that are still handled, or wait for it.
+            pending: Messages that are being handled or wait for a thread.
         """
         prefix, _, index = message.identity.rpartition(":")
-        # Those before one that outlived its connection may have been dropped with it, unhandled.
+        # After a lost connection, earlier messages of the batch may have been dropped unhandled.
         if not index.isdigit() or message.identity in self._outlived:
             return
         left = {each.identity for each in pending if each.identity.startswith(prefix)}
@@ -270,11 +270,11 @@ class HeldMessages:
     def sort_out(
         self, batch: Iterable[RawMessage], pending: Iterable[Received], *, copies: bool = False
     ) -> tuple[list[RawMessage], list[RawMessage]]:
-        """Return messages that are new, and those that were acknowledged lately.
+        """Return new messages, and messages that were already acknowledged.
 
         Args:
-            batch: What came.
-            pending: Messages that are handled, or wait for it.
+            batch: Received messages.
+            pending: Messages that are being handled or wait for a thread.
             copies: Whether they come from the retry topic.
         """
         in_hand = {each.identity: each for each in pending}
@@ -285,7 +285,8 @@ class HeldMessages:
             held = self._kept.get(identity) or in_hand.get(identity)
             if held is not None and identity not in self._copied:
                 replace_raw(held, raw)
-            # In this order: `acknowledged` and its caller look in the opposite one.
+            # The order of these checks matters: `acknowledged` and its caller update in the
+            # opposite order, so a message that moves in between is found in at least one place.
             if identity in self._done or identity in self._copied:
                 done.append(raw)
             elif held is not None:
@@ -293,14 +294,14 @@ class HeldMessages:
             elif copies and self._is_second_copy(raw, identity):
                 done.append(raw)
             else:
-                # If the queue of the client holds a message twice, the later one counts.
+                # If the queue of the client contains a message twice, the later one counts.
                 new[identity] = raw
         return list(new.values()), done
 
     def _is_second_copy(self, raw: RawMessage, identity: str) -> bool:
-        """Return whether a copy was stored twice.
+        """Return whether this is a duplicate of a copy.
 
-        Producers resend messages that may not be stored.
+        Producers resend messages that may not have been stored.
         """
         copy_of = read_properties(raw).get(COPY_OF)
         if not copy_of:
@@ -330,7 +331,7 @@ class HeldMessages:
 
 
 def _add[V](known: OrderedDict[str, V], identity: str, value: V) -> None:
-    """Remember something as the newest, and forget the oldest if there are too many."""
+    """Add an entry as the newest, and drop the oldest one if there are too many."""
     known[identity] = value
     known.move_to_end(identity)
     while len(known) > _REMEMBERED:

@@ -1,9 +1,9 @@
-"""A record of the messages that are being handled, which outlives a crash of the process.
+"""A record of the messages that are being handled, which survives a crash of the process.
 
-It is in a volume of the pod, so the next container of the pod reads it: a message at which the
-process crashed has used up an attempt, and messages that wait in memory for their next attempt keep
-the number of those that they had. Ids are written of calls that take long, and of all calls
-for a while after a crash: to write each id always would cost more than to receive the message.
+It is stored in a volume of the pod, so the next container of the pod reads it: a crash counts as an
+attempt at the message, and messages that wait in memory for their next attempt keep their number of
+attempts. Ids are written for calls that take long, and for some time after a crash for all calls.
+Writing each id always would cost more than receiving the message.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ _SLOTS: Final = 1024
 _RUNNING: Final = b"running"
 _ENDED: Final = b"ended\0\0"
 _COPIED: Final = 0
-"""Number of attempts of a message whose place a copy took."""
+"""Number of attempts that marks a message as replaced by a copy."""
 _REMEMBERED: Final = 20_000
-"""Messages whose attempts are remembered, at most."""
+"""Maximum number of messages whose attempts are remembered."""
 _COUNTED: Final = 1000
-"""Messages whose crashes are counted, at most."""
+"""Maximum number of messages whose crashes are counted."""
 
 log = structlog.get_logger("journal")
 
 
 class Journal:
-    """Identities of messages that are being handled, in a file; threads may share it."""
+    """Identities of messages that are being handled, in a file; thread-safe."""
 
     def __init__(self, folder: str) -> None:
         """Read the journal of the previous process, and start a new one.
 
         Args:
-            folder: Where the files are; empty to keep nothing.
+            folder: Folder of the files; empty disables the journal.
         """
         self.crashes: dict[str, int] = {}
-        """How often the process crashed while it handled a message, by the identity of the message.
+        """Number of crashes while a message was handled, by identity of the message.
 
-        The broker may not have received the acknowledgment of one before the next crash, so counts
-        are kept.
+        Counts are kept even after the message was finished, because the broker may not have
+        received the acknowledgment before the next crash.
         """
         self.unsettled: set[str] = set()
-        """Messages among these that did not come again yet."""
+        """Those of these messages that were not redelivered yet."""
         self.attempts: dict[str, int] = {}
-        """How many attempts at a message failed in processes before this one, by its identity."""
+        """Number of attempts that failed in earlier processes, by identity of the message."""
         self.copied: list[str] = []
-        """Messages whose place a copy took in processes before this one, by identity."""
+        """Identities of messages that a copy replaced in earlier processes."""
         self.careful = False
         """Whether the identity of each message is written before it is handled."""
         self.has_entries = False
-        """Whether ids are written now."""
+        """Whether ids can be written."""
         self._lock = threading.Lock()
         self._slots: dict[int, int] = {}
         self._free = list(range(_SLOTS - 1, 0, -1))
@@ -91,7 +91,7 @@ class Journal:
             self._map[start : start + _SLOT] = identity.encode()[:_SLOT].ljust(_SLOT, b"\0")
 
     def end(self, thread: int) -> None:
-        """Take the identity of a thread out."""
+        """Remove the identity that a thread has written."""
         with self._lock:
             slot = self._slots.pop(thread, None)
             if slot is not None and self._map is not None:
@@ -100,37 +100,37 @@ class Journal:
             self.has_entries = bool(self._slots)
 
     def settle(self, identity: str) -> int:
-        """Return how often earlier processes crashed at a message; afterwards the count is 0."""
+        """Return the number of crashes at a message in earlier processes, and reset it."""
         if identity not in self.unsettled:
             return 0
         self.unsettled.discard(identity)
         return self.crashes[identity]
 
     def remember(self, identity: str, attempts: int) -> None:
-        """Write how many attempts at a message failed; the broker does not count all of them."""
+        """Record the number of failed attempts at a message; the broker counts only some."""
         with self._lock:
             if self._failures < 0:
                 return
             with self._tolerant():
                 if self.crashes.pop(identity, None):
-                    self._save()  # They are part of the number now.
+                    self._save()  # The number of attempts includes the crashes from now on.
                 self._append(identity, attempts)
 
     def remember_copied(self, identity: str) -> None:
-        """Write that a copy took the place of a message, which is acknowledged next."""
+        """Record that a copy has replaced a message, which is acknowledged next."""
         with self._lock:
             if self._failures >= 0:
                 with self._tolerant():
                     self._append(identity, _COPIED)
 
     def close(self) -> None:
-        """Note that the process ends in order; ids that are still there stay."""
+        """Record a regular exit of the process; ids of unfinished messages are kept."""
         if self._map is not None:
             self._map[: len(_ENDED)] = _ENDED
 
     @contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """Handle messages without a record if none can be written, such as on a full volume."""
+        """Continue without a record if none can be written, for example on a full volume."""
         try:
             yield
         except OSError as err:
@@ -201,7 +201,7 @@ def _parse_attempts(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in text.splitlines():
         identity, _, count = line.rpartition(" ")
-        # A process that was killed may have left half of a line.
+        # A killed process may have left an incomplete line.
         if identity and count.isascii() and count.isdigit() and len(count) < 10:
             found.pop(identity, None)
             found[identity] = int(count)

@@ -1,9 +1,9 @@
-"""Threads that handle messages: several at a time, and messages of one group in their order.
+"""A pool of threads that handle messages concurrently, and messages of one group in their order.
 
-While the calls of the handler are quick, the thread that receives messages handles them itself: to
-hand a message to another thread costs more than to receive it, and two threads that are quick hold
-each other up in the interpreter. If such a call takes long after all, another thread continues to
-receive, see `Lanes.detach`.
+While calls of the handler are fast, the thread that receives messages handles them itself: passing
+a message to another thread costs more than receiving it, and fast threads delay each other because
+of the GIL. If such a call unexpectedly takes long, another thread continues to receive: see
+`Lanes.detach`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Final
 from operators.pulsarconsumer.app.core.slot import Slot
 
 _QUICK_SECONDS: Final = 0.0002
-"""A call that takes less costs less than a further thread: those take turns in the interpreter."""
+"""Duration below which a call is cheaper than another thread, because threads share the GIL."""
 _SPARE_SECONDS: Final = 0.005
-"""A call that takes less does not end lending by itself: it may have waited for a core."""
+"""Duration below which a single call does not end lending; it may only have waited for a CPU."""
 _QUEUED: Final = 100
-"""Most items that wait for a thread, before those that bring them have to wait."""
+"""Maximum number of items that wait for a thread; if more wait, submitting blocks."""
 _AHEAD_SECONDS: Final = 0.1
-"""As many items wait for a thread as are worked on in this time, if those are fewer."""
+"""At most as many items wait for a thread as are processed in this time."""
 
 
 @dataclass(slots=True)
 class Blocked[T]:
-    """What is left of an item that could not be finished now, so that its group has to wait.
+    """The rest of an item that could not be finished now, so that its group must wait.
 
     Attributes:
-        owner: The item with which the group continues, when it is submitted again.
-        rest: Items that follow it before all others of the group.
+        owner: The item with which the group continues after it is submitted again.
+        rest: Items that follow it before all other items of the group.
     """
 
     owner: T
@@ -51,14 +51,14 @@ class Lanes[T]:
     """A pool of threads that process items.
 
     Args:
-        work: Works on an item; returns what its group has to wait for, or None. It writes into
-            the slot when its call began, and how long it waited or called others.
-        count: How many items are worked on at a time.
-        group_of: Returns the group of an item, whose items are worked on one after the other in
-            the order of their submission; None if all items are independent.
-        head: Returns by what an item is recognized when it is submitted again.
-        park: Told of each item that waits for another one of its group.
-        fail: Told of what `work` raises.
+        work: Processes an item; returns what its group must wait for, or None. It records in the
+            slot when its call began, and the duration of its calls.
+        count: Maximum number of items that are processed concurrently.
+        group_of: Returns the group of an item; items of a group are processed one after the other
+            in the order of their submission. None if all items are independent.
+        head: Returns the value that identifies an item when it is submitted again.
+        park: Called with each item that waits for another item of its group.
+        fail: Called with the exception if `work` raises one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Lanes[T]:
         fail: Callable[[BaseException], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; threads start when they are needed, and live as long as the process."""
+        """Initialize; threads start when they are needed, and run until the process exits."""
         self._work, self._count, self._monotonic = work, count, monotonic
         self._group_of, self._head, self._park, self._fail = group_of, head, park, fail
         self._queue: deque[T] = deque()
@@ -82,7 +82,7 @@ class Lanes[T]:
         self._blocked_submitters = self._blocked_lenders = 0
         self._mean = 0.0
         self.stopped = False
-        """Whether no further item is begun."""
+        """Whether no further item is started."""
         self._slots: dict[int, Slot[T]] = {}
         self._dropped: dict[int, T] = {}
         self._lines: dict[str, _Line[T]] = {}
@@ -95,21 +95,23 @@ class Lanes[T]:
         *,
         lender: object = None,
     ) -> bool:
-        """Hand items over, in order; wait while too many wait, unless told to give up.
+        """Submit items in their order; block while too many items wait.
 
         Args:
-            items: What must be worked on.
-            give_up: Says whether to return though too many wait; called several times a second.
-            lender: Whom the calling thread serves, if it may work on items itself as long as calls
-                are quick; otherwise None.
+            items: Items to process.
+            give_up: Returns whether to return although too many items wait; called several times
+                per second.
+            lender: Source whose thread calls this, if the thread may process items itself while
+                calls are fast; otherwise None.
 
         Returns:
-            False if the lender has another thread now, see `detach`.
+            False if the lender has another thread now; see `detach`.
         """
         self._queue.extend(items)
         lends, attached = lender is not None, True
         while True:
-            # Another thread that waits to be lent has its own topic to receive from.
+            # If another lent thread is blocked, leave the items to it, because it must receive from
+            # its own topic.
             while lends and self._queue and not self._blocked_lenders and self._enter():
                 attached = self._lend(lender)
                 lends = attached
@@ -127,22 +129,22 @@ class Lanes[T]:
                 self._blocked_lenders -= lends
 
     def detach(self, slot: Slot[T]) -> object:
-        """Take a thread that is lent from its lender, who needs another one.
+        """Detach a lent thread from its lender, which must then start another thread.
 
         Returns:
-            The lender; None if the thread is not lent, or no longer.
+            The lender; None if the thread is not lent any more.
         """
         with self._changed:
             lender, slot.lender = slot.lender, None
         return lender
 
     def nudge(self) -> None:
-        """Start a further thread if items wait; called often."""
+        """Start another thread if items wait; called often."""
         if self._queue:
             self._wake(1, at_least_one=True)
 
     def pending(self) -> list[T]:
-        """Return the items that are worked on, or wait for it."""
+        """Return the items that are being processed or wait for a thread."""
         with self._lines_lock:
             waiting = [item for line in self._lines.values() for item in line.waiting]
         dropped = self._dropped
@@ -150,13 +152,14 @@ class Lanes[T]:
         return [*self._working(), *queued, *waiting]
 
     def slots(self) -> list[Slot[T]]:
-        """Return what each thread works on."""
+        """Return the slot of each thread."""
         return list(self._slots.copy().values())
 
     def purge(self, unwanted: Callable[[T], bool]) -> None:
-        """Drop items that nobody works on yet."""
+        """Drop items that are not being processed yet."""
         with self._lines_lock:
-            # Threads take items meanwhile, so the queue stays as it is; these are skipped in it.
+            # Threads take items concurrently, so the queue is not changed; dropped items are
+            # skipped when they are taken.
             self._dropped = {
                 id(item): item
                 for item in self._queue.copy()
@@ -166,12 +169,12 @@ class Lanes[T]:
                 line.waiting = deque(item for item in line.waiting if not unwanted(item))
                 working = any(line.owner is item for item in self._working())
                 if not working and unwanted(line.owner):
-                    # The owner waits for its next attempt, which will not come.
+                    # The owner waits for its next attempt, which will never happen.
                     del self._lines[group]
                     self._queue.extend(line.waiting)
 
     def stop(self) -> None:
-        """Begin no further item."""
+        """Start no further items."""
         self.stopped = True
         with self._room:
             self._room.notify_all()
@@ -179,7 +182,7 @@ class Lanes[T]:
     def wait_idle(self, seconds: float) -> bool:
         """Wait until no item is being processed, and return whether that happened in time.
 
-        Unless they are stopped, that is when no item is left.
+        If the lanes are not stopped, this means that no items are left.
         """
         deadline = time.monotonic() + seconds
         while self._active or (self._queue and not self.stopped):
@@ -194,8 +197,8 @@ class Lanes[T]:
     def _most_queued(self) -> int:
         """Return how many items may wait.
 
-        What waits here cannot be worked on by another process, and its time runs. So no more wait
-        than are soon worked on: none if calls take long, as those do that are under way.
+        Another process cannot handle items that wait here, and their acknowledgment time-out runs.
+        So only as many items wait as will be processed soon: none if calls take long.
         """
         now = self._monotonic()
         running = [now - began for slot in self.slots() if (began := slot.began)]
@@ -208,7 +211,7 @@ class Lanes[T]:
         return [slot.item for slot in self.slots() if slot.item is not None]
 
     def _lend(self, lender: object) -> bool:
-        """Work on items in a thread that has entered; return whether it still has the lender."""
+        """Process items in a lent thread; return whether it still belongs to the lender."""
         thread = threading.get_ident()
         slot = self._slots[thread] = Slot(thread, lender=lender)
         try:
@@ -220,7 +223,7 @@ class Lanes[T]:
         return attached
 
     def _enter(self) -> bool:
-        """Become one of those that work while calls are quick, if there are not too many."""
+        """Become an active thread, unless there are too many."""
         if self._mean > _QUICK_SECONDS:
             return False
         with self._changed:
@@ -230,7 +233,7 @@ class Lanes[T]:
             return True
 
     def _leave(self, *, may_yield: bool = False) -> None:
-        """Stop working; a lane first lets a thread that can be lent have the items."""
+        """Stop being active; a lane may first leave its items to a thread that can be lent."""
         with self._changed:
             self._active -= 1
             yields = self._yields
@@ -243,12 +246,12 @@ class Lanes[T]:
 
     @property
     def _yields(self) -> bool:
-        """Whether threads of lanes leave items to a thread that waits to be lent."""
+        """Whether threads of lanes leave items to a blocked thread that can be lent."""
         return self._blocked_lenders > 0 and self._mean <= _QUICK_SECONDS
 
     def _wake(self, items: int, *, at_least_one: bool = False) -> None:
         with self._changed:
-            # A single thread is quicker than several while the calls are quick.
+            # While calls are fast, a single thread is faster than several threads.
             slow = self._mean > _QUICK_SECONDS
             wanted = items if slow or not self._active or at_least_one else 0
             if not slow:
@@ -278,7 +281,7 @@ class Lanes[T]:
         self._idle -= 1
 
     def _drain(self, slot: Slot[T], most: int, *, lent: bool = False) -> None:
-        """Work on items until there are none, or the calls of a thread that is lent are slow."""
+        """Process items until none are left, or until the calls of a lent thread become slow."""
         take: Callable[[], T] = self._queue.popleft
         work = self._work if self._group_of is None else self._follow
         if self._group_of is not None and self._count > 1:
@@ -300,7 +303,7 @@ class Lanes[T]:
                 done += 1
                 total += slot.seconds
                 if slot.seconds > _SPARE_SECONDS:
-                    self._mean = total / done  # Not only at the end, which may be far.
+                    self._mean = total / done  # Updated early, because the loop may run for long.
                 if lent and total > _SPARE_SECONDS and total > _QUICK_SECONDS * done:
                     break
         except BaseException as err:  # noqa: BLE001  # It is told, and ends the app.
@@ -310,12 +313,13 @@ class Lanes[T]:
             self._mean = total / done
 
     def _take(self, slot: Slot[T]) -> T:
-        """Take the next item whose group has nothing before it.
+        """Take the next item that is the first of its group.
 
-        This is one step for all threads: otherwise an item might overtake the one before it.
+        Taking an item and claiming its group are one atomic step. Otherwise another thread could
+        start an item before an earlier item of the same group.
 
         Raises:
-            IndexError: There is none.
+            IndexError: There is no such item.
         """
         with self._lines_lock:
             while True:
@@ -327,7 +331,7 @@ class Lanes[T]:
                     return item
 
     def _claim(self, item: T) -> bool:
-        """Return whether an item is the first of its group; otherwise let it wait."""
+        """Return whether an item is the first of its group; otherwise park it."""
         assert self._group_of is not None
         group = self._group_of(item)
         if not group:
@@ -340,7 +344,7 @@ class Lanes[T]:
         return False
 
     def _follow(self, item: T, slot: Slot[T]) -> None:
-        """Process an item of a group, and further items of the group that arrived meanwhile."""
+        """Process an item of a group, and items of the group that arrive in the meantime."""
         assert self._group_of is not None
         if self._count == 1:
             if not self._lines:
@@ -371,7 +375,7 @@ class Lanes[T]:
             slot.item, slot.seconds = item, 0.0
 
     def _work_alone(self, item: T, slot: Slot[T]) -> None:
-        """Process an item while nothing else is worked on and no group waits."""
+        """Process an item while no other item is being processed and no group waits."""
         assert self._group_of is not None
         blocked = self._work(item, slot)
         if blocked is not None and (group := self._group_of(item)):

@@ -1,7 +1,7 @@
-"""What the app measures: noted in lists, for each message or each receipt, and counted later.
+"""Measurements of the app: appended to lists for each message or receipt, and counted later.
 
-Counters and histograms of the Prometheus client cost more for each message than its receipt does,
-and a lock for each costs more than the note. To append to a list needs none.
+For each message, counters and histograms of the Prometheus client would cost more than its receipt,
+and a lock would cost more than the append. Appending to a list needs no lock.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Meters:
     """The counters of messages and the durations of handlers; thread-safe."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Begin the counters at 0.
+        """Start the counters at 0.
 
         Args:
-            metrics: Where the gauges of METRICS are declared; what is counted here is added.
+            metrics: Registry with the gauges of METRICS, to which these counters are added.
         """
         self._lock = threading.Lock()
         self._counts = {spec.name: dict.fromkeys(values, 0) for spec, values in _COUNTED}
         self._ages = _Buckets(specs.MESSAGE_AGE.buckets)
         self._seconds = _Buckets(specs.HANDLE_TIME.buckets)
-        # What was noted, and is not counted yet.
+        # Measurements that are not counted yet.
         self._new_ages: dict[str, list[tuple[int, float, float]]] = {
             source: [] for source in _SOURCES
         }
@@ -50,15 +50,15 @@ class Meters:
         self._new_results: dict[str, list[None]] = {result: [] for result in specs.RESULTS}
         self._new_errors: list[str] = []
         self.took = self._new_seconds.append
-        """Notes the seconds that a call of the handler took."""
+        """Records the duration of a call of the handler in seconds."""
         self.settle: Mapping[str, Callable[[None], None]] = {
             result: noted.append for result, noted in self._new_results.items()
         }
-        """By result, what notes that a message ended with it."""
+        """Functions by result; each records that the handling of a message ended with it."""
         self.fail = self._new_errors.append
-        """Notes a request to the broker that failed."""
+        """Records a failed request to the broker."""
         self.slots: Callable[[], Iterable[Slot[Any]]] = tuple
-        """Returns what threads work on."""
+        """Returns the slots of the threads."""
         metrics.gauge(specs.IN_FLIGHT).set_function(lambda: len(self.running()))
         metrics.gauge(specs.OLDEST_CALL).set_function(self.longest_call)
         self.connected = metrics.gauge(specs.CONNECTED)
@@ -66,28 +66,28 @@ class Meters:
         metrics.registry.register(_Collector(self))
 
     def receive(self, source: str, count: int, first: float, last: float) -> None:
-        """Note messages of a source that came together.
+        """Record messages of a source that were received together.
 
         Args:
-            source: Where they came from.
-            count: How many came.
-            first: Seconds since the first was published.
-            last: Seconds since the last was published. The others are taken to be spread evenly
-                between the two: to read the time of each costs as much as to read its payload.
+            source: Label of the source.
+            count: Number of messages.
+            first: Seconds since the first one was published.
+            last: Seconds since the last one was published. The other times are assumed to be spread
+                evenly, because reading the time of a message costs as much as reading its payload.
         """
         self._new_ages[source].append((count, first, last))
 
     def running(self) -> list[float]:
-        """Return when the calls of the handler began that are under way."""
+        """Return the start times of the running calls of the handler."""
         return [began for slot in self.slots() if (began := slot.began)]
 
     def longest_call(self) -> float:
-        """Return the seconds that the oldest call of the handler has been under way; 0 for none."""
+        """Return the seconds since the start of the oldest running call of the handler, or 0."""
         started = min(self.running(), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
     def count(self) -> None:
-        """Count what was noted; called often enough for the lists to stay short."""
+        """Count the recorded measurements; called often, so that the lists stay short."""
         with self._lock:
             self._count()
 
@@ -104,7 +104,7 @@ class Meters:
             self._counts[specs.BROKER_ERRORS.name][operation] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Render what was counted."""
+        """Render the counts as metrics."""
         with self._lock:
             self._count()
             families: list[Metric] = []
@@ -122,9 +122,9 @@ class Meters:
 
 
 def _take[T](noted: list[T]) -> list[T]:
-    """Take what was noted so far out of a list to which other threads append."""
+    """Remove and return the entries of a list to which other threads append."""
     taken = noted[:]
-    # Each of the two is one step of the interpreter; what came in between stays.
+    # The copy above and this deletion are each atomic; entries appended in between remain.
     del noted[: len(taken)]
     return taken
 
@@ -141,7 +141,7 @@ class _Buckets:
         """Count values that are not negative."""
         if not values:
             return
-        # Most calls are as quick as the first, so only the others are looked up.
+        # Most values fall into the same bucket as the first one, so only the others are looked up.
         number = bisect_left(self._bounds, values[0])
         low = self._bounds[number - 1] if number else -1.0
         high = self._bounds[number] if number < len(self._bounds) else math.inf
@@ -160,7 +160,8 @@ class _Buckets:
             step = (last - first) / (count - 1)
             for at in range(count):
                 self._counts[bisect_left(self._bounds, first + at * step)] += 1
-        # Clocks of two machines differ, and a sum that falls would look like a restart.
+        # The clocks of two machines differ, so values can be negative; but a decreasing sum would
+        # look like a restart.
         self._sum += count * max(0.0, (first + last) / 2)
 
     def render(self, spec: MetricSpec) -> HistogramMetricFamily:

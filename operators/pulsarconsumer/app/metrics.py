@@ -64,7 +64,7 @@ BROKER_ERRORS: Final = MetricSpec(
 )
 
 GAUGES: Final[tuple[MetricSpec, ...]] = (IN_FLIGHT, OLDEST_CALL, WAITING, CONNECTED)
-"""What the process registers as it is; the rest is counted in meters.py."""
+"""Metrics that the process registers directly; `meters.py` counts the others."""
 METRICS: Final[tuple[MetricSpec, ...]] = (
     RECEIVED,
     HANDLED,
@@ -76,6 +76,6 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     CONNECTED,
     BROKER_ERRORS,
 )
-"""What the contract lists."""
+"""Metrics that the contract of the app lists."""
 RESULTS: Final = ("acknowledged", "retried", "dead_lettered", "skipped")
 OPERATIONS: Final = ("subscribe", "receive", "acknowledge", "retry", "dead_letter", "schema")

@@ -1,4 +1,4 @@
-"""One message, or a list of them, from receipt to settlement."""
+"""Processes one message, or a list of messages, from receipt to acknowledgment."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ SPAN_ATTRIBUTES = (
     "messaging.destination.subscription.name",
     "messaging.message.id",
 )
-"""Attributes of spans that are exported, in the words of OpenTelemetry."""
+"""Attributes of exported spans, according to the semantic conventions of OpenTelemetry."""
 
 type Unit = list[Received]
-"""Messages that are handled by one call: one, or the list for a handler of lists."""
+"""Messages that one call handles: one message, or a list for a handler of lists."""
 
 
 class Fatal(Exception):
@@ -68,10 +68,10 @@ class Processor:
         publish: Callable[[Output], None] | None = None,
         time: Callable[[], float] = time.time,
     ) -> None:
-        """Take what does the work, see Worker.
+        """Initialize; see Worker for the other arguments.
 
-        Further:
-            publish: Stores what the handler returns; None if that is ignored.
+        Args:
+            publish: Publishes the result of the handler; None to ignore it.
             time: Returns the seconds since 1970.
         """
         self._publish = publish
@@ -87,17 +87,17 @@ class Processor:
         self._telemetry = telemetry
         self._lines = settings.line_options
         self._logs = self._lines.sample_ratio > 0
-        # Lines that hide fields of the payload need its value before the handler does.
+        # To hide fields of the payload in the log, the value must be decoded before the handler.
         self._decodes_early = self._decodes and self._logs and bool(self._lines.redacted)
         self._traced = telemetry.enabled
         self._time = time
         self._timed_out: set[str] = set()
 
     def accept(self, source: Source, batch: Sequence[RawMessage]) -> list[Received]:
-        """Make messages of what was received, and write their lines before any is handled.
+        """Build messages from received ones, and log their lines before any of them is handled.
 
         Raises:
-            OSError: Nobody reads the lines any more.
+            OSError: The reader of the message log has closed it.
         """
         now = self._time()
         count = len(batch)
@@ -114,9 +114,9 @@ class Processor:
         """Handle one message and finish it; return it if it waits for its next attempt.
 
         Raises:
-            Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
+            Fatal: A payload does not match the schema, and schema_on_mismatch is Fail.
         """
-        # Each call costs about 0.1 us, so what few messages need is checked before it is called.
+        # Each call costs about 0.1 us, so rarely needed functions are called only after a check.
         journal = self._journal
         if self._held.is_watching or journal.careful or journal.unsettled:
             done, waits = self._prepare(message)
@@ -135,7 +135,7 @@ class Processor:
         return None if waits is None else Blocked(waits)
 
     def process_list(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
-        """Handle messages in one call of the handler and finish each of them; raises likewise."""
+        """Handle messages in one call of the handler, and finish each; raises as `process`."""
         if not (self._decodes or self._held.is_watching or self._journal.is_watching):
             fit, blocked = unit, None
         else:
@@ -146,7 +146,7 @@ class Processor:
             waits = self._handle(fit, fit[0], slot)
             blocked = blocked or waits
             return None if blocked is None else Blocked([blocked])
-        # After a crash it has to be known which of them the process crashes at.
+        # After a crash, messages are handled one by one to find the message that causes the crash.
         handle = self._handle_each if self._journal.careful else self._handle_several
         found = handle(fit, slot)
         if blocked is None:
@@ -156,14 +156,14 @@ class Processor:
     def time_out(self, message: Received, seconds: float) -> Received | None:
         """Finish a message whose handler timed out; return it if that is not possible now.
 
-        The process has to end soon.
+        The process must exit soon, because a running handler cannot be cancelled.
         """
         self._timed_out.add(message.identity)
         error = HandlerTimeout(f"not ended after {seconds:.0f} s")
         return self._acknowledger.fail(message, error, {})
 
     def _sort_out(self, unit: Unit, slot: Slot[Any]) -> tuple[Unit, Received | None]:
-        """Return the messages of a list that the handler gets, and what the others wait for."""
+        """Return the messages to pass to the handler, and a message that blocks the others."""
         fit: Unit = []
         blocked: Received | None = None
         for message in unit:
@@ -178,7 +178,7 @@ class Processor:
         return fit, blocked
 
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
-        """Return whether a message was finished without its handler, and what waits instead."""
+        """Return whether a message was finished without its handler, and the message that waits."""
         self._held.take(message)
         unsent = self._acknowledger.take_unsent(message)
         if unsent is not None:
@@ -202,7 +202,7 @@ class Processor:
         return False, None
 
     def _log(self, source: Source, taken: Sequence[Received], now: float) -> None:
-        """Write the lines of messages; those that are not sampled have none."""
+        """Log the lines of sampled messages."""
         options = self._lines
         if options.sample_ratio < 1:
             taken = [one for one in taken if is_sampled(options, one.message_id)]
@@ -214,7 +214,7 @@ class Processor:
 
     def _decode(self, message: Received) -> bool:
         """Decode the value of a message, and return whether it has one."""
-        # For all other messages, finding out costs more than decoding.
+        # Otherwise, this check would cost more than decoding again.
         if self._decodes_early and is_decoded(message):
             return not message.mismatch and message.error is None
         payloads = self._payloads
@@ -250,7 +250,7 @@ class Processor:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
     def _handle(self, argument: object, message: Received, slot: Slot[Any]) -> Received | None:
-        """Call the handler for a message, in a span if there are any, and finish the message."""
+        """Call the handler for a message, within a span if tracing is on, and finish it."""
         error, headers = self._call(argument, message, slot)
         if error is not None:
             return self._fail(message, error, headers, slot)
@@ -265,7 +265,7 @@ class Processor:
         headers: dict[str, str],
         slot: Slot[Any],
     ) -> Received | None:
-        """Finish a message whose handler raised, unless that was done at its time-out."""
+        """Finish a message whose handler failed, unless its time-out has already finished it."""
         if self._timed_out and message.identity in self._timed_out:
             return None
         began = monotonic()
@@ -288,7 +288,7 @@ class Processor:
                 elif (waits := self._fail(message, error, headers, slot)) is not None:
                     waiting.append(waits)
             return Blocked([waiting[0]], [[each] for each in waiting[1:]]) if waiting else None
-        # One of them may be the only one that fails.
+        # Perhaps only one of them fails, so handle them one by one.
         return self._handle_each(unit, slot)
 
     def _handle_each(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
@@ -310,13 +310,13 @@ class Processor:
         return blocked
 
     def _is_ordered(self, message: Received) -> bool:
-        """Return whether no later message of the list may be handled before a message."""
+        """Return whether a message must be handled before later messages of the list."""
         return self._settings.keeps_order and not message.source.is_retry
 
     def _call(
         self, argument: object, message: Received, slot: Slot[Any]
     ) -> tuple[BaseException | None, dict[str, str]]:
-        """Call the handler; return what it raised, and properties that join copies to the trace."""
+        """Call the handler; return its exception, and properties that link copies to the trace."""
         if not self._traced:
             return self._attempt(argument, slot), {}
         name = f"process {message.topic.rpartition('/')[2]}"
@@ -329,7 +329,7 @@ class Processor:
             return error, span.properties()
 
     def _attempt(self, argument: object, slot: Slot[Any]) -> BaseException | None:
-        """Call the handler and return what it raised; its time goes to the slot and to metrics."""
+        """Call the handler and return its exception; record the duration in slot and metrics."""
         slot.began = began = monotonic()
         error: BaseException | None = None
         try:
@@ -337,7 +337,7 @@ class Processor:
             if result is not None and self._publish is not None:
                 for output in read_outputs(result):
                     self._publish(output)
-        except BaseException as err:  # noqa: BLE001  # Whatever it raises, it failed.
+        except BaseException as err:  # noqa: BLE001  # Any exception is a failed attempt.
             error = err
         slot.began = 0.0
         seconds = monotonic() - began
@@ -351,8 +351,8 @@ class Processor:
 def _find_failed(unit: Unit, error: BaseException) -> set[int] | None:
     """Return the identities of the messages that an error names; None if it names none.
 
-    A message that is not of the list may be a copy of one that failed, such as one that another
-    process returned. Nobody knows which, so that counts as an error that names none.
+    A named message that is not in the list may be a copy of a failed message, for example from
+    another process. Since the original is unknown, the error counts as naming none.
     """
     if isinstance(error, Pause):
         return {id(message) for message in unit}

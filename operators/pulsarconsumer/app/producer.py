@@ -1,7 +1,8 @@
 """Send sample messages: `python -m operators.pulsarconsumer.app.producer`.
 
-PULSAR_SERVER, PULSAR_TOPIC and PULSAR_MESSAGE say where and what; PULSAR_COUNT how many, each with
-its number after the text. Credentials are given as to the app, by PULSAR_TOKEN_FILE and so on.
+PULSAR_SERVER, PULSAR_TOPIC and PULSAR_MESSAGE set the broker, the topic and the text. PULSAR_COUNT
+sets the number of messages, each with its number after the text. Credentials are set as for the
+app, for example by PULSAR_TOKEN_FILE.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from operators.pulsarconsumer.app.settings import (
 )
 
 _BATCH: Final = 10
-"""Most messages of one batch."""
+"""Maximum number of messages of one batch."""
 
 
 class ProducerSettings(ConnectionSettings):
@@ -40,7 +41,7 @@ class ProducerSettings(ConnectionSettings):
 
 
 def send_messages(settings: ProducerSettings) -> int:
-    """Send the messages and return how many the broker stored.
+    """Send the messages, and return how many of them the broker stored.
 
     Raises:
         CredentialsMissing: A file of the credentials cannot be read.
@@ -55,8 +56,8 @@ def send_messages(settings: ProducerSettings) -> int:
             stored += result == pulsar.Result.Ok
 
     try:
-        # In small batches: brokers dispatch a batch as a whole, so one large batch would keep one
-        # consumer busy and leave the others without work.
+        # Small batches: brokers dispatch a batch as a whole, so one large batch would keep one
+        # consumer busy and leave the others idle.
         producer = client.create_producer(
             settings.topic,
             batching_enabled=settings.count > 1,
@@ -74,7 +75,7 @@ def send_messages(settings: ProducerSettings) -> int:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Send as the environment says and return the exit status."""
+    """Send the messages of the environment, and return the exit status."""
     try:
         settings = load(ProducerSettings, environ, "PULSAR_")
         stored = send_messages(settings)

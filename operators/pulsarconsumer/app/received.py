@@ -1,7 +1,7 @@
-"""Messages as the client has them: fields that few handlers look at are read when asked for.
+"""Messages of the client whose fields are read lazily.
 
-Each field is a call into the client. A handler looks at one or two of them, and a message that is
-handled and acknowledged needs none of the rest; to read them all takes longer than its receipt.
+Reading a field is a call into the client. A handler reads one or two of them, and no other field is
+needed to handle and acknowledge a message; reading all of them takes longer than receiving it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from operators.pulsarconsumer.app.core.topics import without_partition
 from slipway_handler import Message
 
 type RawMessage = Any
-"""A message of the client's native part, which has no types; its Python wrapper costs time."""
+"""A message of the native client, which has no types. Its Python wrapper would cost time."""
 
 
 class Received(Message):
-    """One message that is neither acknowledged nor released.
+    """One message that is not acknowledged yet.
 
     Attributes:
         source: The consumer that received it.
         raw: The message of the client.
         origin: Topic and id of the first publication, and the number of this attempt.
-        identity: Publish time and id in the topic that it was received from. The id alone repeats
-            if the service URL leads to another cluster, or to an emptied one.
-        mismatch: Why it is not what the schema says; empty if it is.
-        error: Why its value could not be read now; None if it was.
+        identity: Publish time and id in the topic from which it was received. The id alone is not
+            unique if the service URL points to another cluster, or to one that was emptied.
+        mismatch: Why it does not match the schema; empty if it does.
+        error: Why its value cannot be read now; None if it was read.
     """
 
-    # No dictionary: to make one for each message takes longer than the handler of most.
+    # Without __dict__, because creating one for each message takes longer than most handlers.
     __slots__ = ("error", "identity", "mismatch", "origin", "raw", "source")
 
     source: Any
@@ -42,7 +42,7 @@ class Received(Message):
     error: Exception | None
 
     def __getattr__(self, name: str) -> Any:
-        """Read a field that was not asked for before, and keep it."""
+        """Read a field at its first access, and cache it."""
         read = _READERS.get(name)
         if read is None:
             raise AttributeError(name=name, obj=self)
@@ -51,16 +51,16 @@ class Received(Message):
         return value
 
     def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
-        """Be copied, and sent to other processes, as a message with all its fields."""
+        """Copy and pickle it as a plain message with all fields."""
         return Message, tuple(getattr(self, field.name) for field in fields(Message))
 
 
 def receive_message(source: Any, raw: RawMessage) -> Received:
-    """Return what a source received; its value is the payload until `set_value`.
+    """Build a received message; its value is the payload until `set_value` is called.
 
     Args:
-        source: The consumer; its `count_attempts` says which attempt a message of the topic is,
-            from its identity and the count of the broker.
+        source: The consumer; its `count_attempts` returns the number of the attempt, based on the
+            identity of the message and the count of the broker.
         raw: The message of the client.
     """
     message = _NEW(Received)
@@ -71,20 +71,20 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
 
 
 def replace_raw(message: Received, raw: RawMessage) -> None:
-    """Let a message that came again be acknowledged as what came last.
+    """Make a redelivered message be acknowledged as a part of its last delivery.
 
-    The client acknowledges a batch when all messages of one delivery of it are acknowledged. So the
+    The client acknowledges a batch only when all messages of one delivery are acknowledged. So the
     messages of a batch must not be acknowledged as parts of different deliveries.
     """
     _SET_RAW(message, raw)
 
 
 def next_attempt(message: Received, failed: int = 1) -> Received:
-    """Return the same message for its next attempt; handlers may have kept the previous one.
+    """Return a new object for the next attempt, as the handler may have kept the previous one.
 
     Args:
         message: The message of the last attempt.
-        failed: How many attempts to count: 0 if the last one does not count.
+        failed: Number of attempts to add; 0 if the last one does not count.
     """
     origin = message.origin
     again = receive_message(message.source, message.raw)
@@ -96,7 +96,7 @@ def next_attempt(message: Received, failed: int = 1) -> Received:
 def set_value(
     message: Received, value: object, mismatch: str = "", error: Exception | None = None
 ) -> None:
-    """Set what the schema made of a message, before anybody else has seen it."""
+    """Set the decoded value of a message, before any other code has seen the message."""
     _SET_VALUE(message, value)
     if mismatch:
         object.__setattr__(message, "mismatch", mismatch)
@@ -114,7 +114,7 @@ def is_decoded(message: Received) -> bool:
 
 
 def read_for_log(source: Any, messages: Iterable[Received]) -> None:
-    """Read what lines of the log show, in one go: in half the time of one after the other."""
+    """Read the fields for the message log together, which takes half the time."""
     is_retry = source.is_retry
     for message in messages:
         raw = message.raw
@@ -132,9 +132,9 @@ def read_for_log(source: Any, messages: Iterable[Received]) -> None:
 
 
 def read_text(read: Callable[[], str]) -> str:
-    """Return a key of a message; empty if it is not text, as producers in Go may send it.
+    """Return a key of a message; empty if it is not text, which producers in Go can send.
 
-    The client does not return such keys. Without one, the message is handled like any other.
+    The client cannot return such keys. The message is handled as if it had no key.
     """
     try:
         return read()
@@ -143,7 +143,7 @@ def read_text(read: Callable[[], str]) -> str:
 
 
 def read_properties(raw: RawMessage) -> dict[str, str]:
-    """Return the properties of a message; none if one of them is not text, see `read_text`."""
+    """Return the properties of a message; empty if one is not text, see `read_text`."""
     try:
         properties: dict[str, str] = raw.properties()
     except UnicodeDecodeError:
@@ -153,12 +153,12 @@ def read_properties(raw: RawMessage) -> dict[str, str]:
 
 def render_id(raw: RawMessage) -> str:
     """Return the id of a message, such as `12:3:-1:0` (ledger, entry, partition, batch)."""
-    # The client shows (ledger,entry,partition,batch), in one call instead of four.
+    # The client renders (ledger,entry,partition,batch): one call instead of four.
     return str(raw.message_id())[1:-1].replace(",", ":")
 
 
 def render_identity(raw: RawMessage) -> str:
-    """Return the publish time of a message in milliseconds, and its id behind it."""
+    """Return the publish time of a message in milliseconds, followed by its id."""
     return f"{raw.publish_timestamp()}:{render_id(raw)}"
 
 
@@ -191,7 +191,7 @@ _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
     "event_time": lambda message: message.raw.event_timestamp(),
     "attempt": lambda message: message.origin.attempt,
 }
-# A message is frozen; these are the quickest way past that, while nobody else has seen it.
+# A message is frozen. These are the fastest way to set its fields before other code has seen it.
 _NEW: Final = object.__new__
 _SET_SOURCE: Final = Received.__dict__["source"].__set__
 _SET_RAW: Final = Received.__dict__["raw"].__set__

@@ -1,4 +1,4 @@
-"""How messages are taken from the client: one at a time, or many while many wait."""
+"""Receives messages from the client: one at a time, or in bursts if many wait."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from operators.pulsarconsumer.app.received import RawMessage
 from operators.pulsarconsumer.app.settings import Settings
 
 POLL_MILLISECONDS: Final = 200
-"""How long a receipt waits for the first message."""
+"""Time that a receipt waits for the first message."""
 _RUN: Final = 100
-"""Messages after which the rate is measured."""
+"""Number of messages after which the rate is measured."""
 _MANY_PER_SECOND: Final = 1000
-"""Rate from which messages are taken in bursts."""
+"""Rate above which messages are received in bursts."""
 _BURST: Final = 100
 _BURST_MILLISECONDS: Final = 1
 
 
 def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
-    """Build how the client makes batches: as the settings ask, or for bursts."""
-    # The client asks the broker for more only when half of its queue was taken, so that a batch
-    # which waits for its last messages may wait in vain. `MessageReceiver` keeps the time to wait.
+    """Build the batch policy of the client: from the settings, or for bursts."""
+    # The client requests more messages from the broker only after half of its queue was taken, so a
+    # batch could wait for its last messages in vain. `MessageReceiver` implements the time-out.
     return pulsar.ConsumerBatchReceivePolicy(
         settings.batch_max_messages or _burst_of(settings),
         settings.batch_max_bytes,
@@ -35,8 +35,8 @@ def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
 class MessageReceiver:
     """A receiver of the messages of one consumer.
 
-    To take them in bursts costs less for each, and is only done while more than a thousand a second
-    come and are handled: then none waits long for those before it.
+    Bursts cost less for each message. They are used only while more than 1,000 messages per second
+    are received and handled, so that no message waits long for those before it.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class MessageReceiver:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the native consumer, subscribed with the policy of `build_batch_policy`."""
+        """Initialize with a native consumer that uses the policy of `build_batch_policy`."""
         self._consumer = consumer
         self._most = settings.batch_max_messages
         self._most_bytes = settings.batch_max_bytes
         self._batch_seconds = settings.batch_timeout_milliseconds / 1000
         self._left: list[RawMessage] = []
-        # A message of a burst waits for the others, and the time of an acknowledgment runs.
+        # A message of a burst waits for the others while its acknowledgment time-out runs.
         self._bursts = not settings.ack_timeout_seconds
         self._monotonic = monotonic
         self._many = False
@@ -60,10 +60,10 @@ class MessageReceiver:
         self._since = monotonic()
 
     def receive(self) -> Sequence[RawMessage]:
-        """Return what came: at least one message.
+        """Return received messages, at least one.
 
         Raises:
-            pulsar.Timeout: Nothing came.
+            pulsar.Timeout: No message arrived.
             pulsar.PulsarException: The connection is broken.
         """
         if self._most:
@@ -84,7 +84,7 @@ class MessageReceiver:
         return come
 
     def _receive_batch(self) -> Sequence[RawMessage]:
-        """Return as many messages as were asked for, or what came in the time to wait for them."""
+        """Return a full batch, or the messages that arrived before the time-out of the batch."""
         come = self._left or list(self._consumer.batch_receive())
         if not self._left and len(come) == self._most:
             return come
@@ -106,5 +106,5 @@ class MessageReceiver:
 
 
 def _burst_of(settings: Settings) -> int:
-    # The client asks the broker for more when half of its queue is empty.
+    # The client requests more messages from the broker when half of its queue is empty.
     return max(1, min(_BURST, settings.receiver_queue_size // 2))

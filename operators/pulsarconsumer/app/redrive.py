@@ -35,16 +35,16 @@ from operators.pulsarconsumer.app.settings import (
 )
 
 _WAIT_SECONDS: Final = 10.0
-"""How long to wait for the next dead letter, which another consumer may hold."""
+"""Time to wait for the next dead letter, which another consumer may hold."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What became of the dead letters.
+    """The result of a redrive.
 
     Attributes:
-        moved: How many were sent back.
-        left: Why others were not, by the number of them.
+        moved: Number of dead letters that were sent back.
+        left: Number of dead letters that were not, by the reason.
     """
 
     moved: int
@@ -52,15 +52,15 @@ class Result:
 
 
 def redrive(settings: Settings, limit: int | None = None) -> Result:
-    """Send the dead letters back that are there now, and return how many.
+    """Send the current dead letters back, and return the result.
 
     Args:
         settings: Settings of the app, with a dead-letter topic.
-        limit: How many at most.
+        limit: Maximum number of dead letters; None for all.
 
     Raises:
-        CredentialsMissing: A file of the credentials cannot be read.
-        pulsar.PulsarException: The broker cannot be reached or refused.
+        CredentialsMissing: A file with credentials cannot be read.
+        pulsar.PulsarException: The broker is unreachable or refuses.
     """
     connection = Connection(settings)
     result = Result(0, {})
@@ -81,11 +81,12 @@ def _redrive_partition(
         consumer_type=pulsar.ConsumerType.Shared,
         initial_position=pulsar.InitialPosition.Earliest,
         crypto_key_reader=connection.build_key_reader(),
-        # Of what others sent in batches, a part may be sent back.
+        # Needed to send back only a part of a batch.
         batch_index_ack_enabled=True,
     )
     try:
-        # What fails again comes after this one, and must not be sent back in a circle.
+        # Stop at the current last message: dead letters that fail again come after it, and must not
+        # be sent back in an endless loop.
         last = _position(consumer.get_last_message_id())
         while limit is None or result.moved < limit:
             try:
@@ -109,11 +110,12 @@ def _redrive_partition(
 
 
 def choose_target(settings: Settings, properties: Mapping[str, str]) -> tuple[str, str]:
-    """Return where a dead letter goes, or why it cannot be sent back.
+    """Return the topic for a dead letter, or why it cannot be sent back.
 
     Args:
         settings: Settings of the app.
-        properties: Properties of the dead letter, which anyone who may produce there chooses.
+        properties: Properties of the dead letter; any producer of the dead-letter topic can set
+            them, so they are not trusted.
     """
     if settings.retry_strategy is Strategy.RETRY_TOPIC:
         return settings.retry_topic_name, ""

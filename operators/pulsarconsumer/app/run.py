@@ -1,4 +1,4 @@
-"""The life of the process: settings, probes, signals, the worker, the end."""
+"""The main function of the app: settings, probes, signals, the worker, and the exit."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from operators.pulsarconsumer.app.worker import Worker
 from slipway_handler.calls import HandlerLoop, adapt
 
 MISCONFIGURED: Final = 2
-"""Exit status when settings, handler or schema are wrong: a restart fixes nothing."""
+"""Exit status if settings, handler or schema are invalid, so that a restart does not help."""
 FAILED: Final = 1
-"""Exit status when the app ended by itself."""
+"""Exit status if the app stopped because of an error."""
 _CLOSE_SECONDS: Final = 5.0
-"""Time to close the connection after the drain; less than the pod's grace period leaves."""
+"""Time to close the connection after the drain, which fits into the grace period of the pod."""
 _HOOKS_SECONDS: Final = 5.0
-"""Time for `close` of the handler and for atexit, after that."""
+"""Time for `close` of the handler and for atexit functions, after that."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger("app")
@@ -61,7 +61,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         configure_logs(settings.log_level)
         install_excepthooks()
         handler = load_handler(settings.handler)
-        Payloads(settings)  # Now, so that a wrong definition ends the start.
+        Payloads(settings)  # Raises an error if the schema definition is invalid.
     except SettingsInvalid as err:
         for fault in err.faults:
             log.error("Refusing a setting", fault=fault)
@@ -75,7 +75,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> int:
-    """Serve probes and consume until a signal comes or the worker ends; return the exit status."""
+    """Serve probes and consume until a signal or the end of the worker; return the exit status."""
     metrics = Metrics(GAUGES, framework=False)
     telemetry = build_telemetry(
         settings.otlp_endpoint,
@@ -122,7 +122,7 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
 
 
 def _start(work: Callable[[], None], name: str) -> asyncio.Future[None]:
-    """Run the code of a handler in a thread that does not hold up the end of the process."""
+    """Run code of a handler in a thread that does not delay the exit of the process."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
@@ -136,9 +136,9 @@ def _start(work: Callable[[], None], name: str) -> asyncio.Future[None]:
         error: BaseException | None = None
         try:
             work()
-        except BaseException as err:  # noqa: BLE001  # Whoever waits gets it.
+        except BaseException as err:  # noqa: BLE001  # Passed to the future.
             error = err
-        with suppress(RuntimeError):  # The loop has ended: nobody waits any more.
+        with suppress(RuntimeError):  # The loop has ended, so nobody waits for the future.
             loop.call_soon_threadsafe(settle, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -155,13 +155,13 @@ async def _first(*waits: Awaitable[object]) -> None:
 
 
 async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> None:
-    """Wait until what is under way has ended; a second signal cuts that short."""
+    """Wait until running handlers have ended; a second signal aborts the wait."""
     if ended.is_set():
         return
     log.info("Stopping", drain_timeout_seconds=settings.drain_timeout_seconds)
     worker.stop(time.monotonic() + settings.drain_timeout_seconds)
     if not worker.has_messages:
-        return  # There is nothing to drain, and an attempt to subscribe may take long to end.
+        return  # There is nothing to drain, and a running attempt to subscribe may take long.
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     try:
@@ -173,11 +173,11 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
 
 
 def end(status: int) -> NoReturn:
-    """Run what is registered by atexit, then end the process.
+    """Run the atexit functions, then exit the process immediately.
 
-    A handler that hangs, or a thread of the client, would hold up an ordinary end.
+    A regular exit would wait for handlers that hang, and for threads of the client.
     """
-    # There is no public function that runs these without ending the interpreter.
+    # There is no public function that runs them without finalizing the interpreter.
     hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001
     hooks.start()
     hooks.join(_HOOKS_SECONDS)

@@ -1,4 +1,4 @@
-"""Payloads by their schema."""
+"""Decodes payloads according to their schema."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from operators.pulsarconsumer.app.settings import SchemaType, Settings
 
 
 class SchemaInvalid(Exception):
-    """The definition of the schema is not what the app takes."""
+    """The schema definition is invalid or not supported."""
 
 
 class DecodeFailed(Exception):
-    """A payload is not what the schema says."""
+    """A payload does not match the schema."""
 
 
 class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
     """A schema that requests JSON and accepts any JSON; the schema of the client needs a class."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
-        """Take the Avro definition that the broker compares with the topic's."""
-        kind = pulsar._pulsar.SchemaType.JSON  # noqa: SLF001  # The client has it nowhere else.
+        """Initialize with the Avro definition, which the broker compares with the topic's."""
+        kind = pulsar._pulsar.SchemaType.JSON  # noqa: SLF001  # The client does not export it.
         super().__init__(dict, kind, definition, "JSON")
 
     def encode(self, obj: object) -> bytes:
@@ -42,11 +42,11 @@ class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
 
 
 class SchemaUnavailable(Exception):
-    """The schema that a message was written with cannot be read now."""
+    """The schema with which a message was written cannot be read now."""
 
 
 class SchemaClient(Protocol):
-    """What asks the broker for schemas: the native client."""
+    """The native client, which reads schemas from the broker."""
 
     def get_schema_info(self, topic: str, version: int) -> Any:
         """Return a version of the schema of a topic."""
@@ -58,20 +58,20 @@ class Payloads:
     def __init__(
         self, settings: Settings, client: Callable[[], SchemaClient] | None = None
     ) -> None:
-        """Read the definition, if there is one.
+        """Read the schema definition, if there is one.
 
         Args:
-            settings: What payloads are.
-            client: Returns what asks for the schemas of writers; None for none.
+            settings: Settings with the schema.
+            client: Returns the client that reads the schemas of writers; None for none.
 
         Raises:
-            SchemaInvalid: schema_file cannot be read, or is no Avro definition.
+            SchemaInvalid: schema_file cannot be read, or is not an Avro definition.
         """
         self._type = settings.schema_type
         self._client = client
         self._writers: dict[tuple[str, int], object] = {}
         self.decodes = self._type is not SchemaType.BYTES
-        """Whether a value is anything but the payload itself."""
+        """Whether values differ from the raw payload."""
         self.needs_writer = self._type is SchemaType.AVRO
         """Whether the schema depends on topic and version."""
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
@@ -79,24 +79,24 @@ class Payloads:
         self.schema = _build_schema(self._type, self._definition)
 
     def decode(self, data: bytes, topic: str = "", version: int = -1) -> object:
-        """Return what a payload holds.
+        """Decode a payload.
 
         Args:
             data: The payload.
-            topic: The topic that the message was first sent to.
-            version: The version of that topic's schema that it was written with; -1 for none.
+            topic: Topic to which the message was first sent.
+            version: Version of the schema of that topic with which it was written; -1 for none.
 
         Raises:
-            DecodeFailed: The payload is not what the schema says.
-            SchemaUnavailable: The schema that it was written with cannot be read now.
+            DecodeFailed: The payload does not match the schema.
+            SchemaUnavailable: The schema with which it was written cannot be read now.
         """
         writer = None
         if version >= 0 and self.needs_writer:
             writer = self._find_writer(topic, version)
         try:
             return self._parse(data) if writer is None else self._decode_avro(data, writer)
-        except Exception as err:  # noqa: BLE001  # Whatever a parser raises.
-            # What a parser says may quote the payload, which may be secret.
+        except Exception as err:  # noqa: BLE001  # Parsers raise many types.
+            # The message of a parser may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
 
     def _choose_parser(self) -> Callable[[bytes], object]:
@@ -112,12 +112,12 @@ class Payloads:
 
     def _decode_avro(self, data: bytes, writer: Any = None) -> object:
         reader: Any = self._definition
-        # Records of other names do not match, and producers name theirs as they like.
+        # In Avro, records with different names do not match, but producers can choose any name.
         written = reader if writer is None else {**writer, "name": reader["name"]}
         return fastavro.schemaless_reader(BytesIO(data), written, reader)
 
     def _find_writer(self, topic: str, version: int) -> object:
-        """Return the definition that a message was written with; never another one."""
+        """Return exactly the definition with which a message was written, never another one."""
         key = (topic, version)
         if key not in self._writers:
             if self._client is None:
@@ -139,8 +139,8 @@ def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema
         case SchemaType.AVRO if definition:
             return AvroSchema(None, schema_definition=definition)
         case _:
-            # Without a definition the app takes what comes, whatever the topic declares; a broker
-            # would refuse a schema on a topic that has messages without one.
+            # Without a definition, the app accepts any payload, whatever schema the topic has. A
+            # broker would refuse a schema on a topic that has messages without one.
             return BytesSchema()
 
 

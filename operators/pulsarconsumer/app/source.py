@@ -1,4 +1,4 @@
-"""The consumer of one topic: it subscribes again by itself, whatever becomes of the others."""
+"""The consumer of one topic, which resubscribes independently of other topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DECRYPT: Final[Mapping[DecryptFailure, pulsar.ConsumerCryptoFailureAction]] = {
     DecryptFailure.CONSUME: pulsar.ConsumerCryptoFailureAction.CONSUME,
 }
 BROKEN_SECONDS: Final = 30.0
-"""A consumer that is not connected for so long is replaced; the client retries by itself before."""
+"""Time without connection after which a consumer is replaced; before, the client reconnects."""
 CHECK_SECONDS: Final = 0.1
 """Time between two checks of the connection."""
 PROBE_SECONDS: Final = 60.0
@@ -47,16 +47,16 @@ log = structlog.get_logger("source")
 
 
 class Source:
-    """One topic, the topics of a pattern, or the retry topic.
+    """The consumer of one topic, of the topics of a pattern, or of the retry topic.
 
     Attributes:
         label: `topic` or `retry`, for metrics.
         name: The topic or the pattern.
-        is_retry: Whether its messages are copies that came back.
-        acknowledge: Acknowledges a message of this consumer, or of the previous one; raises
-            pulsar.PulsarException if it is closed. It is the function of the client, because a
-            further call for each message is not free.
-        count_attempts: Returns which attempt a message of the topic is.
+        is_retry: Whether its messages are copies from the retry topic.
+        acknowledge: Acknowledges a message of this consumer or of the previous one; raises
+            pulsar.PulsarException if it is closed. It is the function of the client itself, because
+            a wrapper would cost time for each message.
+        count_attempts: Returns the number of the current attempt at a message of the topic.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Source:
         count_attempts: Callable[[Received], int] = lambda message: 1
         + message.raw.redelivery_count(),
     ) -> None:
-        """Prepare; `open` subscribes."""
+        """Initialize; `open` subscribes."""
         self.count_attempts = count_attempts
         self.acknowledge: Callable[[RawMessage], object] = _refuse
         self._settings, self._connection, self._payloads = settings, connection, payloads
@@ -80,7 +80,7 @@ class Source:
         )
         self.label = "retry" if self.is_retry else "topic"
         self.may_repeat = self.is_retry or bool(settings.ack_timeout_seconds)
-        """Whether messages come again although the connection is not lost."""
+        """Whether messages can be redelivered although the connection is not lost."""
         self._closed_because = "not subscribed yet"
         self._consumer: pulsar.Consumer | None = None
         self._receiver: MessageReceiver | None = None
@@ -94,21 +94,21 @@ class Source:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is connected to all brokers of its topics."""
+        """Whether the consumer is connected to all brokers of its topics."""
         consumer = self._consumer
         return consumer is not None and bool(consumer.is_connected())
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a consumer, connected or not."""
+        """Whether a consumer exists, connected or not."""
         return self._consumer is not None
 
     @property
     def problem(self) -> str:
-        """Why nothing, or not everything, can be received now; empty if all is well.
+        """Why no messages, or not all messages, can be received now; empty if all can.
 
-        It is read from the state of the consumer, because the thread of the source may be waiting
-        for a handler when the connection is lost.
+        It is derived from the state of the consumer, because the thread of the source may be
+        waiting for a handler when the connection is lost.
         """
         if not self.is_open:
             return self._closed_because
@@ -117,15 +117,15 @@ class Source:
         return "" if self.is_connected else "not connected to the broker"
 
     def mark_refused(self, problem: str) -> None:
-        """Note why `open` failed."""
+        """Record why `open` failed."""
         self._closed_because = problem
 
     def open(self) -> None:
         """Subscribe.
 
         Raises:
-            pulsar.PulsarException: The broker refused or cannot be reached.
-            CredentialsMissing: A file of the credentials cannot be read.
+            pulsar.PulsarException: The broker is unreachable or refuses.
+            CredentialsMissing: A file with credentials cannot be read.
         """
         try:
             consumer = self._subscribe(self._topics)
@@ -142,10 +142,10 @@ class Source:
         self._expired = self._is_due = False
 
     def check(self, now: float) -> bool:
-        """Return whether it has to be subscribed again; called for each receipt.
+        """Return whether the source must resubscribe; called for each receipt.
 
-        Once that is so, it stays so until `open`: the caller asks while it waits for a handler, and
-        again to find out why it no longer waits.
+        The result stays True until `open`: the caller checks it while it waits for a handler, and
+        again to find out why the wait has ended.
         """
         if self._consumer is None:
             return False
@@ -164,22 +164,22 @@ class Source:
         return self._expired or now - self._connected_at > BROKEN_SECONDS
 
     def expire(self) -> None:
-        """Have it subscribed again now, if it is not connected to all brokers."""
-        # A flag, since the thread of the source writes these times.
+        """Make the source resubscribe now, if it is not connected to all brokers."""
+        # A flag, because only the thread of the source may write these times.
         self._expired = True
 
     def receive(self) -> Sequence[RawMessage]:
-        """Return what came.
+        """Return received messages.
 
         Raises:
-            pulsar.Timeout: Nothing came.
+            pulsar.Timeout: No message arrived.
             pulsar.PulsarException: The connection is broken.
         """
         assert self._receiver is not None
         return self._receiver.receive()
 
     def close(self, problem: str = "closed") -> None:
-        """Close; what is not acknowledged goes back to the broker."""
+        """Close the consumer; the broker redelivers unacknowledged messages."""
         self._closed_because = problem
         with self._lock:
             consumer, self._consumer = self._consumer, None
@@ -214,7 +214,7 @@ class Source:
         if any(self._can_subscribe(each) for each in self._missing):
             return True
         try:
-            # The client looks for new partitions of a topic, and not of a list of partitions.
+            # The client detects new partitions only of a topic, not of a list of partitions.
             found = self._connection.client().get_topic_partitions(str(self._topics))
         except SUBSCRIBE_ERRORS as err:
             log.warning("Cannot find partitions", topic=self.name, error=describe(err))
@@ -226,7 +226,7 @@ class Source:
         kind = TYPES[settings.subscription_type]
         options: dict[str, object] = {}
         if self.is_retry:
-            # Only shared subscriptions wait for the time of a delayed message.
+            # Only shared subscriptions support delayed messages.
             kind = pulsar.ConsumerType.Shared
         else:
             options = self._options_of_topic()
@@ -287,10 +287,10 @@ def describe(err: Exception) -> str:
     """Return an error of the client as text."""
     text = f"{type(err).__name__}: {err}"
     if isinstance(err, pulsar.Timeout):
-        # The client tries again until its time is over, and then no longer knows what it was.
+        # The client retries until its time-out, and then does not report the original error.
         return f"{text}; the broker cannot be reached, or refuses the credentials"
     return text
 
 
 SUBSCRIBE_ERRORS: Final = (pulsar.PulsarException, CredentialsMissing)
-"""What `open` raises."""
+"""Errors that `open` raises."""

@@ -1,4 +1,4 @@
-"""Standard output belongs to the message log alone."""
+"""Reserves the standard output for the message log."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class MessageStream:
     """A writer of whole lines to a file descriptor; thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take the descriptor."""
+        """Store the descriptor."""
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Write lines; they are with the reader when this returns.
+        """Write lines, and return after they have been passed to the kernel.
 
         Raises:
-            OSError: Nobody reads any more.
+            OSError: The reader has closed the stream.
         """
         with self._lock:
             for block in _pack(lines):
@@ -30,9 +30,9 @@ class MessageStream:
 
 
 def _pack(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Put lines together, as many as a pipe takes as a whole or not at all.
+    """Join lines to chunks that a pipe accepts atomically.
 
-    So a process that is killed leaves no half of a line, unless that is longer by itself.
+    So a killed process does not leave an incomplete line, unless the line exceeds that size.
     """
     block: list[bytes] = []
     size = 0
@@ -47,9 +47,9 @@ def _pack(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def take_standard_output() -> MessageStream:
-    """Return the stream of the message log; all else that is printed goes to stderr from now on.
+    """Return the stream of the message log, and redirect all other output to stderr.
 
-    The Pulsar client, and the print() of a handler, would otherwise write between the lines.
+    Otherwise the Pulsar client and print() in a handler would write between the lines.
     """
     descriptor = os.dup(1)
     os.dup2(2, 1)

@@ -1,8 +1,9 @@
 """Receives, handles and finishes messages in threads until it is stopped.
 
-A thread for each topic subscribes and receives; lanes handle. A topic that cannot be reached does
-not stop the others. On `stop` nothing more is begun, what is begun is finished, and the rest is
-unacknowledged, so that the broker gives it to others.
+One thread for each topic subscribes and receives messages; the threads of the lanes handle them. An
+unreachable topic does not block the others. On `stop`, no further messages are started, and started
+messages are finished. The others stay unacknowledged, so that the broker redelivers them to other
+consumers.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from operators.pulsarconsumer.app.streams import MessageStream
 _WATCH_SECONDS: Final = 0.05
 _FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
-"""Longest time between two attempts to subscribe."""
+"""Maximum time between two attempts to subscribe."""
 _PAUSE_SECONDS: Final = 0.1
 HOLDUP_SECONDS: Final = 0.05
-"""A call that takes longer does not keep the thread of a topic from receiving."""
+"""Duration of a call after which another thread continues to receive from the topic."""
 _LONG_CALL_SECONDS: Final = 0.2
-"""A call that takes longer is recorded in the journal."""
+"""Duration of a call after which it is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
-"""How long each call is recorded after a crash."""
+"""Time after a crash in which each call is recorded."""
 _COPY_SECONDS: Final = 2.0
-"""Least time to store the copies of messages whose handler timed out."""
+"""Minimum time for storing the copies of messages whose handler timed out."""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
 
 
 class Worker:
-    """Consume as the settings say; `run` in a thread, `stop` from any other."""
+    """The consumer according to the settings; call `run` in a thread and `stop` from any other."""
 
     def __init__(
         self,
@@ -65,14 +66,14 @@ class Worker:
         meters: Meters,
         telemetry: Telemetry,
     ) -> None:
-        """Take what does the work.
+        """Initialize; nothing is consumed before `run`.
 
         Args:
-            settings: What to consume and how.
+            settings: Settings of the app.
             handler: Called from threads with a message, or with a list for handler_batch.
-            stream: Where the lines of messages go.
-            meters: What is measured.
-            telemetry: Where spans go.
+            stream: Stream of the message log.
+            meters: Measurements.
+            telemetry: Exporter of spans.
         """
         self._settings = settings
         self._meters = meters
@@ -120,7 +121,8 @@ class Worker:
         )
         """The consumers, one a topic."""
         if self._journal.copied:
-            # The process before was perhaps killed before the broker had its acknowledgments.
+            # The previous process may have been killed before the broker got its acknowledgments,
+            # so expect redeliveries.
             for source in self.sources:
                 self._held.watch_redeliveries(source, time.monotonic())
         rate = settings.rate_limit_per_second
@@ -134,11 +136,11 @@ class Worker:
         self._stopping = threading.Event()
         self._deadline = 0.0
         self.failure = ""
-        """Why the process has to end with an error; empty while it has not."""
+        """Why the process must exit with an error; empty if it must not."""
         meters.connected.set_function(lambda: self.check_ready() is None)
 
     def run(self) -> None:
-        """Consume until `stop`, or until something fails permanently: see `failure`."""
+        """Consume until `stop` or a permanent failure; see `failure`."""
         for source in self.sources:
             self._start(source)
         try:
@@ -151,20 +153,21 @@ class Worker:
         self._finish()
 
     def stop(self, deadline: float) -> None:
-        """Begin nothing more; what is begun has until a time of the monotonic clock to end."""
+        """Start no further messages; running handlers have until a monotonic time to end."""
         self._deadline = deadline
-        # Without a handler, the line in the log is the work: what has one is acknowledged.
+        # Without a handler, logging a message completes its handling, so all logged messages are
+        # acknowledged.
         if self._settings.handler or self.failure:
             self._lanes.stop()
         self._stopping.set()
 
     @property
     def has_messages(self) -> bool:
-        """Whether there is a consumer, which may hold messages, or some are handled."""
+        """Whether a consumer exists, which may hold messages, or messages are being handled."""
         return any(source.is_open for source in self.sources) or bool(self._lanes.pending())
 
     def check_ready(self) -> str | None:
-        """Say why no messages can be received, or nothing if some can."""
+        """Return why no messages can be received, or None if some can."""
         if self._stopping.is_set():
             return "the app is stopping"
         topics = [source for source in self.sources if not source.is_retry]
@@ -173,13 +176,13 @@ class Worker:
         return "; ".join(f"{source.name}: {source.problem}" for source in topics)
 
     def check_alive(self) -> str | None:
-        """Say why the process has to be restarted, or nothing if it has not."""
+        """Return why the process must be restarted, or None."""
         return self.failure or None
 
     # Threads of topics.
 
     def _start(self, source: Source, *, is_open: bool = False) -> None:
-        """Start the thread of a topic, or the one that takes its place."""
+        """Start the thread of a topic, or its replacement."""
         pump = self._pumps[source] = threading.Thread(
             target=self._pump,
             args=(source,),
@@ -190,9 +193,9 @@ class Worker:
         pump.start()
 
     def _pump(self, source: Source, *, is_open: bool) -> None:
-        """Receive messages of a topic, and have them handled, until the app stops.
+        """Receive messages of a topic and submit them, until the app stops.
 
-        It ends as well when another thread has taken its place.
+        This ends as well if another thread has replaced this one.
         """
         try:
             while not self._stopping.is_set():
@@ -206,7 +209,7 @@ class Worker:
             self._end(f"{type(err).__name__}: {err}")
 
     def _open(self, source: Source) -> bool:
-        """Subscribe, again and again until it succeeds or the app stops."""
+        """Subscribe, with retries until it succeeds or the app stops."""
         delay = _FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
             try:
@@ -230,11 +233,11 @@ class Worker:
         return False
 
     def _subscribe(self, source: Source) -> None:
-        """Subscribe once; raises what `open` raises.
+        """Subscribe once; raises the same errors as `open`.
 
-        After a refusal, the client is replaced, because its credentials may be old, unless a topic
-        uses it. Other topics that subscribe at that time would be interrupted, so the next
-        attempt waits for them. Without the wait, attempts might overlap indefinitely.
+        After a refusal, the client is replaced because its credentials may be outdated, unless a
+        topic uses the client. Replacing it would interrupt other topics that are subscribing, so
+        the next attempt waits for them. Without the wait, attempts could overlap indefinitely.
         """
         with self._renewal:
             while self._renewal_due and not self._stopping.is_set():
@@ -289,7 +292,7 @@ class Worker:
         return True
 
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
-        """Leave out messages that come again while they are handled, or after that."""
+        """Remove redelivered messages that are being handled or have been handled."""
         new, done = self._held.sort_out(batch, self._pending(), copies=source.is_retry)
         redelivered = len(batch) - len(new)
         self._held.note_received(source, len(batch), redelivered, time.monotonic())
@@ -303,10 +306,10 @@ class Worker:
         return new
 
     def _submit(self, source: Source, taken: list[Received]) -> bool:
-        """Hand messages over, and handle them while that is quick.
+        """Submit messages, and handle them in this thread while calls are fast.
 
-        It returns although others have to be handled first if the app stops or the connection has
-        to be replaced: handlers that are busy must not delay that.
+        If the app stops or the connection must be replaced, this returns before the messages are
+        accepted: busy handlers must not delay either.
 
         Returns:
             Whether it is still this thread that receives.
@@ -318,22 +321,22 @@ class Worker:
         if self._rate is not None:
             for unit in [taken] if self._whole else taken:
                 if not self._wait_turn(source, len(taken) if self._whole else 1):
-                    return True  # The broker sends the others again.
+                    return True  # The broker redelivers the others.
                 self._lanes.submit([unit], give_up)
             return True
         return self._lanes.submit([taken] if self._whole else taken, give_up, lender=source)
 
     def _wait_turn(self, source: Source, count: int) -> bool:
-        """Wait as the rate limit asks, or until the app stops.
+        """Wait for the rate limit, or until the app stops.
 
         Returns:
-            False if the connection has to be replaced first.
+            False if the connection must be replaced first.
         """
         assert self._rate is not None
         now = time.monotonic()
         with self._rate_lock:
             until = now + max(self._rate.reserve(now) for _ in range(count))
-        # What is shown in the log is handled even if the app stops.
+        # Messages in the log are handled even if the app stops.
         while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
             if source.check(time.monotonic()):
                 return False
@@ -341,22 +344,22 @@ class Worker:
         return True
 
     def _close(self, source: Source) -> None:
-        """Close a consumer; the broker has back what was not acknowledged."""
+        """Close a consumer; the broker redelivers unacknowledged messages."""
         self._held.watch_redeliveries(source, time.monotonic())
         source.close("the connection was lost")
         self._lanes.purge(lambda unit: _head_of(unit).source is source)
         self._held.forget(source, self._pending())
 
-    # The thread that watches.
+    # The supervising thread.
 
     def _watch(self, started: float) -> None:
         now = time.monotonic()
         due = self._held.pop_due(now)
         if due:
-            # In lists, messages that need no order are tried again together.
+            # For handlers of lists, messages without an order are retried together.
             together = self._whole and not self._settings.keeps_order
             units: list[Any] = [due] if together else [[each] for each in due]
-            # This thread never waits for a handler.
+            # This thread must never wait for a handler.
             self._lanes.submit(units if self._whole else due, lambda: True)
         self._lanes.nudge()
         self._meters.count()
@@ -368,9 +371,9 @@ class Worker:
         self._watch_calls(now)
 
     def _watch_calls(self, now: float) -> None:
-        """Receive in another thread while a call holds one up, and record calls that take long.
+        """Replace receiving threads that a long call blocks, and record long calls.
 
-        The app ends if one does not end.
+        If a call exceeds its time-out, the app exits.
         """
         limit = self._settings.handler_timeout_seconds
         for slot in self._lanes.slots():
@@ -378,7 +381,7 @@ class Worker:
             if unit is None or not began or now - began < HOLDUP_SECONDS:
                 continue
             if slot.item is not unit or slot.began != began:
-                continue  # It continued in the meantime.
+                continue  # The call has ended in the meantime.
             source = self._lanes.detach(slot)
             if isinstance(source, Source):
                 self._start(source, is_open=True)
@@ -400,18 +403,18 @@ class Worker:
     def _give_up(self, unit: Any, thread: int, seconds: float) -> None:
         """Finish the messages of a call that does not return; only a restart ends the call.
 
-        A broker that does not respond may delay the copies, and must not delay the restart.
+        A broker that does not respond may delay the copies, but must not delay the restart.
         """
         for message in unit if self._whole else (unit,):
             waits = self._processor.time_out(message, seconds)
             if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:
-                # No copy could be stored. A restart forgets it, and the journal does not.
+                # No copy could be stored. The journal keeps the failed attempt across the restart.
                 self._journal.begin(thread, message.identity)
             else:
                 self._journal.end(thread)
 
     def _finish(self) -> None:
-        """Wait for what is under way, no longer than the drain may take, and close."""
+        """Wait for running handlers until the drain time-out, and close."""
 
         def left() -> float:
             return max(0.0, self._deadline - time.monotonic())
@@ -422,7 +425,7 @@ class Worker:
 
         if not self._lanes.stopped:
             join()
-        # Threads of topics handle messages themselves while that is quick.
+        # Threads of topics may handle messages themselves, so wait for the lanes as well.
         if not self._lanes.wait_idle(left()):
             log.error("Handlers did not end in time; their messages go back to the broker")
         self._lanes.stop()
@@ -430,7 +433,7 @@ class Worker:
         for thread in self._giving_up:
             thread.join(max(_COPY_SECONDS, left()))
         self._journal.close()
-        # First: a copy of a message that goes back to the broker would be a duplicate.
+        # Stop sending first: a copy of a message that the broker redelivers would be a duplicate.
         self._connection.stop()
         for source in self.sources:
             source.close("the app is stopping")
@@ -447,7 +450,7 @@ class Worker:
             self._end(f"{type(err).__name__}: {err}")
 
     def _group_of(self, unit: Any) -> str:
-        """Return what keeps its order: the messages of a key, or of a partition."""
+        """Return the group whose order is kept: a key or a partition; see `Lanes`."""
         message = _head_of(unit)
         if message.source.is_retry:
             return ""

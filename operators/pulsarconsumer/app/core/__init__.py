@@ -1,1 +1,1 @@
-"""What the app decides, without Pulsar: no client, no clock, no threads."""
+"""Pure decisions of the app: no Pulsar client, no clock, no threads."""

@@ -1,8 +1,8 @@
 """Properties of messages in the retry topic and the dead-letter topic.
 
-The names are those of the Java client, so its consumers and tools read them. The number of attempts
-is in the message itself: it survives restarts of consumers and brokers, unlike the count of the
-broker.
+The names are the same as in the Java client, so its consumers and tools can read them. The number
+of attempts is a property of the message itself. Unlike the count of the broker, it survives
+restarts of consumers and brokers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from typing import Final
 
 TRIES: Final = "RECONSUMETIMES"
-"""How often the message has come back."""
+"""Number of times that the message has been sent to the retry topic."""
 REAL_TOPIC: Final = "REAL_TOPIC"
-"""The topic that it was first sent to."""
+"""Topic to which the message was first sent."""
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
-"""The subscription for which it failed."""
+"""Subscription for which the message failed."""
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
-"""Its id in that topic."""
+"""Id of the message in that topic."""
 SCHEMA_VERSION: Final = "SCHEMA_VERSION"
-"""The version of that topic's schema that it was written with."""
+"""Version of the schema of that topic with which the message was written."""
 DELAY: Final = "DELAY_TIME"
-"""Milliseconds before it comes back."""
+"""Delay until the next attempt, in milliseconds."""
 EXCEPTION: Final = "EXCEPTION"
-"""What the last try failed with: the type of the error and the start of its text."""
+"""Error of the last attempt: its type and the beginning of its text."""
 REASON: Final = "DEAD_LETTER_REASON"
-"""Why no further try is made: Rejected, AttemptsExhausted or SchemaMismatch."""
+"""Why no further attempt is made: Rejected, AttemptsExhausted or SchemaMismatch."""
 COPY_OF: Final = "SLIPWAY_COPY_OF"
-"""The id of the message whose place the copy took; two copies with one id are the same copy."""
+"""Id of the message that the copy replaces; two copies with the same id are duplicates."""
 
 _ORIGIN: Final = (REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_ID, SCHEMA_VERSION)
 _OWN: Final = frozenset({*_ORIGIN, TRIES, DELAY, EXCEPTION, REASON, COPY_OF})
@@ -41,10 +41,10 @@ class Origin:
     """The topic to which a message was first sent, and the number of this attempt.
 
     Attributes:
-        topic: The topic that it was first sent to.
-        message_id: Its id in that topic.
-        schema_version: The version of that topic's schema that it was written with; -1 for none.
-        attempt: Which try this is, from 1.
+        topic: Topic to which the message was first sent.
+        message_id: Id of the message in that topic.
+        schema_version: Version of the schema of that topic with which it was written; -1 for none.
+        attempt: Number of the attempt, from 1.
     """
 
     topic: str
@@ -56,12 +56,12 @@ class Origin:
 def parse_origin(properties: Mapping[str, str], received: Origin) -> Origin:
     """Return the origin of a copy from the retry topic.
 
-    Only messages of the retry topic are checked: a producer of the topic itself cannot choose the
-    number of attempts.
+    Call this only for messages of the retry topic: a producer of the topic itself must not be able
+    to choose the number of attempts.
 
     Args:
-        properties: Of the copy.
-        received: The copy as a message of its own, for what the properties do not say.
+        properties: Properties of the copy.
+        received: Origin of the copy itself, for values that the properties do not contain.
     """
     return Origin(
         properties.get(REAL_TOPIC) or received.topic,
@@ -77,10 +77,10 @@ def build_retry_properties(
     """Return the properties of the copy in the retry topic, based on the failed message.
 
     Args:
-        properties: Of the message that failed, in whichever topic.
+        properties: Properties of the failed message.
         origin: Topic and id of the first publication, and the failed attempt.
-        subscription: The subscription for which it failed.
-        delay: Seconds before it comes back.
+        subscription: Subscription for which the message failed.
+        delay: Seconds until the next attempt.
     """
     return {
         **_build_origin(properties, origin, subscription),
@@ -94,11 +94,11 @@ def build_dead_letter_properties(
     """Return the properties of the copy in the dead-letter topic.
 
     Args:
-        properties: Of the message that failed, in whichever topic.
+        properties: Properties of the failed message.
         origin: Topic and id of the first publication, and the failed attempt.
-        subscription: The subscription for which it failed.
-        reason: Why no further try is made.
-        error: What the last try failed with, free of secrets.
+        subscription: Subscription for which the message failed.
+        reason: Why no further attempt is made.
+        error: Error of the last attempt, without secrets.
     """
     return {
         **_build_origin(properties, origin, subscription),
@@ -111,8 +111,8 @@ def build_redrive_properties(properties: Mapping[str, str], *, keep_origin: bool
     """Return the properties of a dead letter that is sent back; its attempts start from zero.
 
     Args:
-        properties: Of the dead letter.
-        keep_origin: Whether the copy goes to the retry topic, whose readers look at its origin.
+        properties: Properties of the dead letter.
+        keep_origin: Whether the copy is sent to the retry topic, whose readers need its origin.
     """
     origin = _ORIGIN if keep_origin else ()
     kept = {name: properties[name] for name in origin if name in properties}

@@ -1,4 +1,4 @@
-"""Lines of the message log: what of a message is shown, and of which messages."""
+"""Lines of the message log: selects messages, and renders their parts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _RANGE: Final = 1 << 32
 
 
 class Format(StrEnum):
-    """How a line is written."""
+    """Format of a line."""
 
     JSON = "JSON"
     TEXT = "Text"
 
 
 class Payload(StrEnum):
-    """What is shown of the payload."""
+    """The part of the payload that is shown."""
 
     FULL = "Full"
     TRUNCATED = "Truncated"
@@ -42,8 +42,8 @@ class LineOptions:
 
     Attributes:
         format: JSON or text.
-        payload: What is shown of the payload.
-        max_payload_bytes: Where Truncated cuts.
+        payload: Part of the payload that is shown.
+        max_payload_bytes: Size to which Truncated cuts the payload.
         redacted: Names of properties and of fields in the payload whose values are hidden, in
             lower case.
         sample_ratio: Share of the messages that are logged, from 0 to 1.
@@ -57,7 +57,7 @@ class LineOptions:
 
 
 def is_sampled(options: LineOptions, message_id: str) -> bool:
-    """Return whether a message is logged; the same on each of its tries and in each consumer."""
+    """Return whether a message is logged; the same at each attempt and in each consumer."""
     ratio = options.sample_ratio
     return ratio >= 1 or zlib.crc32(message_id.encode()) < ratio * _RANGE
 
@@ -99,7 +99,7 @@ def _collect(options: LineOptions, message: Message, time: str) -> dict[str, obj
 
 @lru_cache(maxsize=128)
 def _find_hidden(redacted: frozenset[str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return what is shown of properties that hide; messages of a topic have few sets of names."""
+    """Return replacements of hidden properties; cached, as topics have few sets of names."""
     return {name: REDACTED for name in names if name.lower() in redacted or is_sensitive_key(name)}
 
 
@@ -116,7 +116,7 @@ def _show_part(fields: dict[str, object], options: LineOptions, message: Message
         data = orjson.dumps(hidden, default=str, option=orjson.OPT_NON_STR_KEYS)
     if options.payload is Payload.TRUNCATED and len(data) > options.max_payload_bytes:
         fields["truncated"] = True
-        # A cut may go through a character.
+        # The cut may split a character.
         _show(fields, data[: options.max_payload_bytes], "ignore")
     else:
         _show(fields, data)
@@ -150,7 +150,7 @@ def _render_text(fields: Mapping[str, object]) -> bytes:
     shown = {
         key: value for key, value in fields.items() if key not in ("ts", "level", "logger", "msg")
     }
-    # Each value as JSON, so that no payload can forge a line.
+    # Each value is rendered as JSON, so that a payload cannot forge a line.
     rest = " ".join(
         f"{key}={orjson.dumps(value, default=str).decode()}" for key, value in shown.items()
     )

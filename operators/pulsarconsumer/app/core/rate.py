@@ -1,4 +1,4 @@
-"""A limit on messages a second, as a bucket of tokens."""
+"""A limit on messages per second, as a token bucket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BURST_SECONDS: Final = 0.1
 
 
 class RateLimit:
-    """A rate limit with bursts of a tenth of a second's messages."""
+    """A rate limit that allows bursts of the messages of 0.1 s."""
 
     def __init__(self, per_second: float, now: float) -> None:
         """Start with a full bucket.

@@ -1,4 +1,4 @@
-"""What becomes of a message whose handling failed, and when."""
+"""Retry policy: decides whether and when a failed message is retried. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_DELAY: Final = 10 * 86_400.0
 
 
 class Strategy(StrEnum):
-    """How a message comes back."""
+    """Where a failed message waits for its next attempt."""
 
     NEGATIVE_ACK = "NegativeAck"
     RETRY_TOPIC = "RetryTopic"
@@ -25,11 +25,12 @@ class RetryPolicy:
     """The number and the delays of attempts.
 
     Attributes:
-        max_attempts: Tries after which a message is dead.
-        initial_delay: Seconds before the second try.
-        max_delay: Seconds that a delay never exceeds.
-        multiplier: How much longer each delay is than the previous one.
-        dead_letter: Whether there is a dead-letter topic; without it nothing is ever dead.
+        max_attempts: Number of attempts after which a message is moved to the dead-letter topic.
+        initial_delay: Seconds before the second attempt.
+        max_delay: Maximum delay in seconds.
+        multiplier: Factor between successive delays.
+        dead_letter: Whether there is a dead-letter topic; without it, messages are retried
+            indefinitely.
         reject_on: Exception types that no further attempt can fix, by name, with or without their
             module; subclasses count as well.
     """
@@ -60,12 +61,12 @@ type Decision = Retry | DeadLetter
 
 
 def plan_retry(policy: RetryPolicy, attempt: int, error: BaseException, roll: float) -> Decision:
-    """Decide about a message whose try number `attempt` failed.
+    """Decide about a message after a failed attempt.
 
     Args:
-        policy: How often and how soon.
-        attempt: The try that failed, from 1.
-        error: What it failed with; Reject and RetryLater have a say.
+        policy: The retry policy.
+        attempt: Number of the failed attempt, from 1.
+        error: Exception of the attempt; Reject and RetryLater override the policy.
         roll: A random number from 0 to 1 that spreads the delays.
     """
     if policy.dead_letter and isinstance(error, Reject):
@@ -80,7 +81,7 @@ def plan_retry(policy: RetryPolicy, attempt: int, error: BaseException, roll: fl
 
 
 def compute_delay(policy: RetryPolicy, attempt: int, roll: float = 0.5) -> float:
-    """Return the seconds between a failed try and the next; never more than the policy's most."""
+    """Return the seconds between a failed attempt and the next, at most the policy's maximum."""
     try:
         delay = policy.initial_delay * policy.multiplier ** (attempt - 1)
     except OverflowError:

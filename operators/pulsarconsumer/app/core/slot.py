@@ -1,4 +1,4 @@
-"""What a thread works on, for anyone who watches it."""
+"""The current work of a thread, for the thread that supervises it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Slot[T]:
-    """What a thread works on.
+    """The current work of a thread.
 
     Attributes:
-        thread: Its identifier.
-        lender: Whom the thread serves otherwise; None if it only works on items.
-        item: The item; None for none.
-        began: Time of the monotonic clock at which the call of the handler began; 0 for no call.
-        seconds: How long the calls for the item took: of the handler, and to store a copy.
+        thread: Identifier of the thread.
+        lender: Source that the thread normally receives from; None if it only works on items.
+        item: The current item; None for none.
+        began: Monotonic time at which the call of the handler began; 0 for no call.
+        seconds: Duration of the calls for the item: of the handler, and to store a copy.
     """
 
     thread: int

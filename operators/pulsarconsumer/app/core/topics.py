@@ -1,4 +1,4 @@
-"""Names of topics: in full, and of the two that belong to a subscription."""
+"""Names of topics: full names, and names of the retry and dead-letter topics."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import lru_cache
 from typing import Final
 
 RETRY_SUFFIX: Final = "RETRY"
-"""Ends the name of a retry topic, as the Java client has it."""
+"""Suffix of a retry topic, as in the Java client."""
 DEAD_LETTER_SUFFIX: Final = "DLQ"
-"""Ends the name of a dead-letter topic, as all clients have it."""
+"""Suffix of a dead-letter topic, as in all clients."""
 
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 _FULL: Final = re.compile(r"(?:non-)?persistent://[^/]+/[^/]+/.+")
 
 
 def full_name(topic: str) -> str:
-    """Return a topic in full: `t` is `persistent://public/default/t`."""
+    """Return the full name of a topic: `persistent://public/default/t` for `t`."""
     if "://" in topic:
         return topic
     if topic.count("/") == 2:
@@ -25,13 +25,13 @@ def full_name(topic: str) -> str:
 
 
 def is_topic(topic: str) -> bool:
-    """Return whether a topic has a form that the client takes."""
+    """Return whether a topic name is valid for the client."""
     return bool(_FULL.fullmatch(full_name(topic))) and not re.search(r"\s", topic)
 
 
 @lru_cache(maxsize=1024)
 def without_partition(topic: str) -> str:
-    """Return the topic that a partition is of."""
+    """Return the topic of a partition."""
     return _PARTITION.sub("", topic)
 
 
@@ -42,6 +42,6 @@ def base_of_pattern(pattern: str, subscription: str) -> str:
 
 
 def matches_pattern(pattern: str, topic: str) -> bool:
-    """Return whether a pattern would have us consume a topic."""
+    """Return whether a consumer with the pattern would consume a topic."""
     bare = full_name(topic).partition("://")[2]
     return re.fullmatch(full_name(pattern).partition("://")[2], bare) is not None
