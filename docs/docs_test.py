@@ -32,6 +32,10 @@ PAGES: Final = sorted(
         *(ROOT / "tools").glob("*/README.md"),
     ]
 )
+INTRODUCED: Final = [
+    page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "adr"
+]
+"""Pages that begin with what they are for."""
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^( *)(`{3,}).*?^\1\2$", re.MULTILINE | re.DOTALL)
@@ -154,6 +158,16 @@ def test_commands_that_are_named_exist(page: Path) -> None:
         known = {option for each in commands[name].params for option in each.opts}
         used = set(re.findall(r"(?<!\S)(--[a-z-]+)", rest))
         assert used <= known, f"./dev {name}{rest}"
+
+
+@pytest.mark.parametrize("page", INTRODUCED, ids=name_of)
+def test_page_begins_with_its_purpose(page: Path) -> None:
+    """A reader who comes from a search knows in a sentence what the page is for."""
+    text = re.sub(r"^<!--.*?-->\s*", "", page.read_text())
+    blocks = [block for block in text.split("\n\n") if block.strip()]
+
+    assert blocks[0].startswith("# ")
+    assert re.match(r"[A-Za-z*`\[]", blocks[1].strip()) and not blocks[1].startswith("```")
 
 
 def test_readme_fits_on_a_page() -> None:

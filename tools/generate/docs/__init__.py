@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_page, render_table
@@ -17,6 +18,19 @@ from tools.generate.docs.tables import (
     render_settings_table,
 )
 from tools.generate.sources import GENERATOR
+
+_LEADS: Final = {
+    "api": """This page lists every field of the kinds of {id}, as `kubectl explain` describes them,
+the rules that the API server checks, and example manifests.""",
+    "conditions": """This page lists the conditions in the status of each kind of {id}, their
+reasons, and the Events that the operator records.""",
+    "metrics": "This page lists the metrics that only {id} serves.",
+    "rbac": """This page lists the permissions of the service account of {id}, and why the operator
+needs each one.""",
+    "settings": """This page lists the flags of {id} and the environment variables that set the same
+values. In the chart, the values under `settings` set them.""",
+}
+"""What each page is for, in its first paragraph."""
 
 
 def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
@@ -32,10 +46,18 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
     return {
         folder
         / f"{name}.md": render_page(
-            f"{operator.id}: {title}", [body], origin=operator.origin(operator.path_of(source))
+            f"{operator.id}: {title}",
+            [_render_lead(name, operator), body],
+            origin=operator.origin(operator.path_of(source)),
         )
         for name, (title, body, source) in pages.items()
     }
+
+
+def _render_lead(page: str, operator: OperatorSource) -> str:
+    if page == "metrics" and not operator.metrics:
+        return ""
+    return _LEADS[page].format(id=operator.id)
 
 
 def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
@@ -58,7 +80,11 @@ def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
     text = render_page("Reference", [intro, table], origin=f"{GENERATOR} from operators")
     metrics = render_page(
         "Metrics of every operator",
-        [render_framework_metrics()],
+        [
+            """This page lists the metrics that every operator serves at `/metrics`.
+[Monitor an operator](../howto/monitor.md) describes how to scrape them.""",
+            render_framework_metrics(),
+        ],
         origin=f"{GENERATOR} from libs/common/metric_specs.py",
     )
     folder = Path("docs", "reference")
