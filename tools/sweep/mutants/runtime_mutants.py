@@ -88,7 +88,7 @@ def overwrite_foreign() -> None:
             uid = live["metadata"]["uid"]
             await self._client.delete(step.kind, step.key, uid=uid, grace_seconds=0)
             response = await self._client.create(step.kind, step.manifest)
-        self._wrote(step.kind, response, self._origin)
+        self._record_written(step.kind, response, self._origin)
         return True
 
     swap(writer.Writer, "_create", create)
@@ -218,5 +218,5 @@ def keep_deleted() -> None:
         if not is_deleting(response):
             before(self, kind, response, origin)
 
-    before = swap(writer.Writer, "_wrote", wrote)
-    swap(writer.Writer, "_gone", lambda self, kind, key, uid: None)
+    before = swap(writer.Writer, "_record_written", wrote)
+    swap(writer.Writer, "_record_deleted", lambda self, kind, key, uid: None)
