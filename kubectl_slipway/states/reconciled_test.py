@@ -257,5 +257,5 @@ async def test_why_understands_the_operators(lab: Lab, state: Reconciled) -> Non
 
 
 def test_there_are_thirty_states() -> None:
-    names = [each.name for each in (*STATES, *RECONCILED)]
+    names = [*(each.name for each in STATES), *(each.name for each in RECONCILED)]
     assert len(set(names)) == len(names) >= 30
