@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import typer
 
-from tools.cluster.errors import ToolError, UsageError
-from tools.dev.operators import ROOT, has_module, list_operators
+from tools.cluster.errors import ToolError
+from tools.dev.operators import ROOT, has_module
 
 _PANEL = "Code"
 _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -53,16 +53,7 @@ def release(context: typer.Context) -> None:
 
 def bench(context: typer.Context) -> None:
     """Run the benchmark of an operator or of the library: ./dev bench ID."""
-    known = [each for each in list_operators() if has_module(f"tools.bench.{each}")]
-    known.append("library")
-    operator, rest = (context.args or [""])[0], context.args[1:]
-    if operator in ("-h", "--help"):
-        print(f"Usage: ./dev bench ID [OPTIONS]\n\nID is one of: {', '.join(known)}")
-        print("List the options of a benchmark: ./dev bench ID --help")
-        return
-    if operator not in known:
-        raise UsageError(f"No benchmark named {operator!r}: choose one of {', '.join(known)}")
-    delegate(f"tools.bench.{operator}", rest)
+    delegate("tools.bench", context.args)
 
 
 def sweep(context: typer.Context) -> None:
