@@ -28,6 +28,8 @@ from tools.monitoring.traffic import make_traffic
 
 _READY_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
+_COLUMN: Final = 60
+"""Commands that are longer do not move the comments of the others."""
 
 
 def run_demo(
@@ -138,5 +140,5 @@ def _render_next(
     if target.kind:
         hints.insert(0, ('export KUBECONFIG="$(./dev kubeconfig)"', "point kubectl to the cluster"))
         hints.append(("./dev down", "remove the cluster"))
-    width = max(len(command) for command, _ in hints)
+    width = max(len(command) for command, _ in hints if len(command) < _COLUMN)
     return "\n".join(["Next:", *(f"  {command:<{width}}  # {why}" for command, why in hints)])

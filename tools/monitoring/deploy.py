@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from libs.common import fastyaml
 from tools.cluster.binaries import ensure_tool
@@ -24,6 +25,15 @@ from tools.monitoring.manifests import (
 )
 
 _READY_SECONDS: Final = 180
+_GRAPH: Final = urlencode(
+    {
+        "g0.expr": "sum by(controller)(rate(controller_runtime_reconcile_total[30s]))",
+        "g0.tab": 0,
+        "g0.range_input": "10m",
+    },
+    quote_via=quote,
+)
+"""The graph with which the page of Prometheus opens; version 3 redirects to its own page."""
 _VALUES: Final = "prometheusRule.enabled=true,dashboard.enabled=true,image.registry=localhost"
 
 
@@ -85,8 +95,11 @@ def deploy_to_kind(
     with progress.step("Prometheus and Grafana" if grafana else "Prometheus", "20 s"):
         _apply(kubectl, namespace, manifests)
     address = find_node_address(kubectl)
+    server = f"http://{address}:{PROMETHEUS_PORT}"
     # The pages of the targets have another path in Debian's version.
-    pages = [(f"http://{address}:{PROMETHEUS_PORT}/", "Prometheus: graphs, alerts, targets")]
+    pages = [
+        (f"{server}/graph?{_GRAPH}", "Prometheus: reconciles of each controller, alerts, targets")
+    ]
     if grafana:
         page = f"http://{address}:{GRAFANA_PORT}/d/slipway-operators"
         pages.insert(0, (page, "dashboards in Grafana"))
