@@ -57,6 +57,8 @@ _LASTING_SECONDS: Final = 60.0
 """If kopf ran for at least this long, its exit counts as a first failure."""
 _BEGIN_SECONDS: Final = 60.0
 """Time for kopf to list each kind; it gives up on failing requests sooner."""
+_IDENTITY: Final[Any] = "slipway"
+"""Name of this operator among its peers, of which it has none; kopf does not export its type."""
 _NEW_NAMESPACES: Final = "the list of namespaces changed"
 
 
@@ -226,6 +228,9 @@ class KopfSource:
                 registry=_build_registry(informers, sessions, loop, flag),
                 settings=build_settings(informers),
                 standalone=True,
+                # By default, kopf looks up the name of the user, which a user that a platform
+                # assigned does not have.
+                identity=_IDENTITY,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
                 stop_flag=flag,

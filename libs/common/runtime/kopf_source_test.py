@@ -82,6 +82,20 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
         yield connected
 
 
+async def test_user_needs_no_name(
+    api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kopf looks the name of the user up; users that OpenShift assigns have none."""
+
+    def fail() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.setattr("getpass.getuser", fail)
+    api.create(build_config_map("one"))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced and watcher.names() == ["one"])
+
+
 async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Client) -> None:
     """Kopf lists again after a 410 and reports no deletions; its indexes keep the objects."""
     for name in ("stays", "goes"):
