@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from helm.suite.alert_cases import COMMON, OWN, AlertCase, Series
+from helm.suite.alert_cases import COMMON, AlertCase, Series
 from helm.suite.base import EVERYTHING, NAMESPACE
+from helm.suite.own_alert_cases import OWN
 from helm.suite.promtool import run_promtool
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import find_charts, render_chart
