@@ -152,6 +152,7 @@ CASES: Final[Mapping[str, Case]] = {
     "hostAliases": Case(
         [{"ip": "10.0.0.1", "hostnames": ["a"]}], "Deployment", f"{_POD}.hostAliases"
     ),
+    "hostNetwork": Case(True, "Deployment", f"{_POD}.dnsPolicy", "ClusterFirstWithHostNet"),
     "nodeSelector": Case({"a": "b"}, "Deployment", f"{_POD}.nodeSelector"),
     "tolerations": Case(_TOLERATIONS, "Deployment", f"{_POD}.tolerations"),
     "affinity": Case({"nodeAffinity": {}}, "Deployment", f"{_POD}.affinity"),

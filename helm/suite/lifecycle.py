@@ -29,6 +29,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "setting-not-in-the-list": ({"settings": {"logLevel": "loud"}}, "logLevel"),
     "replicas-as-text": ({"replicas": "two"}, "replicas"),
     "digest-without-algorithm": ({"image": {"digest": "0123"}}, "digest"),
+    "policy-without-effect": (
+        {"hostNetwork": True, "networkPolicy": {"enabled": True}},
+        "exclude each other: a NetworkPolicy has no effect",
+    ),
     "two-ways-to-watch": (
         {"watch": {"clusterWide": True, "namespaces": ["one"]}},
         "exclude each other: set clusterWide to false",

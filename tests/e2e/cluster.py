@@ -149,8 +149,12 @@ class Cluster:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             args += ["--set", f"{name.replace('__', '.')}={text}"]
         await self.run(self.helm, *args)
-        if (operator, namespace) not in self._releases:
-            self._releases.append((operator, namespace))
+        self.remember(operator, namespace)
+
+    def remember(self, release: str, namespace: str) -> None:
+        """Uninstall a release during the clean-up."""
+        if (release, namespace) not in self._releases:
+            self._releases.append((release, namespace))
 
     async def uninstall(self, operator: str, namespace: str) -> None:
         """Uninstall a release and wait until helm is done."""

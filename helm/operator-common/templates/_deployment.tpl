@@ -51,6 +51,12 @@ spec:
         {{- end }}
     spec:
       {{- include "operator-common.podCommon" . | nindent 6 }}
+      {{- if .Values.hostNetwork }}
+      hostNetwork: true
+      {{- if not .Values.dnsPolicy }}
+      dnsPolicy: ClusterFirstWithHostNet
+      {{- end }}
+      {{- end }}
       serviceAccountName: {{ include "operator-common.serviceAccountName" . }}
       automountServiceAccountToken: true
       terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}

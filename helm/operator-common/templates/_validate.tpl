@@ -27,6 +27,9 @@ names the mistake and the remedy.
 {{- if and (eq (include "operator-common.setting" (list . "metricsSecure")) "true") .Values.podMonitor.enabled (not .Values.podMonitor.authorization) -}}
 {{- fail "podMonitor.authorization is empty with settings.metricsSecure: name the Secret with the token of Prometheus, or use the ServiceMonitor" -}}
 {{- end -}}
+{{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
+{{- fail "hostNetwork and networkPolicy.enabled exclude each other: a NetworkPolicy has no effect on pods in the network of their node" -}}
+{{- end -}}
 {{- range .Values.extraVolumes -}}
 {{- if eq .name "tmp" -}}
 {{- fail "extraVolumes: the chart already has a volume with the name tmp: use another name" -}}

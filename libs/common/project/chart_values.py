@@ -297,6 +297,7 @@ class ChartValues(ValuesModel):
     dns_policy: Literal["", "ClusterFirst", "Default", "None"]
     dns_config: dict[str, Any]
     host_aliases: Objects
+    host_network: bool
     node_selector: Labels
     tolerations: Objects
     affinity: dict[str, Any]
