@@ -23,15 +23,15 @@ from libs.common.kinds import NAMESPACE, POD, Kind, Manifest, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.helm import CHARTS, HelmError, find_charts, run_helm
 
-_MIRROR: Final = "mirror.example.com/slipway"
-_POLICY: Final = Kind(
+MIRROR: Final = "mirror.example.com/slipway"
+POLICY: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",
     "ValidatingAdmissionPolicy",
     "validatingadmissionpolicies",
     namespaced=False,
 )
-_BINDING: Final = Kind(
+BINDING: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",
     "ValidatingAdmissionPolicyBinding",
@@ -46,14 +46,14 @@ _RULES: Final = {
         for name in ("runAsUser", "runAsGroup", "fsGroup")
     ),
     "images come from the mirror": (
-        f"variables.spec.containers.all(one, one.image.startsWith('{_MIRROR}/'))"
+        f"variables.spec.containers.all(one, one.image.startsWith('{MIRROR}/'))"
     ),
     "pods have a cost center": (
         "has(object.metadata.labels) && 'cost-center' in object.metadata.labels"
     ),
 }
 _GLOBAL: Final = {
-    "imageRegistry": _MIRROR,
+    "imageRegistry": MIRROR,
     "imagePullSecrets": [{"name": "mirror"}],
     "commonLabels": {"cost-center": "4711"},
     "platformAssignsUserIds": True,
@@ -105,7 +105,7 @@ def test_parent_chart_sets_registry_secrets_labels_and_users_once(umbrella: Path
 
     assert len(pods) == 3 * len(find_charts()), "each has a Deployment, a Job and a test Pod"
     for spec in pods:
-        assert all(one["image"].startswith(f"{_MIRROR}/") for one in spec["containers"])
+        assert all(one["image"].startswith(f"{MIRROR}/") for one in spec["containers"])
         assert spec["imagePullSecrets"] == [{"name": "mirror"}]
         assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(spec["securityContext"])
     for one in objects:
@@ -122,9 +122,9 @@ def test_images_that_operators_run_in_other_pods_come_from_the_mirror(umbrella: 
     }
 
     assert found == {
-        "JMXEXPORTER_INJECTOR_IMAGE": f"{_MIRROR}/slipway/jmxexporter:0.1.0",
-        "PODSET_DEFAULT_IMAGE": f"{_MIRROR}/busybox",
-        "PULSARCONSUMER_CONSUMER_IMAGE": f"{_MIRROR}/slipway/pulsarconsumer-app:0.1.0",
+        "JMXEXPORTER_INJECTOR_IMAGE": f"{MIRROR}/slipway/jmxexporter:0.1.0",
+        "PODSET_DEFAULT_IMAGE": f"{MIRROR}/busybox",
+        "PULSARCONSUMER_CONSUMER_IMAGE": f"{MIRROR}/slipway/pulsarconsumer-app:0.1.0",
     }
 
 
@@ -159,7 +159,7 @@ async def test_all_charts_install_under_the_rules(
     await kube_client.create(
         NAMESPACE, build_object(NAMESPACE, namespace, metadata={"labels": restricted})
     )
-    await _enforce(kube_client)
+    await enforce(kube_client)
     values = build_values()
     pods = [
         {
@@ -175,20 +175,7 @@ async def test_all_charts_install_under_the_rules(
         for index, one in enumerate(render(umbrella, values))
         if one["kind"] in ("Deployment", "Job", "Pod")
     ]
-    fixed = json.loads(json.dumps(pods[0]))
-    fixed["spec"]["securityContext"]["runAsUser"] = 65532
-
-    async def is_refused() -> bool:
-        try:
-            await kube_client.raw("POST", f"{POD.path(namespace)}?dryRun=All", fixed)
-        except ApiError as err:
-            return "range of the namespace" in str(err)
-        return False
-
-    # A new policy is in force once the API server has compiled it.
-    async with asyncio.timeout(60):
-        while not await is_refused():
-            await asyncio.sleep(0.1)
+    await wait_enforced(kube_client, namespace, pods[0])
     for pod in pods:
         await kube_client.raw("POST", f"{POD.path(namespace)}?dryRun=All", pod)
     kubeconfig = kube_apiserver.write_kubeconfig(tmp_path / "kubeconfig")
@@ -197,7 +184,25 @@ async def test_all_charts_install_under_the_rules(
     run_helm("uninstall", "p", *where, "--no-hooks")
 
 
-async def _enforce(client: Client) -> None:
+async def wait_enforced(client: Client, namespace: str, pod: Manifest) -> None:
+    """Wait until the policy is in force, which is when the API server has compiled it."""
+    fixed = json.loads(json.dumps(pod))
+    fixed["spec"]["securityContext"]["runAsUser"] = 65532
+
+    async def is_refused() -> bool:
+        try:
+            await client.raw("POST", f"{POD.path(namespace)}?dryRun=All", fixed)
+        except ApiError as err:
+            return "range of the namespace" in str(err)
+        return False
+
+    async with asyncio.timeout(60):
+        while not await is_refused():
+            await asyncio.sleep(0.1)
+
+
+async def enforce(client: Client) -> None:
+    """Create the policy of the company for namespaces that have its label."""
     rule = {"operations": ["CREATE"], "apiVersions": ["*"]}
     spec = {
         "failurePolicy": "Fail",
@@ -217,9 +222,9 @@ async def _enforce(client: Client) -> None:
             {"expression": expression, "message": message} for message, expression in _RULES.items()
         ],
     }
-    await client.create(_POLICY, build_object(_POLICY, "company", spec=spec))
+    await client.create(POLICY, build_object(POLICY, "company", spec=spec))
     bound = {"policyName": "company", "validationActions": ["Deny"]}
-    await client.create(_BINDING, build_object(_BINDING, "company", spec=bound))
+    await client.create(BINDING, build_object(BINDING, "company", spec=bound))
 
 
 def _selects(selector: Manifest, labels: dict[str, str]) -> bool:

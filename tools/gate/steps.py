@@ -22,6 +22,9 @@ CLOUD_TESTS: Final = f"{END_TO_END_TESTS}/cloud"
 KUBEVIRT_TESTS: Final = f"{END_TO_END_TESTS}/kubevirt"
 """Tests that need the real KubeVirt and are therefore not part of the gate."""
 
+NIGHTLY_TESTS: Final = f"{END_TO_END_TESTS}/nightly"
+"""Tests on nodes that take too long for the gate."""
+
 FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 """Tests in which kubeadm runs in guests; up to an hour under software emulation."""
 
@@ -119,6 +122,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             END_TO_END_TESTS,
             f"--ignore={CLOUD_TESTS}",
             f"--ignore={KUBEVIRT_TESTS}",
+            f"--ignore={NIGHTLY_TESTS}",
         ),
         _build_end_to_end(python, "e2e-cloud", "End to end on kind, the cloud", CLOUD_TESTS),
         Step(
@@ -167,6 +171,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
+        ),
+        Step(
+            "e2e-nightly",
+            "Upgrades and all charts as one on kind (only if named)",
+            (*_pytest(python, "e2e-nightly", NIGHTLY_TESTS), "-vv", "--durations=0"),
+            reports=f"{REPORTS}/e2e-nightly.xml",
+            needs=("helm", "images", "cluster"),
+            optional=True,
         ),
         # A cluster with the real KubeVirt is created manually: it needs images or a registry.
         Step(

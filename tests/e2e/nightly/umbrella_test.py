@@ -80,7 +80,7 @@ async def test_all_operators_run_under_the_rules(
         values[chart] |= {"podSecurityContext": users, "image": {"pullPolicy": "Never"}}
     # Without a platform that assigns users, the values do.
     values["global"]["platformAssignsUserIds"] = False
-    where = ("--namespace", namespace, "--timeout", "5m")
+    where = ("--namespace", namespace, "--timeout", "4m")
     command = ("install", "p", str(umbrella), *where, "--take-ownership", "--wait", "--values", "-")
     cluster.remember("p", namespace)
     await cluster.run(cluster.helm, *command, stdin=json.dumps(values))

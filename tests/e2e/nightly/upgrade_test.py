@@ -144,7 +144,7 @@ async def test_pods_of_users_keep_running_through_upgrade_and_rollback(
     """Both operators, at rest and while a user creates objects all the time."""
     namespace = await cluster.make_namespace("from-previous")
     users = Users(cluster, namespace)
-    where = ("--namespace", namespace, "--wait", "--timeout", "5m")
+    where = ("--namespace", namespace, "--wait", "--timeout", "4m")
     for operator in OPERATORS:
         repository, _, tag = previous_images[operator].rpartition(":")
         values = f"image.repository={repository},image.tag={tag},image.pullPolicy=Never,replicas=2"
@@ -183,5 +183,5 @@ async def _move(cluster: Cluster, operator: str, namespace: str, direction: str)
     if direction == "upgrade":
         await cluster.install(operator, namespace, replicas=2)
         return
-    command = ("rollback", operator, "--namespace", namespace, "--wait", "--timeout", "5m")
+    command = ("rollback", operator, "--namespace", namespace, "--wait", "--timeout", "4m")
     await cluster.run(cluster.helm, *command)
