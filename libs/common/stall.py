@@ -1,11 +1,14 @@
 """Reports an event loop that is blocked, from a thread of its own.
 
 A blocked loop answers no probe and handles no signal, so the kubelet kills the process in the end,
-and nothing in the log would say why.
+and nothing in the log would say why. C code that holds the interpreter lock blocks the thread as
+well; then the watchdog of faulthandler, which needs no lock, writes the stacks to stderr.
 """
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +21,10 @@ log = structlog.get_logger("process")
 
 _LIMIT_SECONDS: Final = 10.0
 _INTERVAL_SECONDS: Final = 2.0
+_STDERR: Final = 2
+_DUMP_SECONDS: Final = 20.0
+"""Before the liveness probe of the charts has failed three times."""
+_ARM_SECONDS: Final = 5.0
 _FRAMES: Final = 8
 """Number of calls that the log shows, the innermost first."""
 
@@ -76,6 +83,38 @@ class StallReporter:
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
             self.check()
+
+
+class StackDump:
+    """A dump of all stacks to stderr if the loop runs no timer for some seconds.
+
+    There is one per process, so only the main function of an operator uses it.
+
+    Args:
+        seconds: Seconds without a timer after which the stacks are written.
+        interval: Seconds between two timers.
+    """
+
+    def __init__(self, seconds: float = _DUMP_SECONDS, interval: float = _ARM_SECONDS) -> None:
+        """Store the arguments; the context arms the dump."""
+        self._seconds = seconds
+        self._interval = interval
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        """Arm the dump, and keep postponing it."""
+        self._postpone(asyncio.get_running_loop())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Disarm the dump."""
+        faulthandler.cancel_dump_traceback_later()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _postpone(self, loop: asyncio.AbstractEventLoop) -> None:
+        faulthandler.dump_traceback_later(self._seconds, file=_STDERR)
+        self._timer = loop.call_later(self._interval, self._postpone, loop)
 
 
 def _describe(frame: FrameType | None) -> list[str]:

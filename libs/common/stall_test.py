@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from libs.common import stall
 from libs.common.health import LoopLagMonitor
 from libs.common.metrics import Metrics
 from libs.common.stall import StallReporter
@@ -54,3 +57,35 @@ def test_block_is_logged_once_and_its_end_as_well(lines: list[Any]) -> None:
         reporter.check()
 
     assert [line["log_level"] for line in lines] == ["error", "warning"]
+
+
+_HOLD_THE_LOCK = f"""
+import asyncio, re
+from {stall.__name__} import StackDump
+
+def match_slowly():
+    # 2**24 ways to match, tried by C code in one call.
+    re.match("(a+)+$", "a" * 24 + "b")
+
+async def main():
+    with StackDump(seconds=0.1, interval=0.02):
+        await asyncio.sleep(0.3)
+        print("quiet so far", flush=True)
+        match_slowly()
+
+asyncio.run(main())
+"""
+
+
+def test_code_that_holds_the_interpreter_lock_is_named() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _HOLD_THE_LOCK],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert ended.stdout == "quiet so far\n"
+    assert "Timeout" in ended.stderr
+    assert "in match_slowly" in ended.stderr

@@ -35,6 +35,7 @@ from libs.common.runtime.manager import Manager, RunnableBuilder
 from libs.common.runtime.permissions import derive_rules
 from libs.common.runtime.release import release
 from libs.common.settings import CommonSettings, build_settings, parse_settings
+from libs.common.stall import StackDump
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +175,8 @@ async def _run(operator: Operator, settings: CommonSettings) -> int:
     # Called when the caches are filled: a full collection with 100,000 objects stops the loop for
     # seconds.
     manager = operator.build_manager(settings, config, on_synced=gc.freeze)
-    return _OK if await manager.run(stop) else _FAILED
+    with StackDump():
+        return _OK if await manager.run(stop) else _FAILED
 
 
 async def _release(operator: Operator, settings: CommonSettings) -> int:
