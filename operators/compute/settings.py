@@ -12,8 +12,8 @@ class Settings(CommonSettings):
     model_config = operator_settings(OPERATOR)
 
     missing_api_poll_seconds: float = Field(default=30, ge=1)
-    """missing_api_poll_seconds is how often an Instance looks whether the cluster has come to serve
-    the kinds of KubeVirt."""
+    """missing_api_poll_seconds is the time between two checks of an Instance for the kinds of
+    KubeVirt, while the cluster does not serve them."""
 
     operation_history_limit: int = Field(default=20, ge=0, le=1000)
     """operation_history_limit is the number of finished Operations that are kept of each Instance;

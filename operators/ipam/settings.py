@@ -28,12 +28,12 @@ class Settings(CommonSettings):
     """max_concurrent_reconciles is the number of objects that a controller reconciles at a time.
     Claims wait for the API server nearly all the time."""
     announcement: Announcement = Announcement.METALLB
-    """announcement is how addresses become known outside the cluster. MetalLB, Cilium and KubeVip
-    ask these load balancers by their annotations; LoadBalancerIP sets spec.loadBalancerIP, for
-    others. With these four an IPClaim is Bound only once the load balancer reports its address.
-    ExternalIPs sets spec.externalIPs, for networks that route the addresses to the nodes; None
-    makes a Service inside the cluster only. With these two nothing reports whether the network
-    delivers an address, and Announced is Unknown."""
+    """announcement defines how addresses are announced outside the cluster. MetalLB, Cilium and
+    KubeVip set the annotations of these load balancers on Services; LoadBalancerIP sets
+    spec.loadBalancerIP for other load balancers. With these four values, an IPClaim is Bound only
+    after the load balancer reports its address. ExternalIPs sets spec.externalIPs, for networks
+    that route the addresses to the nodes; None creates Services of type ClusterIP. With these two
+    values, nothing reports whether the network delivers an address, and Announced is Unknown."""
     load_balancer_class: str = Field(default="", max_length=253)
     """load_balancer_class is the class of the load balancer that announces addresses; empty for
     the default of the cluster."""

@@ -26,8 +26,8 @@ class Settings(CommonSettings):
     model_config = operator_settings(OPERATOR)
 
     multus_poll_seconds: float = Field(default=60, ge=1)
-    """multus_poll_seconds is how often a Network of backend Multus looks whether the cluster has
-    come to serve the kinds that it needs."""
+    """multus_poll_seconds is the time between two checks of a Network of backend Multus for the
+    kinds that it needs, while the cluster does not serve them."""
 
     protected_cidrs: str = Field(default="169.254.169.254/32,fd00:ec2::254/128")
     """protected_cidrs is a comma list of addresses that no instance of a Network may send packets
@@ -46,7 +46,7 @@ class Settings(CommonSettings):
 
     multi_network_policy: Enforcement = Enforcement.UNKNOWN
     """multi_network_policy states whether the cluster enforces MultiNetworkPolicies on interfaces
-    of guests: Unknown, or Enforced when you have seen packets dropped"""
+    of guests: Unknown, or Enforced if you have tested that packets are dropped"""
 
     @property
     def protected_blocks(self) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ class Settings(CommonSettings):
     time; the response of a slower broker is used later."""
 
     max_broker_looks: int = Field(default=16, ge=1, le=1000)
-    """max_broker_looks is the number of PulsarConsumers for which brokers are asked at a time."""
+    """max_broker_looks is the number of PulsarConsumers whose brokers are queried at a time."""
 
     allow_loopback_brokers: bool = False
-    """allow_loopback_brokers lets brokers run on the operator's own machine, such as in local
-    work; in a cluster that would be the operator's own pod."""
+    """allow_loopback_brokers allows brokers at loopback addresses, for development on one machine.
+    In a cluster, such an address belongs to the pod of the operator."""

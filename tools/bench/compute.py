@@ -268,7 +268,7 @@ def render_page(report: Report) -> list[str]:
         f"on {describe_machine()}.",
         "KubeVirt is simulated without delays. The operators, the API server and the controllers",
         "of the simulator share the cores and cause all of the measured times.",
-        "Writes include those of the simulator.",
+        "Writes include the writes of the simulator.",
         "",
         *describe_load(report.load),
         *render(report),

@@ -39,8 +39,8 @@ _SETTLE_SECONDS: Final = 40.0
 """Longer than a poll: what the first looks bring about is over then."""
 
 SCENARIOS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "status alone, a look each 30 s": {},
-    "autoscaling, a look each 15 s": {"replicas": None, "autoscaling": {"maxReplicas": _MOST}},
+    "status only, polls every 30 s": {},
+    "autoscaling, polls every 15 s": {"replicas": None, "autoscaling": {"maxReplicas": _MOST}},
 }
 """Fields of each PulsarConsumer in addition to the original fields of the kind."""
 

@@ -52,6 +52,14 @@ def test_plain_sentence_has_no_finding(text: str) -> None:
     assert check([Passage("page.md", 1, text)]).findings == []
 
 
+def test_phrase_that_a_line_break_divides_is_found_once() -> None:
+    lines = [Passage("page.md", 1, "the cause is"), Passage("page.md", 2, "told to anyone")]
+    apart = [lines[0], Passage("page.md", 3, "told to anyone")]
+
+    assert [each.phrase for each in check(lines).findings] == ["is told"]
+    assert check(apart).findings == []
+
+
 def test_code_is_not_prose() -> None:
     page = "Run `mend anew`.\n```sh\nmend --whoever\n```\nsee [it](anew.md)\n"
     assert check([Passage("page.md", 1, strip_markdown(page))]).findings == []

@@ -58,10 +58,33 @@ class Count:
 def check(passages: Iterable[Passage]) -> Count:
     """Count words and findings."""
     count = Count()
+    before: Passage | None = None
     for passage in passages:
         count.words += len(_WORD.findall(passage.text))
         for rule in RULES:
             count.findings += [
                 Finding(passage, rule, match.group()) for match in rule.find(passage.text)
             ]
+        if before is not None and _continues(before, passage):
+            count.findings += _check_break(before, passage)
+        before = passage
     return count
+
+
+def _continues(before: Passage, passage: Passage) -> bool:
+    return (
+        before.file == passage.file
+        and passage.line == before.line + 1 > 1
+        and bool(before.text.strip() and passage.text.strip())
+    )
+
+
+def _check_break(before: Passage, passage: Passage) -> list[Finding]:
+    """Return the phrases that a line break divides."""
+    head, tail = before.text.rstrip(), passage.text.lstrip()
+    return [
+        Finding(before, rule, match.group())
+        for rule in RULES
+        for match in rule.find(f"{head} {tail}")
+        if match.start() < len(head) and match.end() > len(head) + 1
+    ]

@@ -246,7 +246,8 @@ class _Converter:
                 own, above = build_immutable_rules(name, mode, always_present=always)
                 child[VALIDATIONS] = [*child.get(VALIDATIONS, ()), own]
                 rules.extend(above)
-            _describe_default(child)
+            if not path.startswith("status"):
+                _describe_default(child)
             properties[name] = _order(child)
         node["properties"] = properties
         if rules:

@@ -112,7 +112,7 @@ class CommonSettings(BaseSettings):
 
     pod_namespace: str = Field(default="", json_schema_extra={"environment": ["POD_NAMESPACE"]})
     """pod_namespace is the namespace that the operator runs in and keeps its Lease in; empty means
-    that of the service account or of the kubeconfig context."""
+    the namespace of the service account or of the kubeconfig context."""
 
     pod_name: str = Field(default="", json_schema_extra={"environment": ["POD_NAME"]})
     """pod_name is the name of the operator's pod, the readable part of its identity; empty means
@@ -144,7 +144,7 @@ class CommonSettings(BaseSettings):
     """backoff_max_seconds is the longest delay between two retries of an object."""
 
     min_interval_seconds: float = Field(default=0, ge=0, le=3600)
-    """min_interval_seconds is the least time between the starts of two reconciles of one object;
+    """min_interval_seconds is the minimum time between the starts of two reconciles of one object;
     0 means no limit."""
 
     max_requests_in_flight: int = Field(default=32, ge=1, le=10_000)
@@ -171,7 +171,7 @@ class CommonSettings(BaseSettings):
     less than lease_duration_seconds."""
 
     retry_period_seconds: float = Field(default=2, gt=0)
-    """retry_period_seconds is the time between two tries to acquire or renew the Lease; less than
+    """retry_period_seconds is the time between two attempts to acquire or renew the Lease; less than
     renew_deadline_seconds / 1.2."""
 
     drain_timeout_seconds: float = Field(default=20, ge=0)
@@ -197,10 +197,10 @@ class CommonSettings(BaseSettings):
     it."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """log_level is the least severity of the log lines that are written."""
+    """log_level is the minimum severity of log lines."""
 
     log_format: Literal["json", "console"] = "json"
-    """log_format is `json` for one JSON object a line, or `console` for people."""
+    """log_format is `json` for one JSON object per line, or `console` for people."""
 
     otlp_endpoint: str = Field(
         default="", json_schema_extra={"environment": ["OTEL_EXPORTER_OTLP_ENDPOINT"]}

@@ -13,7 +13,7 @@ class WebhookSettings(CommonSettings):
     """webhook_service is the name of the Service by which the API server reaches the webhooks, and
     of the Secret with their certificate."""
     webhook_configuration: str = ""
-    """webhook_configuration is the name of the webhook configuration that is to trust the
-    certificate."""
+    """webhook_configuration is the name of the webhook configuration in which the operator
+    writes the authority of the certificate."""
     webhook_bind_address: str = ":9443"
     """webhook_bind_address is the address that serves the webhook."""

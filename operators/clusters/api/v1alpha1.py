@@ -130,7 +130,7 @@ class ControlPlane(
         Rule(
             "self.endpoint.poolName == oldSelf.endpoint.poolName && "
             "self.endpoint.port == oldSelf.endpoint.port",
-            "endpoint.poolName and endpoint.port are immutable: certificates are made for them",
+            "endpoint.poolName and endpoint.port are immutable: certificates contain them",
         ),
     ),
 ):
