@@ -171,8 +171,8 @@ class CommonSettings(BaseSettings):
     less than lease_duration_seconds."""
 
     retry_period_seconds: float = Field(default=2, gt=0)
-    """retry_period_seconds is the time between two attempts to acquire or renew the Lease; less than
-    renew_deadline_seconds / 1.2."""
+    """retry_period_seconds is the time between two attempts to acquire or renew the Lease; less
+    than renew_deadline_seconds / 1.2."""
 
     drain_timeout_seconds: float = Field(default=20, ge=0)
     """drain_timeout_seconds is the time that running reconciles have to end after SIGTERM; less
