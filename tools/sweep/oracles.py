@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from libs.common.kinds import uid_of
+from libs.common.kinds import ENDPOINTS, SERVICE, uid_of
 from libs.common.reading import map_at
 from libs.common.testing.differences import describe_difference
 from tools.sweep.modes import EXCLUSIVE, Mode
@@ -166,14 +166,20 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
 def _find_dependents(outcome: Outcome) -> set[str]:
     """Return what belonged to an object that the fault removed: it went with it.
 
-    Its owner, or the claim that it is assigned to, as a PersistentVolume names it.
+    Its owner, or the claim that it is assigned to, as a PersistentVolume names it. The API server
+    deletes the Endpoints that have the name of a deleted Service.
     """
+    endpoints = {
+        f"{ENDPOINTS.plural} {title.partition(' ')[2]}"
+        for title in outcome.removed
+        if title.startswith(f"{SERVICE.plural} ")
+    }
     gone = {
         uid_of(version.manifest)
         for version in outcome.history
         if version.action == "DELETED" and version.title in outcome.removed
     }
-    return {
+    return endpoints | {
         version.title
         for version in outcome.history
         for reference in (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.kinds import POD, PVC, Kind
+from libs.common.kinds import ENDPOINTS, POD, PVC, Kind
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.podset.controller import PODSET
@@ -85,6 +85,15 @@ def test_object_created_twice_is_found_unless_the_fault_removed_it() -> None:
     assert find(build_outcome(pod, gone, pod), reference) == ["counts", "counts"]
     excused = build_outcome(pod, gone, pod, removed={"pods web-pod-0"})
     assert find(excused, reference) == []
+
+
+def test_endpoints_that_the_server_deletes_with_their_service_may_be_created_again() -> None:
+    made = build_version(ENDPOINTS, "web-ip")
+    gone = build_version(ENDPOINTS, "web-ip", "DELETED")
+    reference = build_outcome(made)
+
+    assert find(build_outcome(made, gone, made, removed={"services other"}), reference) != []
+    assert find(build_outcome(made, gone, made, removed={"services web-ip"}), reference) == []
 
 
 def test_object_assigned_to_what_the_fault_removed_may_be_created_again() -> None:
