@@ -1,5 +1,5 @@
-"""Typed, tolerant views of kinds that other operators and other projects own.
+"""Typed, tolerant, read-only views of kinds that other operators and other projects own.
 
-Operators that read each other's objects share these views, and never import each other. The views
-do not fail on fields and values that they do not know.
+Operators that read each other's objects share these views and never import each other. Parsing
+does not fail on unknown fields or values.
 """

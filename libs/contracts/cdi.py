@@ -1,4 +1,4 @@
-"""View of DataVolume, the disk that CDI (KubeVirt's data importer) fills."""
+"""View of DataVolume, a disk that CDI (Containerized Data Importer of KubeVirt) fills with data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from libs.common.reading import map_at, quantity_at, text_at, text_map_at
 from libs.contracts.states import ConditionsView
 
 CDI_GROUP: Final = "cdi.kubevirt.io"
-"""API group of the importer."""
+"""API group of CDI."""
 DATA_VOLUME: Final = Kind(CDI_GROUP, "v1beta1", "DataVolume", "datavolumes")
-"""The kind; ask whether it is served before its objects are asked for."""
+"""Optional kind: check that the cluster serves it before requesting its objects."""
 DATA_SOURCE: Final = Kind(CDI_GROUP, "v1beta1", "DataSource", "datasources")
-"""A named image that data volumes are made of."""
+"""A named image that DataVolumes are cloned from."""
 
 BIND_IMMEDIATELY: Final = "cdi.kubevirt.io/storage.bind.immediate.requested"
-"""Annotation that has a disk filled before any pod wants it, whatever its class says."""
+"""Annotation: fill the disk without waiting for a pod that uses it, whatever the binding mode."""
 KEEP_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 """Annotation that, set to `false`, keeps CDI before 1.62 from deleting a finished DataVolume."""
 
@@ -31,7 +31,7 @@ CLAIM_NOT_VALID: Final = "ErrClaimNotValid"
 
 
 class DataVolumePhase(StrEnum):
-    """Phases that operators act upon; a view shows others as they are."""
+    """Phases that operators act upon; a view keeps unknown phases unchanged."""
 
     PENDING = "Pending"
     PVC_BOUND = "PVCBound"
@@ -61,16 +61,16 @@ class DataVolumeView:
 
     Attributes:
         key: Namespace and name; its claim has the same name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
-        annotations: Annotations, as they are.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
+        annotations: Its annotations.
         owner: Controller reference; None for an orphan.
-        phase: Phase as CDI says it; empty before the first status. See `DataVolumePhase`.
-        progress: Percent that is copied, 0 to 100; None while CDI does not tell.
+        phase: Phase as CDI reports it; empty before the first status. See `DataVolumePhase`.
+        progress: Copied percentage, 0 to 100; None while CDI does not report it.
         claim_name: Claim that it fills; empty before the first status.
-        restarts: How often the importer had to begin again.
-        requested: Bytes that were asked for; None when they cannot be read.
+        restarts: How often the importer was restarted.
+        requested: Requested bytes; None if they cannot be parsed.
         conditions: Conditions by type: `Bound`, `Running`, `Ready`.
     """
 
@@ -89,7 +89,7 @@ class DataVolumeView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a DataVolume; fields that do not fit count as absent."""
+        """Parse a DataVolume; invalid fields count as absent."""
         metadata = map_at(manifest, "metadata")
         request = ("resources", "requests", "storage")
         storage = quantity_at(manifest, "spec", "storage", *request)
@@ -118,14 +118,14 @@ class DataVolumeView:
 
     @property
     def refusal(self) -> str:
-        """Why CDI creates no claim for the disk, in its words; empty if it does."""
+        """Why CDI creates no claim for the disk, as CDI reports it; empty if it does."""
         bound = self.conditions.find("Bound")
         refused = bound is not None and bound.reason == CLAIM_NOT_VALID
         return bound.message or bound.reason if bound is not None and refused else ""
 
     @property
     def last_error(self) -> str:
-        """What kept CDI from filling the disk last, in its words; it tries again."""
+        """Last error of the import, as CDI reports it; CDI retries by itself."""
         running = self.conditions.find("Running")
         failed = running is not None and not running.holds and running.reason == "Error"
         return running.message if running is not None and failed else ""
@@ -137,16 +137,16 @@ class DataVolumeView:
 
     @property
     def usable(self) -> bool:
-        """Whether KubeVirt would start a machine with the disk: full, or filled at first use.
+        """Whether KubeVirt would start a machine with it: it is filled, or will be at first use.
 
-        Operators must not decide by this. A disk that is bound immediately shows
-        `WaitForFirstConsumer` for some seconds as well, and may never be filled.
+        Operators must not base decisions on this. A disk with immediate binding also shows
+        `WaitForFirstConsumer` for some seconds, and may never be filled.
         """
         return self.phase in _USABLE
 
 
 def _parse_progress(text: str) -> float | None:
-    """Read a progress such as `12.3%`; `N/A` and what cannot be read is None."""
+    """Parse a progress such as `12.3%`; `N/A` and invalid text yield None."""
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:

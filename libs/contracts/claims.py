@@ -1,4 +1,4 @@
-"""Views of PersistentVolumeClaim and StorageClass, and of pods as users of claims."""
+"""Views of PersistentVolumeClaim and StorageClass, and of pods that use claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from libs.common.reading import (
 )
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
-"""Binding mode of a class that makes a volume only when a pod that wants it is scheduled."""
+"""Binding mode: provision the volume only when a pod that uses the claim is scheduled."""
 
 _REQUEST: Final = ("spec", "resources", "requests", "storage")
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -29,11 +29,11 @@ _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
 @dataclass(frozen=True, slots=True)
 class ClaimCondition:
-    """State one condition of a claim that holds.
+    """One condition of a claim whose status is True.
 
     Attributes:
         type: Such as `Resizing`, `FileSystemResizePending` or `ControllerResizeError`.
-        message: Words of whoever set it.
+        message: Message of the condition, as its writer set it.
     """
 
     type: str
@@ -46,27 +46,27 @@ class ClaimView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        resource_version: Version that was looked at.
-        deleting: Whether its deletion was asked for; users may hold it for long.
-        labels: Labels, as they are.
-        annotations: Annotations, as they are.
+        uid: UID of the object.
+        resource_version: Resource version of the object that was parsed.
+        deleting: Whether it is being deleted; pods that use it may delay that for long.
+        labels: Its labels.
+        annotations: Its annotations.
         owner: Controller reference; None for an orphan.
-        owner_references: All owner references, as they are.
+        owner_references: All owner references.
         phase: `Pending`, `Bound` or `Lost`; empty before the first status.
-        volume_name: PersistentVolume that it is bound to; empty before.
+        volume_name: PersistentVolume that it is bound to; empty before binding.
         storage_class: Name of the class; None while there is none, empty for "no class".
-        access_modes: Access modes that were asked for.
+        access_modes: Requested access modes.
         volume_mode: `Filesystem` or `Block`.
-        requested: Bytes that were asked for; None when they cannot be read.
-        requested_text: The same as it is written.
-        capacity: Bytes that there are, file system included; None before binding.
-        resize_status: State of an expansion as `status.allocatedResourceStatuses` names it.
-        conditions: Conditions that hold.
+        requested: Requested bytes; None if they cannot be parsed.
+        requested_text: The requested size as written in the spec.
+        capacity: Actual bytes, after expansion of the file system; None before binding.
+        resize_status: State of an expansion, from `status.allocatedResourceStatuses`.
+        conditions: Conditions whose status is True.
         data_source: Kind and name of what it was filled from; empty texts for none.
-        data_source_ref: API group, kind and name of the same, including custom populators.
+        data_source_ref: API group, kind and name of the source, including custom populators.
         selector: Label selector for its volume; None for none.
-        attributes_class: VolumeAttributesClass that was asked for; empty for none.
+        attributes_class: Requested VolumeAttributesClass; empty for none.
         current_attributes_class: VolumeAttributesClass that the volume has; empty for none.
         modify_status: `Pending`, `InProgress` or `Infeasible` while the class changes, else empty.
     """
@@ -98,7 +98,7 @@ class ClaimView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a claim; fields that do not fit count as absent."""
+        """Parse a claim; invalid fields count as absent."""
         metadata = map_at(manifest, "metadata")
         source = map_at(manifest, "spec", "dataSource")
         reference = map_at(manifest, "spec", "dataSourceRef") or source
@@ -137,16 +137,16 @@ class ClaimView:
 
     @property
     def bound(self) -> bool:
-        """Whether there is a volume behind it that can be used."""
+        """Whether it is bound to a volume that can be used."""
         return self.phase == "Bound"
 
     @property
     def has_consumer(self) -> bool:
-        """Whether the scheduler has chosen a node for the first pod that wants the volume."""
+        """Whether the scheduler has chosen a node for the first pod that uses the claim."""
         return bool(self.annotations.get(_SELECTED_NODE))
 
     def condition(self, *types: str) -> ClaimCondition | None:
-        """Return the first condition of one of the types that holds, or None."""
+        """Return the first condition that has one of the types and holds, or None."""
         return next((held for held in self.conditions if held.type in types), None)
 
 
@@ -156,8 +156,8 @@ class StorageClassView:
 
     Attributes:
         name: Name of the class.
-        expandable: Whether claims of the class may grow.
-        waits_for_consumer: Whether a volume is made only once a pod wants it.
+        expandable: Whether claims of the class may be expanded.
+        waits_for_consumer: Whether a volume is provisioned only once a pod uses the claim.
     """
 
     name: str
@@ -166,7 +166,7 @@ class StorageClassView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a class; fields that do not fit count as absent."""
+        """Parse a class; invalid fields count as absent."""
         return cls(
             name=text_at(manifest, "metadata", "name"),
             expandable=is_set_at(manifest, "allowVolumeExpansion"),
@@ -180,7 +180,7 @@ class ClaimUser:
 
     Attributes:
         name: Name of the pod.
-        finished: Whether it has ended; the pod still holds its claims until it is deleted.
+        finished: Whether it has ended; the pod still protects its claims until it is deleted.
     """
 
     name: str
@@ -192,7 +192,7 @@ class ClaimUser:
 
     @classmethod
     def parse(cls, pod: Manifest) -> Self:
-        """Read a pod, shrunk or whole."""
+        """Parse a pod, full or reduced by `shrink_pod`."""
         phase = text_at(pod, "status", "phase")
         return cls(text_at(pod, "metadata", "name"), phase in ("Succeeded", "Failed"))
 
@@ -209,14 +209,15 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
 def holds_claims(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod keeps its claims from being deleted.
 
-    Kubernetes' own protection counts each pod that has a node, also one that has ended: the kubelet
-    may still have to unmount, and never starts a pod whose claim is being deleted.
+    Mirrors the finalizer `kubernetes.io/pvc-protection`, which counts every pod that has a node,
+    including one that has ended: the kubelet may still have to unmount the volume. A pod without a
+    node does not count, because the kubelet does not start a pod whose claim is being deleted.
     """
     return bool(text_at(pod, "spec", "nodeName"))
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
-    """Keep of a pod what says which claims it uses: some 300 bytes of 10,000."""
+    """Reduce a pod to the fields that tell which claims it uses: some 300 bytes of 10,000."""
     metadata = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
     return {

@@ -1,4 +1,4 @@
-"""Kinds of Cluster API that IPAM providers meet; a cluster has them or not.
+"""Kinds of Cluster API that concern IPAM providers; all of them are optional in a cluster.
 
 Source: the IPAM provider contract of Cluster API and its API types, version 1.11.
 """
@@ -14,15 +14,15 @@ from libs.common.reading import map_at, text_at, text_map_at
 IPAM_GROUP: Final = "ipam.cluster.x-k8s.io"
 """API group of address claims and addresses."""
 IP_ADDRESS_CLAIM: Final = Kind(IPAM_GROUP, "v1beta2", "IPAddressClaim", "ipaddressclaims")
-"""A request for one address of a pool of any kind; infrastructure providers create it."""
+"""A request for one address from a pool of any kind; infrastructure providers create it."""
 IP_ADDRESS: Final = Kind(IPAM_GROUP, "v1beta2", "IPAddress", "ipaddresses")
-"""An address that a provider gave to the claim of the same name; its spec is immutable."""
+"""An address that a provider allocated to the claim of the same name; its spec is immutable."""
 CLUSTER: Final = Kind("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters")
-"""A cluster of Cluster API; while it is paused, nobody reconciles what belongs to it."""
+"""A cluster of Cluster API; while it is paused, no controller reconciles what belongs to it."""
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
-"""Label on everything that belongs to a Cluster: its name."""
+"""Label on every object that belongs to a Cluster; its value is the name of the Cluster."""
 PAUSED: Final = "cluster.x-k8s.io/paused"
-"""Annotation on an object that nobody may reconcile, whatever its value."""
+"""Annotation, with any value, on an object that no controller may reconcile."""
 
 
 def is_paused(manifest: Mapping[str, object]) -> bool:

@@ -35,17 +35,17 @@ OPERATION: Final = Kind(COMPUTE_GROUP, "v1alpha1", "Operation", "operations")
 """A task on an Instance that is done once: a reboot, a rebuild, a resize, a migration."""
 
 INSTANCE_LABEL: Final = f"{COMPUTE_GROUP}/instance"
-"""Label on everything that is made for an Instance: its name, cut to 63 characters."""
+"""Label on every object that is created for an Instance: its name, cut to 63 characters."""
 INSTANCE_UID_LABEL: Final = f"{COMPUTE_GROUP}/instance-uid"
 """Label on VirtualMachine, VirtualMachineInstance, launcher pod and disk: UID of the Instance.
 
-It is in the template of the VM from the beginning, since KubeVirt puts no new label on a machine
-that runs: who selects by it need not touch the machine."""
+The template of the VM has it from the beginning, because KubeVirt adds no new label to a running
+machine. Operators can therefore select by it without touching the machine."""
 NETWORK_LABEL: Final = f"{COMPUTE_GROUP}/network"
 """Label on the pods of an Instance that names a Network: the name, as `label_value` cuts it.
 
-Policies of a Network select by it. It is in the template of the VM from the beginning; pods that
-were started before the label existed receive it at the next start of their machine."""
+Policies of a Network select by it. The template of the VM has it from the beginning; pods that
+were started by a release without the label get it at the next start of their machine."""
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed", "Cancelled"})
 """Phases of an Operation that it never leaves."""
@@ -57,26 +57,26 @@ class InstanceView:
 
     Attributes:
         key: Namespace and name; the VirtualMachine has the same.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
         size: Name of its InstanceSize.
-        network: Network that it is attached to; empty for the pod network.
-        firewall: Firewall that protects it; empty for none.
-        stopped: Whether the spec asks for a machine that is off.
-        phase: One word for people; machines read the conditions.
-        ready: Whether Ready holds for the generation that it has now.
+        network: Name of the Network that it is attached to; empty for the pod network.
+        firewall: Name of the Firewall that protects it; empty for none.
+        stopped: Whether the spec asks for a stopped machine.
+        phase: One-word summary for people; code must read the conditions.
+        ready: Whether Ready is True for the current generation.
         message: Message of the condition Ready.
-        vmi_uid: UID of the machine that runs; empty while none does.
-        node: Node that the machine runs on; empty while none does.
+        vmi_uid: UID of the running VirtualMachineInstance; empty while none runs.
+        node: Node that the VirtualMachineInstance runs on; empty while none runs.
         private_ip: Address on its network; empty while not known.
         public_ip: Public address; empty while there is none.
-        operation: Name of the Operation that is at work on it; empty for none.
-        annotations: Annotations, as they are.
-        created: When it was made; None where that is not known.
-        ready_since: When Ready took the value that it has; None before the first.
+        operation: Name of the Operation that is in progress on it; empty for none.
+        annotations: Its annotations.
+        created: Creation time; None if it is not known.
+        ready_since: Last transition time of Ready; None before the first.
         root_disk: Disk that the machine boots from; each Rebuild makes another one.
-        version: Resource version that was looked at.
+        version: Resource version of the object that was parsed.
     """
 
     key: Key
@@ -103,7 +103,7 @@ class InstanceView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read an Instance; fields that do not fit count as absent."""
+        """Parse an Instance; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
@@ -135,14 +135,14 @@ class OperationView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
-        type: What is done, such as `Reboot`.
-        instance: Name of the Instance that it is done to.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
+        type: Type of the operation, such as `Reboot`.
+        instance: Name of the Instance that it changes.
         phase: `Pending`, `Running`, `RollingBack`, or one of `FINAL_PHASES`; empty at first.
-        step: Step that it is at; empty before the first.
-        message: Why it is where it is, for people.
+        step: Current step; empty before the first.
+        message: Explanation of phase and step, for people.
     """
 
     key: Key
@@ -157,17 +157,17 @@ class OperationView:
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended, successfully or not."""
         return self.phase in FINAL_PHASES
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended and done what it was to do."""
+        """Whether it has ended successfully."""
         return self.phase == "Succeeded"
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read an Operation; fields that do not fit count as absent."""
+        """Parse an Operation; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),

@@ -1,4 +1,4 @@
-"""How root disks are stored: a part of Instance and KubernetesCluster."""
+"""Storage of root disks: a part of the specs of Instance and KubernetesCluster."""
 
 from __future__ import annotations
 

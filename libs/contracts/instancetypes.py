@@ -1,8 +1,8 @@
-"""Instancetypes and preferences of KubeVirt: resources and devices that a machine names.
+"""Instancetypes and preferences of KubeVirt: resources and devices that a machine refers to.
 
-KubeVirt keeps what a machine named in a ControllerRevision, so later changes of an instancetype do
-not reach machines that use it. While a machine names one that does not exist and of which no
-revision is kept, KubeVirt does nothing for the machine: it neither starts nor stops it.
+KubeVirt stores the instancetype of a machine in a ControllerRevision, so later changes of the
+instancetype do not reach machines that use it. While a machine refers to an instancetype that
+neither exists nor is stored in a revision, KubeVirt neither starts nor stops the machine.
 """
 
 from __future__ import annotations
@@ -50,42 +50,42 @@ STARTED_WITH: Final[Mapping[str, str]] = {
     CLUSTER_INSTANCETYPE.kind: "kubevirt.io/cluster-instancetype-name",
     INSTANCETYPE.kind: "kubevirt.io/instancetype-name",
 }
-"""Annotation of a run by the kind of the instancetype: the name of the one it was started with."""
+"""Annotation of a VMI, by kind of instancetype; its value names the instancetype at the start."""
 FAILED_FIND: Final = frozenset({"FailedFindInstancetype", "FailedFindPreference"})
-"""Reasons of the condition Failure of a machine that names what does not exist."""
+"""Reasons of the condition Failure of a machine that refers to a missing object."""
 
 type MatcherField = Literal["instancetype", "preference"]
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """The name of an instancetype or of a preference.
+    """Reference to an instancetype or to a preference.
 
     Attributes:
-        kind: Kind as KubeVirt spells it.
-        name: Name.
+        kind: Kind in the canonical spelling.
+        name: Name of the object.
     """
 
     kind: str
     name: str
 
     def __str__(self) -> str:
-        """Return it for people: `VirtualMachineClusterInstancetype u1.small`."""
+        """Render for messages: `VirtualMachineClusterInstancetype u1.small`."""
         return f"{self.kind} {self.name}"
 
     def locate(self, namespace: str) -> tuple[Kind, Key]:
-        """Return the kind and the key of the object, for a machine in a namespace."""
+        """Return kind and key of the object, for a machine in the given namespace."""
         kind = MATCHED_KINDS[self.kind]
         return kind, Key(namespace if kind.namespaced else "", self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class MatcherState:
-    """What a machine names, and whether KubeVirt has adopted it.
+    """Reference of a machine, and the revision that KubeVirt stored for it.
 
     Attributes:
-        matcher: The object that the machine names.
-        revision: ControllerRevision that keeps it; empty while KubeVirt has stored none.
+        matcher: The object that the machine refers to.
+        revision: Name of the ControllerRevision with its content; empty while there is none.
     """
 
     matcher: Matcher
@@ -93,7 +93,7 @@ class MatcherState:
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any], field: MatcherField) -> Self | None:
-        """Read a field of a VirtualMachine; None if it is not set."""
+        """Parse a matcher field of a VirtualMachine; None if it is not set."""
         asked, held = map_at(manifest, "spec", field), map_at(manifest, "status", f"{field}Ref")
         name = text_at(asked, "name")
         if not name:
@@ -107,7 +107,7 @@ class MatcherState:
 
 
 def _spell(kind: str) -> str:
-    """Return the name of a kind, for which KubeVirt also takes its plural in any case."""
+    """Return the canonical name of a kind; KubeVirt also accepts its plural, in any case."""
     low = kind.lower()
     known = (each for each in MATCHED_KINDS.values() if low in (each.kind.lower(), each.plural))
     return next((each.kind for each in known), kind)
@@ -118,11 +118,11 @@ class InstancetypeView:
     """The parts of an instancetype that operators use.
 
     Attributes:
-        uid: Which incarnation it is.
+        uid: UID of the object.
         generation: Generation of its spec.
-        deleting: Whether its deletion was asked for.
+        deleting: Whether it is being deleted.
         cpus: Processors of a guest.
-        memory: Bytes of memory of a guest; None if they cannot be read.
+        memory: Bytes of memory of a guest; None if they cannot be parsed.
     """
 
     uid: str
@@ -133,7 +133,7 @@ class InstancetypeView:
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Self:
-        """Read an instancetype; fields that do not fit count as absent."""
+        """Parse an instancetype; invalid fields count as absent."""
         cpus = map_at(manifest, "spec", "cpu").get("guest")
         generation = map_at(manifest, "metadata").get("generation")
         return cls(
@@ -145,12 +145,12 @@ class InstancetypeView:
         )
 
     def is_kept_in(self, revision: str) -> bool:
-        """Return whether a ControllerRevision of KubeVirt keeps this generation of it."""
+        """Return whether the named ControllerRevision of KubeVirt stores this generation."""
         return revision.endswith(f"-{self.uid}-{self.generation}")
 
 
 def shrink_instancetype(manifest: Manifest) -> Manifest:
-    """Keep of an instancetype or a preference what tells its generation and the guest's size."""
+    """Reduce an instancetype or preference to its metadata and the size of the guest."""
     spec = map_at(manifest, "spec")
     metadata = {
         name: manifest["metadata"][name]

@@ -1,4 +1,4 @@
-"""View of IPClaim, for operators that ask for addresses and wait for what they lead to."""
+"""View of IPClaim, for operators that request addresses and wait until these are routed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from libs.common.reading import (
 IPAM_GROUP: Final = "ipam.slipway.dev"
 """API group of pools, claims and the ledger."""
 IP_POOL: Final = Kind(IPAM_GROUP, "v1alpha1", "IPPool", "ippools", namespaced=False)
-"""Addresses that an administrator has to give."""
+"""A range of addresses that an administrator makes available."""
 IP_CLAIM: Final = Kind(IPAM_GROUP, "v1alpha1", "IPClaim", "ipclaims")
-"""An address that a user keeps, and what it leads to."""
+"""A request for an address, which it keeps until deletion, and the target of that address."""
 IP_ALLOCATION: Final = Kind(
     IPAM_GROUP, "v1alpha1", "IPAllocation", "ipallocations", namespaced=False
 )
-"""An entry of the ledger: who has which address."""
+"""An entry of the ledger: which claim has which address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class IpClaimView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
         owner_uid: UID of the object that controls it; empty for an orphan.
         pool: Name of the pool.
-        target: What the address is for, such as `Instance/web`; empty for nothing.
+        target: Object that the address is routed to, such as `Instance/web`; empty for none.
         ports: Ports of the address that are routed, such as `TCP 80`, or `all ports`.
-        address: The address; empty while the claim waits. Once there it never changes.
+        address: The address; empty until one is allocated. It never changes afterwards.
         secondary_address: The second address of a dual-stack claim.
-        ready: Whether the claim has all that it asks for.
+        ready: Whether the claim has all addresses that it requests.
         message: Message of the condition Ready.
-        bound: Whether the address leads to its target.
+        bound: Whether the address is routed to its target.
         bound_message: Message of the condition Bound.
-        vmi_uid: Run of the machine that the address leads to; empty for none.
-        node: Node that the address leads to; empty for none.
+        vmi_uid: UID of the VirtualMachineInstance that the address is routed to; empty for none.
+        node: Node that the address is routed to; empty for none.
     """
 
     key: Key
@@ -72,7 +72,7 @@ class IpClaimView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a claim; fields that do not fit count as absent."""
+        """Parse a claim; invalid fields count as absent."""
         spec, status = map_at(manifest, "spec"), map_at(manifest, "status")
         name = text_at(spec, "target", "name") or text_at(spec, "target", "address")
         return cls(

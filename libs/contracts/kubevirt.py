@@ -1,11 +1,11 @@
-"""KubeVirt: its kinds, the words it uses, and views of machines and their running instances.
+"""KubeVirt: its kinds, phases and condition types, and views of machines and their instances.
 
-A VirtualMachine (VM) is what is asked for. Each time it is started KubeVirt makes a new
-VirtualMachineInstance (VMI) of the same name: a restart is told by the UID alone. The guest runs in
-a virt-launcher pod (`libs.contracts.launchers`), and in a second one during a live
+A VirtualMachine (VM) is the desired state. At each start KubeVirt creates a new
+VirtualMachineInstance (VMI) of the same name: only the UID tells that a restart happened. The guest
+runs in a virt-launcher pod (`libs.contracts.launchers`), and in a second one during a live
 migration (`libs.contracts.migrations`).
 
-Phases and reasons are texts: newer releases add to them, and a view must not fail on those.
+Phases and reasons are plain texts: newer releases add values, and a view must not fail on those.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from libs.contracts.states import ConditionsView
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 """API group of machines."""
 SUBRESOURCES_GROUP: Final = "subresources.kubevirt.io"
-"""API group of the actions on machines; it is aggregated and has no objects."""
+"""API group of the actions on machines: an aggregated API without stored objects."""
 KUBEVIRT: Final = Kind(KUBEVIRT_GROUP, "v1", "KubeVirt", "kubevirts")
-"""The installation itself; there is one in a cluster."""
+"""The installation of KubeVirt; a cluster has one."""
 VIRTUAL_MACHINE: Final = Kind(KUBEVIRT_GROUP, "v1", "VirtualMachine", "virtualmachines")
 """A machine, running or not."""
 VIRTUAL_MACHINE_INSTANCE: Final = Kind(
@@ -43,19 +43,19 @@ VIRTUAL_MACHINE_INSTANCE: Final = Kind(
 VIRTUAL_MACHINE_INSTANCE_MIGRATION: Final = Kind(
     KUBEVIRT_GROUP, "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
 )
-"""The wish to move a running instance to another node."""
+"""A request to move a running instance to another node."""
 
 RUNNING_MACHINE_ACTIONS: Final = Kind(
     SUBRESOURCES_GROUP, "v1", "VirtualMachineInstance", "virtualmachineinstances"
 )
-"""Actions on an instance, such as `softreboot`: paths and rights alone, there are no objects."""
+"""Actions on an instance, such as `softreboot`: only request paths and RBAC rights, no objects."""
 
 VM_CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 """Finalizer of KubeVirt on machines and instances."""
 CREATED_BY: Final = "kubevirt.io/created-by"
-"""Label of launcher pods: the UID of the instance."""
+"""Label of launcher pods: UID of the instance."""
 ALLOW_BRIDGE_MIGRATION: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
-"""Annotation of a template that lets a guest migrate whose pod network is bridged."""
+"""Annotation of a VM template that allows live migration with a bridged pod network."""
 NODE_NAME: Final = "kubevirt.io/nodeName"
 """Label of an instance: the node that runs the guest."""
 INSTANCE_LABEL: Final = "vmi.kubevirt.io/id"
@@ -63,7 +63,7 @@ INSTANCE_LABEL: Final = "vmi.kubevirt.io/id"
 
 
 class RunStrategy(StrEnum):
-    """How KubeVirt keeps a machine; operators here write `Always`, `Once` and `Halted`."""
+    """Run strategies of KubeVirt; operators here write `Always`, `Once` and `Halted`."""
 
     ALWAYS = "Always"
     HALTED = "Halted"
@@ -74,7 +74,7 @@ class RunStrategy(StrEnum):
 
 
 class VmiPhase(StrEnum):
-    """Phases of an instance; the empty one comes first."""
+    """Phases of an instance; a new instance has the empty phase."""
 
     UNSET = ""
     PENDING = "Pending"
@@ -92,7 +92,10 @@ FINAL_PHASES: Final = frozenset({VmiPhase.SUCCEEDED, VmiPhase.FAILED})
 
 
 class PrintableStatus(StrEnum):
-    """Words of KubeVirt for people; `Stopped` may show for an instant between two instances."""
+    """Statuses that KubeVirt prints for people.
+
+    `Stopped` may appear for an instant between two instances of a restarting machine.
+    """
 
     TERMINATING = "Terminating"
     STOPPING = "Stopping"
@@ -130,11 +133,11 @@ class VmCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """One requested start or stop of KubeVirt that is in progress.
+    """A start or stop that KubeVirt was asked for and has not finished.
 
     Attributes:
         action: `Start` or `Stop`.
-        uid: Instance that a stop is for; empty for a start.
+        uid: UID of the instance to stop; empty for a start.
     """
 
     action: str
@@ -147,22 +150,22 @@ class VmView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        resource_version: Version that was looked at.
+        uid: UID of the object.
+        resource_version: Resource version of the object that was parsed.
         generation: Generation of the spec.
         observed_strategy: Run strategy that KubeVirt reconciled last; empty before its first
-            status, and always in releases that do not report it.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
-        annotations: Annotations, as they are.
+            status, and always empty in releases that do not report it.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
+        annotations: Its annotations.
         owner: Controller reference; None for an orphan.
-        run_strategy: Strategy, also where it is said by the old field `running`.
+        run_strategy: Run strategy, also if it is set through the old field `running`.
         created: Whether an instance exists.
         ready: Whether the instance is running and ready.
-        printable_status: Words for people; never to be decided upon.
-        disks: Data volume of each volume of the template that is one, by volume name.
-        requests: Starts and stops that are under way.
-        start_failures: How many instances in a row never came to run.
+        printable_status: Status for people; code must not base decisions on it.
+        disks: Names of DataVolumes by name of the volume in the template.
+        requests: Starts and stops that are in progress.
+        start_failures: How many instances in a row failed before they were running.
         retry_after: Time before which KubeVirt starts no further instance; empty for none.
         conditions: Conditions by type.
     """
@@ -188,12 +191,13 @@ class VmView:
 
     @property
     def halted(self) -> bool:
-        """Whether the machine must be off and KubeVirt has acted on that: no instance exists.
+        """Whether the spec wants the machine off, KubeVirt has seen that, and no instance exists.
 
-        `status.observedGeneration` cannot tell. It is the generation that the running instance was
-        made of, is written only while an instance exists, and stays behind permanently after a
-        change of the template that no instance was started with. `status.runStrategy` is written
-        with every reconciliation. Releases without it leave only the words for people.
+        `status.observedGeneration` cannot tell this. It is the generation that the running instance
+        was created from, is written only while an instance exists, and stays behind permanently
+        after a change of the template with which no instance was started. KubeVirt writes
+        `status.runStrategy` in every reconcile. Releases without that field leave only
+        `status.printableStatus`.
         """
         if self.run_strategy != RunStrategy.HALTED or self.created:
             return False
@@ -203,7 +207,7 @@ class VmView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a machine; fields that do not fit count as absent."""
+        """Parse a machine; invalid fields count as absent."""
         metadata = map_at(manifest, "metadata")
         status = map_at(manifest, "status")
         failure = map_at(status, "startFailure")
@@ -237,7 +241,7 @@ class InterfaceView:
     """One network interface of a guest.
 
     Attributes:
-        name: Name in the spec; empty for one that only the guest knows.
+        name: Name in the spec; empty for one that only the guest agent reports.
         mac: MAC address.
         addresses: IP addresses, the primary first; empty for a while after a migration.
     """
@@ -253,22 +257,22 @@ class VmiView:
 
     Attributes:
         key: Namespace and name; the name is that of the machine.
-        uid: Which run it is.
-        created: Creation time as it is written; a later run has a later one.
-        deleting: Whether its deletion was asked for.
-        labels: Labels, as they are.
-        annotations: Annotations, as they are.
-        owner: Controller reference, the machine; None for an instance of its own.
-        phase: Phase as KubeVirt says it. See `VmiPhase`.
+        uid: UID of the instance; each run of the machine has another one.
+        created: Creation timestamp as text; a later run has a later one.
+        deleting: Whether it is being deleted.
+        labels: Its labels.
+        annotations: Its annotations.
+        owner: Controller reference to the machine; None for an instance without a machine.
+        phase: Phase as KubeVirt reports it. See `VmiPhase`.
         reason: Why it failed, in one word; empty otherwise.
-        node_name: Node that runs the guest; empty before.
+        node_name: Node that runs the guest; empty before it is scheduled.
         evacuation_node: Node that it should leave; empty for none.
         eviction_strategy: What an eviction does; empty for the default of the cluster.
         active_pods: Node of each launcher pod in use, by pod UID; two during a migration.
         on_pod_network: Whether the guest has an interface on the network of its launcher pod, so
             that the pod IP reaches it.
         interfaces: Network interfaces.
-        migration: Live migration under way or last; None for none yet.
+        migration: Current or last live migration; None before the first.
         conditions: Conditions by type.
     """
 
@@ -292,7 +296,7 @@ class VmiView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read an instance; fields that do not fit count as absent."""
+        """Parse an instance; invalid fields count as absent."""
         metadata, status = map_at(manifest, "metadata"), map_at(manifest, "status")
         return cls(
             key=key_of(manifest),
@@ -321,7 +325,7 @@ class VmiView:
 
     @property
     def running(self) -> bool:
-        """Whether the guest runs; whether it answers is told by the condition `Ready`."""
+        """Whether the guest runs; the condition `Ready` tells whether it responds."""
         return self.phase == VmiPhase.RUNNING
 
     @property
@@ -331,7 +335,7 @@ class VmiView:
 
     @property
     def migrating(self) -> bool:
-        """Whether a live migration has begun and not ended."""
+        """Whether a live migration has started and not ended."""
         return self.migration is not None and self.migration.under_way
 
 

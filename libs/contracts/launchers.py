@@ -1,4 +1,4 @@
-"""View of virt-launcher pods: where the guest of an instance runs, and at which address."""
+"""View of virt-launcher pods: node and addresses of the guest of an instance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libs.contracts.migrations import MIGRATION_JOB
 from libs.contracts.states import ConditionsView
 
 LAUNCHER_SELECTOR: Final = "kubevirt.io=virt-launcher"
-"""Label selector by which the server finds launcher pods."""
+"""Label selector of launcher pods, for lists and watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +22,18 @@ class LauncherView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which pod it is; `activePods` of the instance names it by this.
-        created: Creation time as it is written.
-        deleting: Whether its deletion was asked for.
-        owner_uid: UID of the instance that controls it; empty for an orphan. The label alone,
-            which anybody may write, proves nothing.
-        created_by: UID of the instance as the label has it.
-        migration: UID of the migration that it was made for; empty for a first pod.
-        node_name: Node that it is on; empty before.
+        uid: UID of the pod; `activePods` of the instance refers to it.
+        created: Creation timestamp as text.
+        deleting: Whether it is being deleted.
+        owner_uid: UID of the instance that controls it; empty for an orphan. Ownership is decided
+            by this reference and not by the label, which anybody may write.
+        created_by: UID of the instance according to the label.
+        migration: UID of the migration that it is the target of; empty for a first pod.
+        node_name: Node that it is scheduled to; empty before.
         phase: Phase of the pod.
         ready: Whether it is ready.
-        address: IP address of the pod; empty before.
-        addresses: All IP addresses of the pod, one a family.
+        address: IP address of the pod; empty while it has none.
+        addresses: All IP addresses of the pod, one per family.
     """
 
     key: Key
@@ -51,7 +51,7 @@ class LauncherView:
 
     @classmethod
     def parse(cls, pod: Manifest) -> Self:
-        """Read a pod, shrunk or whole; fields that do not fit count as absent."""
+        """Parse a pod, full or reduced by `shrink_launcher`; invalid fields count as absent."""
         labels = text_map_at(pod, "metadata", "labels")
         first = text_at(pod, "status", "podIP")
         others = [text_at(item, "ip") for item in maps_at(pod, "status", "podIPs")]
@@ -72,12 +72,12 @@ class LauncherView:
 
     @property
     def live(self) -> bool:
-        """Whether it may hold a guest: neither ended nor on its way out."""
+        """Whether it may run a guest: it has neither ended nor is it being deleted."""
         return not self.deleting and self.phase not in ("Succeeded", "Failed")
 
 
 def shrink_launcher(pod: Manifest) -> Manifest:
-    """Keep of a pod what the view shows: some 700 bytes of 10,000."""
+    """Reduce a pod to the fields that `LauncherView` reads: some 700 bytes of 10,000."""
     metadata = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
     labels = text_map_at(pod, "metadata", "labels")

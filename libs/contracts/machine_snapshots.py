@@ -1,4 +1,4 @@
-"""View of KubeVirt's snapshots of whole machines, and of what they are made of."""
+"""View of VirtualMachineSnapshot, and of the VolumeSnapshots that it consists of."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MACHINE_SNAPSHOT_GROUP: Final = "snapshot.kubevirt.io"
 MACHINE_SNAPSHOT: Final = Kind(
     MACHINE_SNAPSHOT_GROUP, "v1beta1", "VirtualMachineSnapshot", "virtualmachinesnapshots"
 )
-"""The wish for a snapshot of a machine with all its volumes."""
+"""A request for a snapshot of a machine with all its volumes."""
 MACHINE_SNAPSHOT_CONTENT: Final = Kind(
     MACHINE_SNAPSHOT_GROUP,
     "v1beta1",
     "VirtualMachineSnapshotContent",
     "virtualmachinesnapshotcontents",
 )
-"""What a snapshot is made of."""
+"""Content of a snapshot: the saved machine and its VolumeSnapshots."""
 
 
 class MachineSnapshotPhase(StrEnum):
@@ -36,7 +36,7 @@ class MachineSnapshotPhase(StrEnum):
 
 
 class SnapshotIndication(StrEnum):
-    """How a snapshot was taken, as far as operators tell people."""
+    """How a snapshot was taken; only the indications that operators report."""
 
     ONLINE = "Online"
     GUEST_AGENT = "GuestAgent"
@@ -49,17 +49,17 @@ class MachineSnapshotView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        annotations: Annotations, as they are.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        annotations: Its annotations.
         machine: Name of the machine that it is taken of.
-        phase: Phase as KubeVirt says it. See `MachineSnapshotPhase`.
-        ready: Whether KubeVirt is done with it. It may hold no volume at all: see
+        phase: Phase as KubeVirt reports it. See `MachineSnapshotPhase`.
+        ready: Whether KubeVirt has finished it. It may still contain no volume: see
             `find_volume_snapshots`.
         content: Name of its VirtualMachineSnapshotContent; empty before there is one.
         indications: How it was taken. See `SnapshotIndication`.
-        excluded: Volumes of the machine that are not in it, as KubeVirt says.
-        error: What went wrong last, in the words of KubeVirt.
+        excluded: Volumes of the machine that are not in it, as reported by KubeVirt.
+        error: Last error, as reported by KubeVirt.
     """
 
     key: Key
@@ -76,7 +76,7 @@ class MachineSnapshotView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a snapshot; fields that do not fit count as absent."""
+        """Parse a snapshot; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
@@ -93,18 +93,18 @@ class MachineSnapshotView:
 
     @property
     def failed(self) -> bool:
-        """Whether it never becomes ready."""
+        """Whether it failed for good and never becomes ready."""
         return self.phase == MachineSnapshotPhase.FAILED
 
 
 def find_volume_snapshots(content: Manifest) -> dict[str, str]:
-    """Find the VolumeSnapshots that a snapshot of a machine is made of.
+    """Find the VolumeSnapshots that a snapshot of a machine consists of.
 
     Args:
         content: A VirtualMachineSnapshotContent.
 
     Returns:
-        Names of VolumeSnapshots by volume of the machine; volumes that are left out are not in it.
+        Names of VolumeSnapshots by volume of the machine, without volumes that were not saved.
     """
     backups = maps_at(content, "spec", "volumeBackups")
     found = {text_at(each, "volumeName"): text_at(each, "volumeSnapshotName") for each in backups}
@@ -115,8 +115,8 @@ def find_snapshot_refusals(machine: Manifest) -> dict[str, str]:
     """Find the disks of a VirtualMachine that KubeVirt cannot take a snapshot of.
 
     Returns:
-        Why, in the words of KubeVirt, by volume; disks that it can save, or has not looked at yet,
-        and volumes that are no disks of the user, such as cloud-init, are not in it.
+        Reasons of KubeVirt by volume, without disks that it can save or has not checked yet, and
+        without volumes that are no disks of the user, such as cloud-init.
     """
     volumes = maps_at(machine, "spec", "template", "spec", "volumes")
     disks = {

@@ -1,4 +1,4 @@
-"""Views of a live migration: of the wish for one, and of what an instance says of its own."""
+"""Views of live migrations: of the migration object, and of the state in an instance's status."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from libs.common.reading import (
 from libs.contracts.states import ConditionsView
 
 MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
-"""Label of the launcher pod that a migration goes to: the UID of the migration."""
+"""Label of the target launcher pod of a migration: UID of the migration."""
 MIGRATED_INSTANCE: Final = "kubevirt.io/vmi-name"
-"""Label of a migration: the name of the instance."""
+"""Label of a migration: name of the instance."""
 MIGRATION_FINALIZER: Final = "kubevirt.io/migrationJobFinalize"
 """Finalizer of KubeVirt on migrations."""
 
 
 class MigrationPhase(StrEnum):
-    """Phases of a migration, in their order."""
+    """Phases of a migration, in order."""
 
     UNSET = ""
     PENDING = "Pending"
@@ -47,18 +47,18 @@ class MigrationStateView:
     """`status.migrationState` of an instance.
 
     Attributes:
-        uid: Migration that it is about.
+        uid: UID of the migration.
         source_node: Node that the guest leaves.
         source_pod: Name of the launcher pod that it leaves.
-        target_node: Node that it goes to; empty while that is not known.
-        target_pod: Name of the launcher pod that it goes to.
-        started: Time at which the copy began as it is written; empty before.
-        ended: Time at which it ended; empty before.
-        completed: Whether it has ended, well or not.
-        failed: Whether it has ended without a move.
-        failure_reason: Why it failed, in the words of KubeVirt.
-        abort_requested: Whether somebody asked to give it up.
-        abort_status: What became of that: `Aborting`, `Succeeded` or `Failed`.
+        target_node: Node that the guest moves to; empty while that is not known.
+        target_pod: Name of the launcher pod that the guest moves to.
+        started: Time at which the copy began, as text; empty before.
+        ended: Time at which it ended, as text; empty before.
+        completed: Whether it has ended, successfully or not.
+        failed: Whether it has ended without moving the guest.
+        failure_reason: Why it failed, as reported by KubeVirt.
+        abort_requested: Whether somebody requested to abort it.
+        abort_status: Outcome of the abort: `Aborting`, `Succeeded` or `Failed`.
     """
 
     uid: str
@@ -76,7 +76,7 @@ class MigrationStateView:
 
     @classmethod
     def parse(cls, status: Mapping[str, Any]) -> Self | None:
-        """Read the state out of a status; None when there is none."""
+        """Parse `migrationState` of a status; None if there is none."""
         state = map_at(status, "migrationState")
         if not state:
             return None
@@ -97,7 +97,7 @@ class MigrationStateView:
 
     @property
     def under_way(self) -> bool:
-        """Whether it has begun and not ended, which is when the guest may be on either side."""
+        """Whether it has started and not ended; until then the guest may be on either node."""
         return bool(self.started) and not self.ended
 
     @property
@@ -112,14 +112,14 @@ class MigrationView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion, which aborts it, was asked for.
-        labels: Labels, as they are.
+        uid: UID of the object.
+        deleting: Whether it is being deleted, which aborts it.
+        labels: Its labels.
         owner: Controller reference; None for an orphan.
         vmi_name: Instance that should move.
-        phase: Phase as KubeVirt says it. See `MigrationPhase`.
-        ended_at: Time at which it came to its final phase; None before.
-        state: Copy of the state of the instance; None before. KubeVirt makes the last copy, which
+        phase: Phase as KubeVirt reports it. See `MigrationPhase`.
+        ended_at: Time at which it reached its final phase; None before.
+        state: Copy of the state of the instance; None before. KubeVirt writes the last copy, which
             has the reason of a failure, only after the final phase (`updateStatus` of its
             migration controller).
         conditions: Conditions by type.
@@ -138,7 +138,7 @@ class MigrationView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a migration; fields that do not fit count as absent."""
+        """Parse a migration; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
@@ -154,12 +154,12 @@ class MigrationView:
 
     @property
     def final(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self.phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
 
     @property
     def succeeded(self) -> bool:
-        """Whether KubeVirt calls it done; that the guest has moved is told by the instance."""
+        """Whether KubeVirt reports success; only the instance tells that the guest has moved."""
         return self.phase == MigrationPhase.SUCCEEDED
 
 

@@ -1,4 +1,4 @@
-"""Kinds of Multus, which attaches more interfaces to pods; a cluster has them or not."""
+"""Kinds of Multus, which attaches additional interfaces to pods; they are optional in a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from libs.common.kinds import Kind
 
 MULTUS_GROUP: Final = "k8s.cni.cncf.io"
-"""API group of Multus and of the policies for what it attaches."""
+"""API group of Multus and of the policies for attached interfaces."""
 NETWORK_ATTACHMENT_DEFINITION: Final = Kind(
     MULTUS_GROUP, "v1", "NetworkAttachmentDefinition", "network-attachment-definitions"
 )
@@ -15,6 +15,6 @@ NETWORK_ATTACHMENT_DEFINITION: Final = Kind(
 MULTI_NETWORK_POLICY: Final = Kind(
     MULTUS_GROUP, "v1beta1", "MultiNetworkPolicy", "multi-networkpolicies"
 )
-"""A NetworkPolicy for attached interfaces: the same spec, and `POLICY_FOR`."""
+"""A NetworkPolicy for attached interfaces: the same spec, plus the annotation `POLICY_FOR`."""
 POLICY_FOR: Final = "k8s.v1.cni.cncf.io/policy-for"
-"""Annotation of a MultiNetworkPolicy: the attachments that it is for, `namespace/name` each."""
+"""Annotation of a MultiNetworkPolicy: the attachments that it covers, each as `namespace/name`."""

@@ -1,4 +1,4 @@
-"""Views of Network and Firewall, the kinds of the operator network, for who depends on them."""
+"""Views of Network and Firewall, for operators that depend on the operator network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from libs.common.reading import holds_at, int_at, maps_at, text_at, texts_at
 from libs.contracts.compute import instance_uids
 
 NETWORK_GROUP: Final = "network.slipway.dev"
-"""API group of network."""
+"""API group of the operator network."""
 NETWORK: Final = Kind(NETWORK_GROUP, "v1alpha1", "Network", "networks")
-"""The kind; ask whether it is served before its objects are asked for."""
+"""Optional kind: check that the cluster serves it before requesting its objects."""
 FIREWALL: Final = Kind(NETWORK_GROUP, "v1alpha1", "Firewall", "firewalls")
-"""The kind; ask whether it is served before its objects are asked for."""
+"""Optional kind: check that the cluster serves it before requesting its objects."""
 _MULTUS: Final = "Multus"
 
 
@@ -40,20 +40,20 @@ class NetworkView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for; it stays while anything uses it.
+        uid: UID of the object.
+        deleting: Whether it is being deleted; a finalizer keeps it while anything uses it.
         backend: `PodNetwork` or `Multus`.
         binding: How the guest is connected: `Masquerade`, `Bridge` or `Passt`. With the last two
             the guest has the address of its pod, or its own one on backend `Multus`.
-        isolated: Whether the policy stands that keeps every instance closed until something opens
-            it. No virtual machine of the network may start before.
+        isolated: Whether the policy exists that denies all traffic to every instance unless another
+            policy allows it. No virtual machine of the network may start before.
         attachment: Name of the NetworkAttachmentDefinition; empty for the network of pods.
         routes: Routes that guests may set up, in the order of the spec.
-        cidrs: Addresses of the network; one block per family.
+        cidrs: Address blocks of the network; one per family.
         pool: Name of the IPPool that private addresses come from; empty for none.
         gateway: Router of the network; empty for none.
         nameservers: DNS servers for guests.
-        mtu: Largest packet in bytes; 0 if neither network nor ProviderNetwork say.
+        mtu: Largest packet in bytes; 0 if neither the Network nor its ProviderNetwork sets it.
     """
 
     key: Key
@@ -72,7 +72,7 @@ class NetworkView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a network; fields that do not fit count as absent."""
+        """Parse a network; invalid fields count as absent."""
         backend = text_at(manifest, "spec", "backend")
         return cls(
             key=key_of(manifest),
@@ -104,12 +104,12 @@ class NetworkView:
 
     @property
     def allocates_addresses(self) -> bool:
-        """Whether guests get private addresses of an IPPool, which they keep."""
+        """Whether guests get permanent private addresses from an IPPool."""
         return self.is_attached and bool(self.pool)
 
 
 def _find_binding(backend: str, asked: str) -> str:
-    """Return the binding that is in effect; what Multus attaches is always bridged."""
+    """Return the binding that is in effect; interfaces that Multus attaches are always bridged."""
     return "Bridge" if backend == _MULTUS else asked or "Masquerade"
 
 
@@ -119,10 +119,10 @@ class FirewallView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for; it stays while any instance names it.
+        uid: UID of the object.
+        deleting: Whether it is being deleted; a finalizer keeps it while any instance names it.
         network: Name of its Network.
-        ready: Whether it does all that its spec asks.
+        ready: Whether everything that its spec asks for is in effect.
         protected: UIDs of the instances that its policy is known to cover.
     """
 
@@ -135,7 +135,7 @@ class FirewallView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a firewall; fields that do not fit count as absent."""
+        """Parse a firewall; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
@@ -146,5 +146,5 @@ class FirewallView:
         )
 
     def protects(self, instance_uid: str) -> bool:
-        """Return whether the virtual machine of an instance may start: its policy stands."""
+        """Return whether the machine of an instance may start: the policy covers the instance."""
         return instance_uid in self.protected

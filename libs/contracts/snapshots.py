@@ -1,4 +1,4 @@
-"""View of VolumeSnapshot, a kind that a cluster has only when its CRDs were installed."""
+"""View of VolumeSnapshot, a kind that a cluster has only if the snapshot CRDs are installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libs.common.reading import is_set_at, map_at, quantity_at, text_at, text_ma
 SNAPSHOT_GROUP: Final = "snapshot.storage.k8s.io"
 """API group of snapshots."""
 VOLUME_SNAPSHOT: Final = Kind(SNAPSHOT_GROUP, "v1", "VolumeSnapshot", "volumesnapshots")
-"""The kind; ask whether it is served before its objects are asked for."""
+"""Optional kind: check that the cluster serves it before requesting its objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class VolumeSnapshotView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        annotations: Annotations, as they are.
-        source_claim: Claim that it is taken of; empty for one that was imported.
-        ready: Whether a volume can be made of it, and its source be given up.
-        restore_size: Bytes that a volume made of it needs at least; None while not known.
-        error: What went wrong last, in the words of the driver; may pass by itself.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        annotations: Its annotations.
+        source_claim: Claim that it was taken from; empty for an imported snapshot.
+        ready: Whether a volume can be restored from it, so that its source may be deleted.
+        restore_size: Least bytes of a volume that is restored from it; None while not known.
+        error: Last error, as reported by the driver; it may resolve by itself.
     """
 
     key: Key
@@ -42,7 +42,7 @@ class VolumeSnapshotView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a snapshot; fields that do not fit count as absent."""
+        """Parse a snapshot; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),

@@ -1,4 +1,4 @@
-"""Conditions of other people's objects, as far as they can be read."""
+"""Views of the conditions of objects that other controllers write; invalid parts are ignored."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from libs.common.reading import maps_at, text_at
 
 @dataclass(frozen=True, slots=True)
 class ConditionView:
-    """One condition.
+    """One condition of an object.
 
     Attributes:
         type: Such as `Ready`.
         status: `True`, `False` or `Unknown`.
         reason: Cause in one word; empty where the writer gives none.
-        message: Words of whoever set it.
-        since: Time of the last change of status as it is written; empty if there is none.
+        message: Message of the condition, as its writer set it.
+        since: Last transition time, as text; empty if there is none.
     """
 
     type: str
@@ -29,7 +29,7 @@ class ConditionView:
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Self:
-        """Read a condition; fields that do not fit count as absent."""
+        """Parse a condition; invalid fields count as absent."""
         return cls(
             type=text_at(manifest, "type"),
             status=text_at(manifest, "status"),
@@ -40,7 +40,7 @@ class ConditionView:
 
     @property
     def holds(self) -> bool:
-        """Whether the condition is true; unknown is not."""
+        """Whether the status is True; Unknown does not count."""
         return self.status == "True"
 
 
@@ -52,7 +52,7 @@ class ConditionsView:
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Self:
-        """Read `status.conditions`; what does not fit is left out."""
+        """Parse `status.conditions`; invalid entries are left out."""
         read = (ConditionView.parse(item) for item in maps_at(manifest, "status", "conditions"))
         return cls(tuple(condition for condition in read if condition.type))
 
@@ -65,6 +65,6 @@ class ConditionsView:
         return next((held for held in self.items if held.type == type_), None)
 
     def holds(self, type_: str) -> bool:
-        """Return whether the condition of a type is there and true."""
+        """Return whether the condition of a type exists and is True."""
         found = self.find(type_)
         return found is not None and found.holds

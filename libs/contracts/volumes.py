@@ -10,7 +10,7 @@ from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, holds_at, text_at
 
 DEMO_VOLUME: Final = Kind("storage.slipway.dev", "v1alpha1", "DemoVolume", "demovolumes")
-"""The kind; ask whether it is served before its objects are asked for."""
+"""Optional kind: check that the cluster serves it before requesting its objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class DemoVolumeView:
 
     Attributes:
         key: Namespace and name.
-        uid: Which incarnation it is.
-        deleting: Whether its deletion was asked for.
-        claim: Name of its claim; empty before there is one that is its own.
-        ready: Whether the claim can be mounted, at the size that was asked for.
+        uid: UID of the object.
+        deleting: Whether it is being deleted.
+        claim: Name of the claim that it controls; empty before there is one.
+        ready: Whether the claim can be mounted and has the requested size.
         message: Message of the condition Ready.
     """
 
@@ -35,7 +35,7 @@ class DemoVolumeView:
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read a volume; fields that do not fit count as absent."""
+        """Parse a volume; invalid fields count as absent."""
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
