@@ -147,6 +147,9 @@ async def try_mutants(options: Options, zygote: Zygote) -> int:
     """Try each mutant until an oracle kills it; returns 0 when all are dead."""
     from tools.sweep.mutants import MUTANTS
 
+    if unknown := [name for name in options.mutants if name not in MUTANTS]:
+        print(f"Unknown mutants: {', '.join(unknown)}; choose from {', '.join(MUTANTS)}")
+        return 2
     chosen = [MUTANTS[name] for name in options.mutants or MUTANTS]
     kills: list[report.Kill] = []
     slots = asyncio.Semaphore(options.jobs)
