@@ -70,6 +70,8 @@ async def test_running_jvm_is_served_changed_and_let_go(cluster: Cluster, namesp
     patch = [{"op": "replace", "path": "/data/config.yaml", "value": OTHER}]
     await cluster.client.patch(CONFIG_MAP, Key(namespace, "jmx-config"), patch)
     await eventually(lambda: serves("shop_sales"), "the other configuration is served")
+    injectors = (await cluster.client.get(POD, key))["spec"]["ephemeralContainers"]
+    assert len(injectors) == 1, "the operator sent the other configuration"
 
     await cluster.delete(PROMETHEUS_JMX_EXPORTER, key)
     await cluster.wait_gone(PROMETHEUS_JMX_EXPORTER, key)
