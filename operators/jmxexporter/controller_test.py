@@ -49,6 +49,7 @@ async def test_running_jvm_is_served_and_found_by_prometheus(
         },
         "Events say what was done",
     )
+    assert harness.metric("jmxexporter_injectors_started_total", action="Ensure") == 1
 
 
 async def test_injector_has_the_ids_of_the_jvm_and_no_right_beyond(

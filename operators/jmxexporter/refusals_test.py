@@ -106,6 +106,7 @@ async def test_death_of_a_jvm_opens_the_circuit_breaker(
     assert condition(api) == ("False", Reason.JVM_TERMINATED)
     touched = [number for number in range(4) if runs(api, Key("default", f"shop-{number}"))]
     assert len(touched) == 2, "two witnesses: a pod could have forged its report"
+    assert harness.metric("jmxexporter_jvms_lost_total") == 1
 
     # Neither a restart nor the end of a witness closes it.
     await harness.restart()

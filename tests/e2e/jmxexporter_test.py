@@ -8,11 +8,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
+from operators.jmxexporter.injector.access_jvm_test import certify, generate, render
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tests.e2e.jmx_pods import (
     CONFIG,
+    SCRAPE,
+    build_client,
     build_exporter,
     build_pod,
+    create_secret,
     is_unharmed,
     load_sample,
     make_namespace,
@@ -21,6 +25,7 @@ from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
 
+LOGIN = "prometheus:secret-1"
 OTHER = CONFIG.replace("shop_orders", "shop_sales")
 # Its own time-out of two seconds is too short on a busy node.
 CRICTL = ("crictl", "--timeout", "50s")
@@ -79,6 +84,51 @@ async def test_running_jvm_is_served_changed_and_let_go(cluster: Cluster, namesp
     assert not [name for name in metadata.get("annotations") or {} if "prometheus" in name]
     with pytest.raises(AssertionError):
         await scrape(cluster, namespace)
+    assert await is_unharmed(cluster, namespace)
+
+
+async def test_endpoint_serves_clients_with_certificate_and_login_and_follows_the_rules(
+    cluster: Cluster, namespace: str
+) -> None:
+    authority, server, client = generate("ec"), generate("rsa"), generate("ec")
+    root = certify(authority, authority)
+    for name, key in (("shop-tls", server), ("client-tls", client)):
+        certificate = certify(key, authority, name)
+        await create_secret(
+            cluster, namespace, name, tls__crt=certificate, tls__key=render(key), ca__crt=root
+        )
+    user, _, password = LOGIN.partition(":")
+    await create_secret(cluster, namespace, "shop-login", username=user, password=password)
+    for pod in (build_pod(namespace), build_client(namespace)):
+        await cluster.client.create(POD, pod)
+    exporter = build_exporter(
+        namespace,
+        tls={"secretName": "shop-tls", "clientCertificates": "Require"},
+        basicAuth={"secretName": "shop-login"},
+    )
+    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, exporter)
+
+    async def scrape(*, certificate: str = "yes", login: str = LOGIN) -> str:
+        address = (await cluster.client.get(POD, Key(namespace, "shop")))["status"].get("podIP", "")
+        command = ("exec", "client", "--", "python3.13", "-c", SCRAPE)
+        return await cluster.kubectl_run(namespace, *command, address, certificate, login)
+
+    async def serves(name: str) -> bool:
+        found = await scrape()
+        assert name in found, found
+        return True
+
+    await eventually(lambda: serves("shop_orders"), "orders are served")
+    await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, Key(namespace, "shop"))
+    assert (await scrape(login="prometheus:other")).strip() == "401"
+    assert (await scrape(certificate="")).strip() == "401"
+
+    patch = [{"op": "replace", "path": "/data/config.yaml", "value": OTHER}]
+    await cluster.client.patch(CONFIG_MAP, Key(namespace, "jmx-config"), patch)
+
+    await eventually(lambda: serves("shop_sales"), "the other configuration is served")
+    held = await cluster.client.get(POD, Key(namespace, "shop"))
+    assert len(held["spec"]["ephemeralContainers"]) == 1, "the operator sent the rules"
     assert await is_unharmed(cluster, namespace)
 
 
