@@ -1,7 +1,7 @@
 {{/*
 Parts of a pod that the operator, the clean-up Job and the test pod share. Together they satisfy the
-`restricted` Pod Security Standard, whatever the values: settings that the standard demands are fixed here,
-and the schema accepts no weaker ones.
+`restricted` Pod Security Standard: settings that the standard demands are fixed here, and the schema accepts
+no weaker ones. Only hostNetwork and containers, volumes and objects that a user adds can exceed it.
 */}}
 
 {{/* operator-common.podSecurityContext: security context of a pod. */}}
