@@ -277,8 +277,8 @@ class DemoVolumeSpec(
     """volumeAttributesClassName is the VolumeAttributesClass of the volume, which determines such
     things as its IOPS. It can be changed but not removed."""
     claim_metadata: ClaimMetadata = ClaimMetadata()
-    """claimMetadata holds labels and annotations for the claim, such as those for backup or cost
-    allocation. An entry that is removed here is removed from the claim."""
+    """claimMetadata holds labels and annotations for the claim, such as labels for backup or cost
+    tools. An entry that is removed here is removed from the claim."""
     reclaim_policy: ReclaimPolicy | None = None
     """reclaimPolicy is what happens to the data when the DemoVolume is deleted. Defaults to Delete,
     or to Retain for a claim that was adopted."""
@@ -289,8 +289,8 @@ class DemoVolumeSpec(
     snapshot_class_name: DnsSubdomain | None = None
     """snapshotClassName is the class of the snapshot of reclaimPolicy Snapshot."""
     adopt: AdoptPolicy = AdoptPolicy.NEVER
-    """adopt says whether the operator adopts an existing claim that has no owner and matches the
-    spec."""
+    """adopt is IfMatching to adopt an existing claim that has no owner and matches the spec, or
+    Never."""
 
     @property
     def size_bytes(self) -> Fraction:

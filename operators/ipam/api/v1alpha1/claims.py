@@ -267,8 +267,8 @@ class IPClaimSpec(
     secondary: Annotated[SecondaryAddress | None, Immutable()] = None
     """secondary requests a second address of the other family (dual stack). Immutable."""
     sticky: Sticky = Sticky.PREFER
-    """sticky says whether the claim prefers the address that an earlier claim of the same name
-    released and that is still in quarantine."""
+    """sticky is Prefer to reuse the address that an earlier claim of the same name released, while
+    it is in quarantine, or Never."""
     priority: Annotated[Int32, Field(ge=-1000, le=1000)] = 0
     """priority orders the claims that wait for an address: higher first, then by age. The pool may
     limit it (spec.maxPriority)."""

@@ -189,8 +189,8 @@ class IPPoolSpec(
     """prefix is the length of the prefix of the network in bits, such as 24. IPAddresses of Cluster
     API contain it. Claims of Cluster API are served only if it is set."""
     reserved_addresses: ReservedAddresses = ReservedAddresses.SKIP
-    """reservedAddresses says whether the first and last address of each CIDR are allocated as
-    well."""
+    """reservedAddresses is Skip to leave out the first and last address of each CIDR, or Use to
+    allocate them."""
     strategy: Strategy = Strategy.ROUND_ROBIN
     """strategy is RoundRobin (after the address allocated last), LowestFree or Random."""
     reuse_grace_seconds: Annotated[Int32, Field(ge=0, le=31_536_000)] = 300
@@ -209,8 +209,8 @@ class IPPoolSpec(
     allocation: PoolMode = PoolMode.ENABLED
     """allocation is Enabled, or Draining to allocate no more addresses."""
     address_targets: AddressTargets = AddressTargets.DENY
-    """addressTargets says whether claims can have a plain IP as their target. Such a target can be
-    outside their namespace."""
+    """addressTargets is Allow if claims can have a plain IP as their target, or Deny. Such a target
+    can be outside their namespace."""
 
 
 class PoolCapacity(KubernetesModel):
