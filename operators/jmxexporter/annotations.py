@@ -1,4 +1,4 @@
-"""Annotations of pods by which Prometheus finds endpoints; pure."""
+"""Annotations of pods by which Prometheus finds endpoints. Pure: no input or output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plan_annotations(
     Args:
         exporter: The exporter.
         pod: The pod.
-        served: Port and path of its first endpoint; None if it has none, or must be let go.
+        served: Port and path of its first endpoint; None if it has none or is being released.
 
     Returns:
         The patch; None if nothing needs to change.
@@ -43,7 +43,7 @@ def plan_annotations(
 
 
 def is_foreign(exporter: PrometheusJmxExporter, pod: Pod) -> bool:
-    """Return whether a pod has annotations for Prometheus that are not ours to change."""
+    """Return whether a pod has annotations for Prometheus that this exporter did not set."""
     held = pod.annotations or {}
     return held.get(OWNER) != exporter.metadata.uid and any(
         name in held for name in (SCRAPE, PORT, PATH)

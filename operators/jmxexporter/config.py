@@ -1,7 +1,7 @@
-"""The configuration of the exporter, judged before any pod is touched; pure.
+"""Validation of the exporter's configuration, before any pod is changed. Pure: no input or output.
 
-Regular expressions are those of Java, so whether a pattern can be read is for the exporter to say:
-it says so before it changes anything.
+Patterns are regular expressions of Java and cannot be validated here. The guard in the JVM
+validates them before it changes anything.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Config:
         text: The configuration.
         hash: Its SHA-256, empty for none.
         reason: Why it cannot be used; None when it can.
-        message: The same for people.
+        message: Explanation of the reason, for people.
     """
 
     text: str = ""
@@ -104,10 +104,10 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
 
 
 def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
-    """Say of a configuration that it cannot be used with patterns that no injector can read.
+    """Return the configuration, or an unusable one if a pattern in the spec is not valid.
 
     Args:
-        spec: What is asked for.
+        spec: Spec of the exporter.
         config: The configuration.
     """
     patterns = {"mainClass": spec.main_class, "excludeMainClass": spec.exclude_main_class}
@@ -122,10 +122,10 @@ def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config
 
 @lru_cache(maxsize=128)
 def find_problem(text: str) -> str:
-    """Return what keeps a configuration from being used; empty for nothing.
+    """Return why a configuration cannot be used; empty if it can.
 
-    Remembered: each reconcile asks twice, and a long one takes a third of a second to read, in
-    which no webhook is answered.
+    Cached: each reconcile calls this twice, and parsing a long configuration blocks the event loop,
+    and with it the webhook, for a third of a second.
     """
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB"
@@ -143,14 +143,14 @@ def find_problem(text: str) -> str:
 
 
 def _describe(error: yaml.YAMLError) -> str:
-    """Describe a syntax error without the text around it, which may hold a password.
+    """Describe a syntax error without the text around it, which may contain a password.
 
-    Anyone who may read the status could read it, even without the right to read ConfigMaps.
+    The description is shown in the status, to people who may not have the right to read ConfigMaps.
     """
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return type(error).__name__
     mark = error.problem_mark
-    # Without what the parser quotes from the text, such as a token that it cannot use.
+    # Remove text that the parser quotes from the configuration, such as an unexpected token.
     problem = re.sub(r"'[^']*'", "...", error.problem or "syntax error")
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 

@@ -1,4 +1,7 @@
-"""The controller: what is watched, and observe, plan, execute, state for each exporter."""
+"""Controller of PrometheusJmxExporter: watches, indexes, and the reconcile of one exporter.
+
+A reconcile observes the cache, plans, executes the plan, and reports the status.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ _AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
 _PODS_NAMED: Final = 5
 _THEIR_END: Final = "they end with their pods"
-"""Seconds between two looks at a deletion, which ends by time at the latest."""
+"""Seconds between two reconciles of a deletion, which a timeout ends at the latest."""
 
 
 def build_controller(settings: Settings) -> Controller:
@@ -111,7 +114,7 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; the rest can be asked again."""
+        """Store the settings; everything else can be read again after a restart."""
         self._guards = Guards()
         secret = Key(settings.pod_namespace or "default", settings.signing_secret)
         self._keys = KeyHolder(secret if secret.name else None)
@@ -134,7 +137,7 @@ class Reconciler:
         _report_actions(ctx, plan.actions, outcome)
         published = await _publish(ctx, exporter, observed, plan)
         observed = self._observe(ctx, exporter, key)
-        # Observe the result; no further step is taken.
+        # Plan again from the new state, only for the status: this plan is not executed.
         after = plan_exporter(exporter, observed, ctx.now(), limits)
         self._guards.keep(ctx.uid, after.guards)
         status = build_status(
@@ -150,7 +153,7 @@ class Reconciler:
         gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)
         worse = published if outcome.ok else outcome
-        # The next guards have their turn.
+        # After the responses the plan calls further guards: reconcile again at once.
         due = _AT_ONCE if answered and after.calls else _seconds_until(after.next_look, ctx)
         return Result.from_outcome(worse, requeue_after=due)
 
@@ -161,7 +164,7 @@ class Reconciler:
         return replace(observe(ctx, exporter), states=states, signs=key is not None)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel all calls that are in progress."""
         await self._guards.close()
 
     async def finalize(self, ctx: Context) -> Result | None:
@@ -182,12 +185,13 @@ class Reconciler:
             return None
         late = any(may_still_inject(pod, ctx.uid, ctx.now()) for pod in observe_traces(ctx))
         if ctx.now() > deadline and not late:
-            # Even if injectors are refused, for example by a newer policy.
+            # The timeout applies even if the API server rejects injectors, for example because of a
+            # newer admission policy: the deletion must not hang forever.
             return await self._give_up(ctx, exporter)
         return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
 
     async def _give_up(self, ctx: Context, exporter: PrometheusJmxExporter) -> Result | None:
-        """Let go of pods whose endpoints did not end in time."""
+        """Release pods whose endpoints did not stop before the timeout."""
         release = plan_release(exporter, observe_traces(ctx))
         outcome = await ctx.execute(release.steps)
         _report_actions(ctx, release.actions, outcome)
@@ -202,7 +206,7 @@ class Reconciler:
 async def _publish(
     ctx: Context, exporter: PrometheusJmxExporter, observed: Observed, plan: Plan
 ) -> Outcome:
-    """Bring what is published in line with where metrics are served."""
+    """Bring the Service, EndpointSlices and monitors in line with the endpoints that serve."""
     if exporter.spec.mode is not Mode.ACTIVE:
         return Outcome()
     steps = plan_discovery(

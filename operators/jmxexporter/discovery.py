@@ -1,7 +1,7 @@
-"""Discovery of endpoints by Prometheus: Service, EndpointSlices and monitors; pure.
+"""Discovery of endpoints by Prometheus: Service, EndpointSlices and monitors. Pure.
 
-The ports are not declared in the pods, and containers of running pods cannot be changed. So the
-Service has no selector, and each port has an EndpointSlice of its own.
+The pods do not declare the ports, and containers of running pods cannot be changed. The Service
+therefore has no selector, and each port has its own EndpointSlice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonit
 MONITORS: Final = (SERVICE_MONITOR, POD_MONITOR)
 """Kinds of the Prometheus operator."""
 KINDS: Final = (ENDPOINT_SLICE, SERVICE, SERVICE_MONITOR, POD_MONITOR)
-"""Kinds of which an exporter may have objects."""
+"""Kinds of the objects that an exporter may control."""
 
 _METRICS: Final = "metrics"
 _SLICE_SIZE: Final = 500
@@ -59,14 +59,14 @@ def plan_discovery(
     *,
     monitored: Collection[Kind],
 ) -> list[Step]:
-    """Plan what an exporter publishes, and take away what it does not any more.
+    """Plan creations and updates of the objects of an exporter, and deletions of obsolete ones.
 
     Args:
-        exporter: What is asked for.
-        addresses: Where its JVMs serve.
-        held: Objects that it has, each with its kind.
-        owner: Controller reference for new ones.
-        monitored: Which of `MONITORS` the cluster has.
+        exporter: The exporter.
+        addresses: Addresses at which its JVMs serve.
+        held: Objects that it controls, each with its kind.
+        owner: Controller reference for new objects.
+        monitored: Which of `MONITORS` the cluster serves.
     """
     wanted = _build_all(exporter, sorted(addresses), owner, monitored=monitored)
     names = {(kind, key_of(manifest)) for kind, manifest in wanted}
@@ -98,7 +98,7 @@ def _build_all(
 def find_unserved(
     exporter: PrometheusJmxExporter, monitored: Collection[Kind]
 ) -> tuple[str, Kind] | None:
-    """Return the field that asks for a monitor which the cluster does not have, and its kind."""
+    """Return the field that requests a monitor of a kind that the cluster lacks, and that kind."""
     service = exporter.spec.service
     if service is not None and service.monitor is not None and SERVICE_MONITOR not in monitored:
         return "spec.service.monitor", SERVICE_MONITOR
@@ -108,7 +108,7 @@ def find_unserved(
 
 
 def build_service(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
-    """Build the headless Service, whose endpoints nobody but this operator fills in."""
+    """Build the headless Service; it has no selector, since this operator writes its endpoints."""
     manifest = _build_child(SERVICE, exporter, service_name(exporter.metadata.name), owner)
     port = {"name": _METRICS, "port": exporter.spec.port, "protocol": "TCP"}
     manifest["spec"] = {"clusterIP": "None", "type": "ClusterIP", "ports": [port]}
@@ -164,7 +164,7 @@ def build_pod_monitor(
 
 
 def _escape(annotation: str) -> str:
-    """Write the name of an annotation as Prometheus does in labels."""
+    """Convert the name of an annotation to the form that Prometheus uses in label names."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", annotation)
 
 
@@ -185,7 +185,7 @@ def _render(relabelings: Iterable[Relabeling]) -> list[Manifest]:
 
 
 def _build_scrape(exporter: PrometheusJmxExporter, monitor: Monitor) -> Manifest:
-    """Build what both kinds of monitors say of a scrape."""
+    """Build the scrape settings, which both kinds of monitors have in common."""
     spec = exporter.spec
     scrape: Manifest = {
         "path": "/metrics" if spec.agent is AgentKind.UPSTREAM else spec.path,

@@ -1,7 +1,7 @@
-"""Which endpoints serve, as far as the reports of injectors tell; pure.
+"""Endpoints that serve, according to the reports of injectors. Pure.
 
-An endpoint is published until a report says that it stopped, or its JVM or container is gone. An
-injector that fails says nothing about what it did not touch: a JVM continues with what it had.
+An endpoint is published until a report says that it stopped, or its JVM or container has ended. The
+report of a failed injector does not remove an endpoint: the JVM keeps the one that it had.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operators.jmxexporter.injector.messages import Action, JvmReport, Reason, R
 from operators.jmxexporter.pods import InjectorRun
 
 _ENDS = (Reason.JVM_TERMINATED, Reason.NOT_SERVING)
-"""Reasons of a JVM's report that say that nothing serves any more."""
+"""Reasons in the report of a JVM which mean that its endpoint no longer serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Endpoint:
     """The endpoint of one JVM.
 
     Attributes:
-        jvm: The report of the JVM, with port and configuration of what it serves.
+        jvm: The report of the JVM, with port and configuration of the endpoint.
         path: Path of the metrics.
-        verified: When an injector last saw it serve; None for never.
+        verified: When an injector last verified that it serves; None if none did.
     """
 
     jvm: JvmReport

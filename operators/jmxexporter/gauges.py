@@ -1,4 +1,4 @@
-"""What the process measures of each exporter."""
+"""Gauges that the process exports for each PrometheusJmxExporter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATES: Final = ("instrumented", "pending", "failed")
 
 
 def show(metrics: Metrics, key: Key, status: Manifest) -> None:
-    """Show what the status of an exporter says."""
+    """Set the gauges of an exporter from its status."""
     for state in _STATES:
         count = status.get(f"{state}Pods") or 0
         metrics.gauge(PODS).labels(key.namespace, key.name, state).set(count)
@@ -24,12 +24,12 @@ def show(metrics: Metrics, key: Key, status: Manifest) -> None:
 
 
 def forget(metrics: Metrics, key: Key) -> None:
-    """Take away what is shown of an exporter that is gone."""
+    """Remove the gauges of a deleted exporter."""
     for state in _STATES:
         _remove(metrics.gauge(PODS), key.namespace, key.name, state)
     _remove(metrics.gauge(BREAKER), key.namespace, key.name)
 
 
 def _remove(gauge: Any, *labels: str) -> None:
-    gauge.labels(*labels)  # A series that is not there cannot be removed.
+    gauge.labels(*labels)  # Creates the series if it is missing, because `remove` would raise.
     gauge.remove(*labels)

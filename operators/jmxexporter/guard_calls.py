@@ -1,4 +1,4 @@
-"""What the operator asks guards over the network of the pods, and what they reported; pure."""
+"""Calls of the operator to guards over the pod network, and the last reports of guards. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 ATTEMPTS: Final = 3
-"""Attempts to reach a guard before an injector takes its place."""
+"""Failed attempts to reach a guard before an injector is used instead."""
 _PAUSE: Final = timedelta(seconds=5)
 _LONGEST_PAUSE: Final = timedelta(minutes=5)
 _TEXT_LIMIT: Final = 300
@@ -22,8 +22,8 @@ class GuardKey:
 
     Attributes:
         container_id: Id of the container at the runtime.
-        pid: Process id of the JVM as the container sees it; 0 for JVMs that began with the guard.
-        start: Start of the process in ticks since the boot; 0 likewise.
+        pid: Process id of the JVM in its container; 0 for JVMs that were started with the guard.
+        start: Start of the process in ticks since the boot; 0 for JVMs that were started with it.
     """
 
     container_id: str
@@ -33,17 +33,17 @@ class GuardKey:
 
 @dataclass(frozen=True, slots=True)
 class GuardCall:
-    """A question to the guard of one endpoint, and a configuration if it must be another one.
+    """A call to the guard of one endpoint: a query, and a new configuration if one is needed.
 
     Attributes:
-        key: Which endpoint.
+        key: Identity of the endpoint.
         ip: Address of the pod.
-        ports: Ports if it may serve; the first one that answers counts.
+        ports: Ports at which it may serve; the first one that responds counts.
         id: Name of the endpoint, which the guard must confirm.
         encrypted: Whether it serves HTTPS.
-        run: Name of the injector that made it; empty for JVMs that began with the guard.
+        run: Name of the injector that created it; empty for JVMs that were started with the guard.
         wanted: Hash of the configuration that it should serve.
-        config: The configuration to send; None to ask only.
+        config: The configuration to send; None to query only.
     """
 
     key: GuardKey
@@ -58,19 +58,19 @@ class GuardCall:
 
 @dataclass(frozen=True, slots=True)
 class GuardState:
-    """What a guard reported last.
+    """The last report of a guard.
 
-    A process of the pod can forge it, so it is believed about that pod only.
+    A process of the pod can forge it, so it must only influence decisions about that pod.
 
     Attributes:
-        run: Name of the injector that had made the endpoint; a later one makes this outdated.
-        wanted: Hash of the configuration that it was asked for.
-        at: When.
+        run: Name of the injector that created the endpoint; a later injector outdates the report.
+        wanted: Hash of the configuration that it was called with.
+        at: Time of the report.
         config_hash: Hash of the configuration that it serves; empty if unknown.
         port: Port that answered; 0 for none.
         reason: Why it refused the configuration; empty if it did not.
-        message: The same for people.
-        failures: Attempts in a row that found no guard.
+        message: Explanation of the reason, for people.
+        failures: Consecutive attempts that found no guard.
     """
 
     run: str
@@ -84,7 +84,7 @@ class GuardState:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether another attempt would be in vain."""
+        """Whether the guard is not called again."""
         return self.failures >= ATTEMPTS
 
     @property
@@ -97,8 +97,8 @@ class GuardState:
 def is_pod_address(text: str) -> bool:
     """Return whether an address can be the address of a pod.
 
-    The status of a pod can be forged by anyone who may write it: never is the operator's own pod,
-    or a service of its node such as cloud metadata, asked instead.
+    Anyone who may write the status of a pod can forge its address. This check keeps the operator
+    from calling its own pod, or a service of its node such as cloud metadata, instead of the pod.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -113,7 +113,7 @@ def is_pod_address(text: str) -> bool:
 
 
 def parse_answer(text: str) -> dict[str, str]:
-    """Read the response of a guard: a name and a value per line, cut to what fits into a status."""
+    """Parse the response of a guard: a name and a value per line, cut to fit into a status."""
     lines = (line.partition("=") for line in text.splitlines())
     values = {name: value[:_TEXT_LIMIT] for name, mark, value in lines if mark}
     if not _HASH.fullmatch(values.get("configHash", "")):

@@ -1,8 +1,8 @@
-"""Asks the guards of running JVMs over the network of the pods, and sends them configurations.
+"""Client of the guards in running JVMs: queries them over the pod network and sends configurations.
 
-Nothing is remembered that the guards cannot be asked again: after a restart of the operator each is
-asked once. A guard that cannot be reached, for example because of a NetworkPolicy, gets its next
-configuration from an injector.
+The state in memory is only a cache: after a restart of the operator each guard is queried once. A
+guard that cannot be reached, for example because of a NetworkPolicy, gets its next configuration
+from an injector.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from operators.jmxexporter.signing import SigningKey
 
 _CONNECT_SECONDS: Final = 3.0
 _SECONDS: Final = 15.0
-"""Time for one answer: the guard gives the beans 10 s."""
+"""Timeout of one response: the guard allows 10 s for reading the beans."""
 _ANSWER_LIMIT: Final = 64 << 10
 _OK: Final = 200
 _REFUSED: Final = 422
 
 
 class Guards:
-    """What is known of the endpoints of each exporter."""
+    """Calls guards, and caches the last report of each endpoint by UID of the exporter."""
 
     def __init__(self) -> None:
-        """Begin knowing nothing."""
+        """Create a client without cached reports."""
         self._states: dict[str, dict[GuardKey, GuardState]] = {}
         self._calls = BackgroundQueries[tuple[str, GuardKey], GuardState](lambda _: False)
         self._session: aiohttp.ClientSession | None = None
 
     def states(self, uid: str) -> Mapping[GuardKey, GuardState]:
-        """Return what the guards of an exporter reported."""
+        """Return the last reports of the guards of an exporter."""
         return self._states.get(uid, {})
 
     async def make(
@@ -56,7 +56,7 @@ class Guards:
         now: Callable[[], datetime],
         wake: Callable[[], None],
     ) -> bool:
-        """Make calls, and return whether a response came; `wake` is called for later ones."""
+        """Make calls, and return whether one was answered; `wake` is called for later answers."""
         answers = await run_together(
             *(
                 self._calls.ask(
@@ -68,17 +68,17 @@ class Guards:
         return any(answer is not None for answer in answers)
 
     def keep(self, uid: str, keys: Iterable[GuardKey]) -> None:
-        """Forget the endpoints of an exporter that are gone."""
+        """Drop the reports of all endpoints of an exporter except those in `keys`."""
         held, kept = self._states.get(uid, {}), set(keys)
         self._states[uid] = {key: held[key] for key in held if key in kept}
 
     def forget(self, uid: str) -> None:
-        """Forget an exporter."""
+        """Drop all reports of an exporter."""
         for key in self._states.pop(uid, {}):
             self._calls.forget((uid, key))
 
     async def close(self) -> None:
-        """End all calls."""
+        """Cancel all calls and close the connections."""
         await self._calls.close()
         if self._session is not None:
             await self._session.close()
@@ -97,7 +97,7 @@ class Guards:
                 call.wanted,
             )
         ):
-            # What an earlier answer said of the endpoint still holds.
+            # A failed call does not invalidate an earlier report on the endpoint.
             state = replace(
                 state,
                 failures=max(state.failures, before.failures + 1),
@@ -149,7 +149,8 @@ class Guards:
             return replace(known, config_hash=result.get("configHash", ""))
         if status == _REFUSED and result.get("reason"):
             return replace(known, reason=result["reason"], message=result.get("message", ""))
-        # Another key, for example after the Secret was lost: an injector brings the new one.
+        # The guard has another public key, for example after the Secret was lost. Do not call it
+        # again: an injector has to bring the new key.
         return replace(known, failures=ATTEMPTS, message=f"the guard responded with {status}")
 
     async def _request(
@@ -169,7 +170,8 @@ class Guards:
             data=data,
             headers=headers,
             allow_redirects=False,
-            # The pod has the key of its certificate anyway. What is sent is signed, and not secret.
+            # Verification would prove nothing: every process of the pod can read the private key of
+            # the certificate. The configuration is signed, and it is not secret.
             ssl=False,
         ) as response:
             body = await response.content.read(_ANSWER_LIMIT)

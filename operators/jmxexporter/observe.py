@@ -23,7 +23,7 @@ BY_EXPORTER = "exporter"
 
 
 def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
-    """Look at everything that the plan and the status depend on."""
+    """Read all objects that the plan and the status depend on."""
     source = exporter.spec.config
     config_map = None
     if source.config_map_name is not None:
@@ -56,7 +56,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
 
 
 def observe_traces(ctx: Context) -> list[Pod]:
-    """Return the pods of the namespace that the exporter has left traces in."""
+    """Return the pods of the namespace that have injectors or annotations of the exporter."""
     return [
         Pod.parse(pod)
         for pod in ctx.indexed(POD, BY_EXPORTER, ctx.uid)
@@ -74,11 +74,11 @@ def _is_broken(ctx: Context) -> bool:
 
 
 type Holders = Callable[[Mapping[str, Any]], str]
-"""Name the older exporter that has a pod, empty for none."""
+"""Names the older exporter that manages a pod; empty for none."""
 
 
 def _find_holders(ctx: Context) -> Holders:
-    """Return a function that names the older exporter that has a pod, empty for none."""
+    """Return a function that names the older exporter that manages a pod; empty for none."""
     own = _age(ctx.primary)
     older = [
         each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if uid_of(each) and _age(each) < own
@@ -88,7 +88,11 @@ def _find_holders(ctx: Context) -> Holders:
 
 
 def find_holder(exporters: Iterable[Mapping[str, Any]], pod: Mapping[str, Any]) -> str:
-    """Name the oldest exporter that selects a pod, empty for none."""
+    """Return the name of the oldest exporter that selects a pod; empty for none.
+
+    Age decides which one of several exporters manages a pod, so that all replicas and restarts
+    of the operator reach the same decision.
+    """
     oldest_first = sorted(exporters, key=_age)
     return next((key_of(each).name for each in oldest_first if selects(each, pod)), "")
 
@@ -107,11 +111,11 @@ def selects(exporter: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     return any(selector.values()) and matches_selector(selector, labels)
 
 
-# Whose business a change is.
+# Index and mapping functions: they determine the exporters to reconcile after a change.
 
 
 def index_pod_by_exporter(pod: Manifest) -> Iterable[str]:
-    """Index a pod by the exporters that have left traces in it."""
+    """Index a pod by the exporters that have injectors or annotations in it."""
     uids = {run.request.id for run in Pod.parse(pod).runs}
     owner = text_at(pod, "metadata", "annotations", OWNER)
     endpoint = text_at(pod, "metadata", "annotations", ENDPOINT).partition(":")[0]
@@ -119,7 +123,7 @@ def index_pod_by_exporter(pod: Manifest) -> Iterable[str]:
 
 
 def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the exporters that select a pod or have left traces in it."""
+    """Return the exporters that select a pod, or have injectors or annotations in it."""
     uids = set(index_pod_by_exporter(pod))
     for exporter in cache.store(PROMETHEUS_JMX_EXPORTER).list(key_of(pod).namespace):
         if selects(exporter, pod) or uid_of(exporter) in uids:
@@ -127,7 +131,7 @@ def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_config_map(config_map: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the exporters that are configured by a ConfigMap."""
+    """Return the exporters that are configured by a ConfigMap."""
     key = key_of(config_map)
     for exporter in cache.store(PROMETHEUS_JMX_EXPORTER).list(key.namespace):
         if text_at(exporter, "spec", "config", "configMapName") == key.name:
@@ -135,7 +139,7 @@ def map_config_map(config_map: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_exporter(exporter: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the other exporters of the namespace, whose pods may be contested."""
+    """Return the other exporters of the namespace, since they may select the same pods."""
     key = key_of(exporter)
     for other in cache.store(PROMETHEUS_JMX_EXPORTER).list(key.namespace):
         if key_of(other) != key:

@@ -1,4 +1,4 @@
-"""The phase of a container, from the report of its injector; pure."""
+"""The phase of a container, derived from the report of its injector. Pure."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _RETRIED = (
     ReportReason.SECRET_MISSING,
     ReportReason.TLS_INVALID,
 )
-"""Reasons that another attempt may not meet, though nobody has changed anything."""
+"""Transient reasons: another attempt may succeed without any change."""
 _TUNED = (
     *_RETRIED,
     ReportReason.JVM_TERMINATED,
     ReportReason.TOO_LITTLE_MEMORY,
     ReportReason.TOO_MANY_JVMS,
 )
-"""Reasons that another limit in the spec may change."""
+"""Reasons that may no longer apply after a change of a limit in the spec."""
 OF_CONFIG = frozenset(
     {ReportReason.CONFIG_INVALID, ReportReason.CONFIG_CHANGED, ReportReason.TIMEOUT}
 )
-"""Reasons that another configuration may not meet."""
+"""Reasons that may no longer apply with another configuration."""
 _LASTING = frozenset(
     {
         ReportReason.ATTACH_DISABLED,
@@ -58,15 +58,15 @@ class Phase(Enum):
     DONE = auto()
     """The container is in the desired state."""
     NO_JVM = auto()
-    """There is nothing to do in it."""
+    """The container needs no endpoint."""
     DUE = auto()
     """An injector must be added."""
     WAITING = auto()
-    """An injector is at work, or the next one is not due yet."""
+    """An injector is running, or the next one is not due yet."""
     FAILED = auto()
-    """It is given up until something changes."""
+    """No further attempt is made until the spec, the configuration or the container changes."""
     UNVERIFIED = auto()
-    """It may serve; nobody could ask it."""
+    """It may serve, but its guard could not be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,15 @@ class Target:
         pod: Its pod.
         container: The container.
         phase: Phase of the injection.
-        reason: Why.
-        message: The same for people.
-        attempts: How many injectors it had for what is asked for now.
-        user: As whom the next injector runs.
-        until: When it must be looked at again; None for no time of its own.
-        reports: What the last injector said of its JVMs.
+        reason: Reason of the phase.
+        message: Explanation of the reason, for people.
+        attempts: How many injectors it had for the current request.
+        user: User and group of the next injector.
+        until: When it must be evaluated again; None if only a change requires that.
+        reports: Reports of the last injector on its JVMs.
         endpoints: The endpoints that serve, as far as is known; they are published.
-        verified: When the last injector looked.
-        started: Whether its JVMs began with the exporter.
+        verified: When the last injector verified the endpoints.
+        started: Whether its JVMs were started with the exporter.
         calls: Guards to ask, or with phase DUE to send the configuration to.
     """
 
@@ -105,7 +105,7 @@ class Target:
 
 
 def answers(run: InjectorRun, request: Request) -> bool:
-    """Return whether what an injector found still answers a request."""
+    """Return whether the result of an injector still applies to a request."""
     if run.request.is_like(request):
         return True
     found = summarize(run)
@@ -122,11 +122,11 @@ class Summary:
     """A summary of the report of an injector.
 
     Attributes:
-        phase: Where its container stands.
-        reason: Why.
-        message: The same for people.
-        reported: The reason in the words of the injector; empty if it reported none.
-        retried: Whether another attempt may end differently.
+        phase: Phase of its container.
+        reason: Reason of the phase.
+        message: Explanation of the reason, for people.
+        reported: The reason that the injector reported; empty if it reported none.
+        retried: Whether another attempt may succeed.
     """
 
     phase: Phase
@@ -137,7 +137,7 @@ class Summary:
 
 
 def summarize(run: InjectorRun) -> Summary:
-    """Sum up what an injector said of all JVMs of its container."""
+    """Summarize the reports of an injector on all JVMs of its container."""
     report = run.report
     if run.finished is None:
         reported, message = (
@@ -157,7 +157,8 @@ def summarize(run: InjectorRun) -> Summary:
         return Summary(Phase.FAILED, reason, report.message, report.reason, retried)
     if not bad:
         return Summary(Phase.DONE, Reason.ALL_SERVING)
-    # One that may be otherwise next time makes the container worth another attempt.
+    # The message prefers a JVM with a permanent reason. A single JVM with a transient reason is
+    # enough for another attempt.
     worst = next((jvm for jvm in bad if jvm.reason not in _RETRIED), bad[0])
     message = f"process {worst.pid} {worst.main}: {worst.message}"
     retried = any(jvm.reason in _RETRIED for jvm in bad)
@@ -165,7 +166,7 @@ def summarize(run: InjectorRun) -> Summary:
 
 
 def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
-    """Find as whom the next injector runs: as the JVM, whose ids an earlier one may have told.
+    """Find user and group of the next injector: those of the JVM, if an injector reported them.
 
     A process of the pod can forge the report of an injector, so a report never causes an injector
     to run as root if the specification of the pod excludes root.
@@ -181,7 +182,7 @@ def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
 def fill(
     summary: Summary, pod: Pod, container: Container, run: InjectorRun, attempts: int
 ) -> Target:
-    """Build the target of a container whose last injector said this."""
+    """Build the target of a container from the summary of its last injector."""
     return Target(
         pod,
         container,

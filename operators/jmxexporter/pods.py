@@ -1,7 +1,7 @@
-"""Pods as the plan sees them: containers, and the injectors that they had; pure.
+"""Views of pods for the plan: their containers and the injectors that were added to them. Pure.
 
-All that the operator knows of the past is in the pods: each injector carries its request in its
-environment and its report in its termination message. So a restart of the operator loses nothing.
+The pods hold the whole history: each injector has its request in its environment and its report in
+its termination message. Therefore a restart of the operator loses nothing.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class InjectorRun:
 
     Attributes:
         name: Name of the ephemeral container.
-        container: Name of the container that it looks at.
-        request: What it was asked for.
+        container: Name of its target container.
+        request: Its request.
         uid: User that it runs as.
         gid: Group that it runs as.
         started: When it started; None before.
         finished: When it ended; None before.
-        waits_for: What keeps it from starting.
-        report: What it said at its end; None for nothing that can be read.
+        waits_for: Why it has not started, as the kubelet reports it.
+        report: Its report; None before its end, and if the report cannot be parsed.
     """
 
     name: str
@@ -64,10 +64,10 @@ class InjectorRun:
     report: Report | None = None
 
     def is_pending(self, now: datetime) -> bool:
-        """Return whether it is at work or may still start to work.
+        """Return whether it is running or may still start.
 
-        An injector whose time is over does nothing if it starts after all. Requests of version 0.1
-        have no such time.
+        An injector that starts after `not_after` does nothing. Requests of version 0.1 have no
+        such limit.
         """
         if self.finished is not None:
             return False
@@ -75,7 +75,7 @@ class InjectorRun:
         return self.started is not None or not limit or now.timestamp() <= limit
 
     def has_reason(self, *reasons: Reason) -> bool:
-        """Return whether the report has one of these reasons, of the whole or of a JVM."""
+        """Return whether the report, or its part on one JVM, has one of these reasons."""
         if self.report is None:
             return False
         return any(word in reasons for word in (self.report.reason, *self._reasons()))
@@ -95,8 +95,8 @@ class Container:
         gid: Group that its processes run as, as far as it is known.
         capabilities: Capabilities that its specification asks for.
         non_root: Whether its specification rules out the user root.
-        last_id: Id of the container before, which has ended.
-        last_end: When that one ended.
+        last_id: Id of the previous run of the container, which has ended.
+        last_end: When the previous run ended.
         tmp_neighbor: Name of a container that mounts the same directory as this one has at /tmp.
         memory_limit: Its memory limit in bytes, or the memory limit of its pod if that is lower; 0
             for none.
@@ -121,19 +121,19 @@ class Pod:
     Attributes:
         key: Its key.
         uid: Its UID.
-        resource_version: The version that was looked at.
-        annotations: Those that concern us; None when it has none at all.
+        resource_version: Resource version of the object that was parsed.
+        annotations: Annotations that concern the operator; None if the pod has none at all.
         ip: Its address.
         ready_since: Since when it is ready; None when it is not.
         active: Whether it runs, on Linux, and is not being deleted.
-        coming: Whether it should run and does not yet.
+        coming: Whether it is expected to run and does not run yet.
         shared_processes: Whether its containers see each other's processes.
         host_network: Whether it uses the network of its node.
         containers: Its containers.
         runs: Injectors of all exporters, in their order.
-        ephemeral: Number of its ephemeral containers, no matter who made them.
-        started: What JVMs of it began with; None when it was created without the exporter.
-        opted_out: Whether its annotations say that it must be left alone.
+        ephemeral: Number of its ephemeral containers, including those of other tools.
+        started: Agent that its JVMs were started with; None if it was created without one.
+        opted_out: Whether its annotations opt it out.
     """
 
     key: Key
@@ -154,7 +154,7 @@ class Pod:
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Pod:
-        """Read a pod, whole or shrunk."""
+        """Parse a pod, full or reduced by `shrink_pod`."""
         spec, status = map_at(manifest, "spec"), map_at(manifest, "status")
         ready = condition_at(manifest, "Ready")
         annotations = map_at(manifest, "metadata").get("annotations")
@@ -184,7 +184,7 @@ class Pod:
         )
 
     def is_busy(self, now: datetime) -> bool:
-        """Return whether an injector is on its way or at work."""
+        """Return whether an injector is running or may still start."""
         return any(run.is_pending(now) for run in self.runs)
 
     def runs_of(self, exporter: str, container: Container | None = None) -> list[InjectorRun]:
@@ -208,14 +208,14 @@ class Pod:
         return held.get(OWNER) == exporter or held.get(ENDPOINT, "").startswith(f"{exporter}:")
 
     def begins_with(self, exporter: str, container: Container) -> bool:
-        """Return whether the JVMs of a container began with an exporter of this name."""
+        """Return whether the JVMs of a container were started with an exporter of this name."""
         held = self.started
         return held is not None and held.exporter == exporter and container.name in held.containers
 
     def has_lost(self, run: InjectorRun) -> bool:
-        """Return whether a container ended during an injection, by the word of the kubelet.
+        """Return whether, according to the kubelet, a container ended during an injection.
 
-        A JVM that is the first process takes its container with it, and the injector too, which
+        A JVM that is the first process also ends its container and the injector, which
         then has no time for a report. On a busy node the runtime notes the start of an injector
         some time after the start, and the end of a container some time after the end.
         """
@@ -232,7 +232,7 @@ class Pod:
 
 
 def is_opted_out(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod says that it must be left alone."""
+    """Return whether the annotations of a pod opt it out."""
     return text_at(pod, "metadata", "annotations", OPT_OUT) == "true"
 
 
@@ -325,9 +325,9 @@ def _tmp_mount(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _find_tmp_neighbor(container: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """Return the first other container that mounts what a container has at /tmp.
+    """Return the first other container that mounts the volume which a container has at /tmp.
 
-    A mount that is read-only counts: it does not keep anyone from connecting to a socket.
+    A read-only mount counts as well: it does not prevent connections to a socket.
     """
     held = _tmp_mount(container)
     if held is None:
@@ -344,7 +344,7 @@ def _find_tmp_neighbor(container: Mapping[str, Any], others: Iterable[Mapping[st
 
 
 def _overlap(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Return whether two mounts show a directory, or one below it, of the same volume."""
+    """Return whether two mounts show the same directory of a volume, or one below the other."""
     if text_at(left, "name") != text_at(right, "name"):
         return False
     first, second = (
@@ -438,7 +438,8 @@ def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> InjectorRun
         waits_for=": ".join(
             text for text in (text_at(waiting, "reason"), text_at(waiting, "message")[:150]) if text
         ),
-        # A process of the pod can write the message of an injector, but then has to kill it.
+        # Only trust a report of an injector that succeeded: a process of the pod can write the
+        # termination message, but then it has to kill the injector.
         report=_parse_report(text_at(ended, "message")) if ended.get("exitCode") == 0 else None,
     )
 

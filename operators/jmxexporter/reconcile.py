@@ -1,4 +1,4 @@
-"""What to do next for a PrometheusJmxExporter; pure: no input or output, no clock."""
+"""Plan of one reconcile of a PrometheusJmxExporter. Pure: no input or output, no clock."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Observed:
 
     Attributes:
         config: The configuration.
-        pods: Running pods that the exporter selects and has.
-        contested: Names of selected pods that an older exporter has, with its name.
+        pods: Running pods that the exporter selects and manages.
+        contested: Names of selected pods that an older exporter manages, with its name.
         coming: Number of selected pods that do not run yet.
         strays: Other pods that had injectors of this exporter or carry its annotations.
         broken: Whether the status says that the circuit breaker is open for this generation.
         monitored: Kinds of monitors that the cluster has.
         published: Objects by which Prometheus finds the endpoints, each with its kind.
-        states: What guards reported.
-        signs: Whether the operator has a key, by which guards take configurations.
+        states: Last reports of guards.
+        signs: Whether the operator has a key; guards accept only signed configurations.
     """
 
     config: Config
@@ -63,7 +63,7 @@ class Limits:
     """The settings that a plan needs.
 
     Attributes:
-        image: What injectors are made of.
+        image: Image and resources of injectors.
         start_timeout: How long an injector may take to start.
     """
 
@@ -77,7 +77,7 @@ class PodAction(Action):
 
     Attributes:
         step: The write.
-        job: What an injector is to do; None for annotations.
+        job: Action of the injector; None for annotations.
     """
 
     step: Patch
@@ -91,11 +91,11 @@ class Plan:
     Attributes:
         actions: What to do.
         calls: Guards to ask or to send the configuration to.
-        targets: Where the containers of the exporter's pods stand.
+        targets: State of the containers of the exporter's pods.
         lost: Why the circuit breaker is open; empty while it is closed.
-        rejected: What JVMs have against the configuration; empty for nothing.
-        next_look: When to look again though nothing happens; None for never.
-        foreign: Names of pods that carry annotations for Prometheus of somebody else.
+        rejected: Why JVMs reject the configuration; empty if they do not.
+        next_look: When to reconcile again even if nothing changes; None for never.
+        foreign: Names of pods whose annotations for Prometheus have another owner.
         stopping: Whether endpoints are still to be ended.
         unstopped: Pods with endpoints that could not be ended, each with the reason.
     """
@@ -125,7 +125,7 @@ class Plan:
         return [action.step for action in self.actions]
 
     def refusals(self, outcome: Outcome) -> list[str]:
-        """Return what the API server said to steps that failed."""
+        """Return the errors of the API server for failed steps, each with the name of its pod."""
         return [f"pod {_pod_of(failure.step)}: {failure.error}" for failure in outcome.failures]
 
 
@@ -136,7 +136,7 @@ def _pod_of(step: Step) -> str:
 def plan_exporter(
     exporter: PrometheusJmxExporter, observed: Observed, now: datetime, limits: Limits
 ) -> Plan:
-    """Decide what brings the selected pods in line with the spec."""
+    """Plan the actions that bring the selected pods in line with the spec."""
     lost = find_lost(exporter, [*observed.pods, *observed.strays])
     config = observed.config
     evaluate = TargetEvaluator(exporter, now, config, observed.states if observed.signs else None)
@@ -153,7 +153,7 @@ def plan_exporter(
     if not paused:
         actions += _annotate(exporter, observed.pods, targets)
         actions += stops.actions
-    # Questions change nothing, so they wait for nobody's turn.
+    # Queries of guards change nothing, so spec.maxConcurrent does not limit them.
     calls = [call for target in targets if target.phase is not Phase.DUE for call in target.calls]
     blocked = paused or lost or observed.broken or rejected or config.reason
     if not blocked:
@@ -176,7 +176,7 @@ def plan_exporter(
 def plan_stops(
     exporter: PrometheusJmxExporter, pods: Iterable[Pod], now: datetime, limits: Limits
 ) -> Plan:
-    """Decide what ends the endpoints in pods that the exporter does not have any more."""
+    """Plan the actions that stop endpoints in pods that the exporter no longer manages."""
     actions: list[PodAction] = []
     looks: list[datetime] = []
     unstopped: list[str] = []
@@ -189,7 +189,7 @@ def plan_stops(
             if _has_endpoint(exporter, pod, container)
         ]
         for target in targets:
-            # Unlike a start, an end does not wait for the pod to be ready.
+            # Unlike an injection, a stop does not wait until the pod is ready.
             due = target.phase is Phase.DUE or target.reason is Reason.POD_NOT_READY
             if due and not pod.is_busy(now):
                 actions.append(
@@ -214,16 +214,17 @@ def plan_stops(
 
 
 def plan_release(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> Plan:
-    """Decide what lets go of pods whose endpoints did not end in time.
+    """Plan the release of pods whose endpoints did not stop before the timeout.
 
-    To the next exporter the annotations of one that is gone are somebody else's.
+    The annotations must be removed: another exporter would treat those of a deleted exporter as
+    foreign and never replace them.
     """
     mine = [pod for pod in pods if pod.belongs_to(exporter.metadata.uid)]
     return Plan([action for pod in mine for action in _unannotate(exporter, pod)])
 
 
 def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container]:
-    """Return the running containers of a pod that the spec does not leave out."""
+    """Return the running containers of a pod that the spec does not exclude."""
     wanted = exporter.spec.containers
     return [
         container
@@ -235,14 +236,14 @@ def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container
 
 
 _WITNESSES: Final = 2
-"""Pods that must agree before their reports decide for others: a pod can forge its own."""
+"""Pods whose reports must agree before they affect other pods: a pod can forge its own report."""
 
 
 def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
     """Name the JVMs that ended during an injection for this generation of the spec.
 
-    The kubelet's word on one container is enough. Reports of injectors count once two pods, or the
-    only one, have them; until then injectors run one at a time (see `_inject`).
+    A status from the kubelet about one container is sufficient. Reports of injectors count only if
+    two pods have them, or the only pod; until then injectors run one at a time (see `_inject`).
     """
     losses = [
         (pod, run)
@@ -262,7 +263,7 @@ def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
 def find_rejection(targets: Iterable[Target], pods: Sequence[Pod]) -> str:
     """Return why JVMs refuse the configuration, once enough of them have refused it.
 
-    Only what runs now counts: a container that has restarted may accept it.
+    Only containers that still run count: a restarted container may accept the configuration.
     """
     refusals = {
         target.pod.key: target.message
@@ -280,7 +281,7 @@ def _inject(
     now: datetime,
     limits: Limits,
 ) -> tuple[list[Target], list[PodAction], list[GuardCall]]:
-    """Give containers their turn: one a pod, and some pods at a time."""
+    """Choose the containers to inject now: one per pod, in at most spec.maxConcurrent pods."""
     uid = exporter.metadata.uid
     busy = {pod.key for pod in observed.pods if pod.is_busy(now)}
     at_work = {
@@ -318,14 +319,14 @@ def _inject(
 
 
 def _is_stuck(run: InjectorRun) -> bool:
-    """Return whether the kubelet says that an injector cannot start; it holds up no other pod."""
+    """Return whether the kubelet reports that an injector cannot start; it blocks no other pod."""
     return bool(run.waits_for) and "ContainerCreating" not in run.waits_for
 
 
 def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
-    """Return whether an injector that has not started yet may still make an endpoint.
+    """Return whether an injector that has not started yet may still create an endpoint.
 
-    Nobody would stop that endpoint once the exporter is gone.
+    The finalizer must stay until then: nothing would stop that endpoint after the deletion.
     """
     return any(
         run.request.action is Job.ENSURE and run.request.not_after and run.is_pending(now)
@@ -334,7 +335,7 @@ def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
 
 
 def _is_suspect(targets: Iterable[Target]) -> bool:
-    """Return whether an injection or the configuration may do harm, by the word of one pod."""
+    """Return whether one pod reports harm by the injection or by the configuration."""
     suspicious = (Reason.JVM_TERMINATED, Reason.CONFIG_INVALID)
     return any(target.reason in suspicious for target in targets)
 
@@ -379,7 +380,7 @@ def _annotate(
 
 
 def list_addresses(targets: Iterable[Target]) -> list[Address]:
-    """List where metrics are served, including by JVMs that wait for another configuration."""
+    """List the addresses that serve metrics, including JVMs that wait for a new configuration."""
     return [
         Address(endpoint.jvm.port, target.pod.key.name, target.pod.uid, target.pod.ip)
         for target in targets

@@ -1,4 +1,4 @@
-"""What injectors are asked for; pure."""
+"""Requests to injectors. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from operators.jmxexporter.pods import Container, Pod
 def build_request(
     exporter: PrometheusJmxExporter, config: Config, pod: Pod, container: Container
 ) -> Request:
-    """Build what is asked for in a container."""
+    """Build the request for a container."""
     spec = exporter.spec
     first, last = spec.ports
     return Request(

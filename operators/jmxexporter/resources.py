@@ -1,4 +1,4 @@
-"""Ephemeral containers and patches of pods; pure."""
+"""Ephemeral containers and patches of pods. Pure."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def build_injector(
     user: Credentials,
     image: Image,
 ) -> Manifest:
-    """Build the ephemeral container that does what a request asks for.
+    """Build the ephemeral container that executes a request.
 
-    It has the user and group of the JVM, since the JVM listens to nobody else, and never more
-    rights than its container.
+    It runs with the user and group of the JVM, because the JVM accepts commands from nobody else,
+    and never has more rights than its target container.
     """
     environment: list[Manifest] = [
         {"name": REQUEST_VARIABLE, "value": request.render()},
@@ -127,7 +127,7 @@ def _build_secrets(request: Request) -> list[Manifest]:
 
 
 def build_security_context(container: Container, user: Credentials) -> Manifest:
-    """Build who an injector is and what it may.
+    """Build the security context of an injector: user, group and capabilities.
 
     The kernel lets a process inspect another process only if that has no additional capabilities.
     So for a JVM that runs as root, the injector has the capabilities of its container, and no more.
@@ -153,10 +153,11 @@ def build_injection(
     user: Credentials,
     image: Image,
 ) -> Patch:
-    """Build the patch that puts an injector into a pod.
+    """Build the patch that adds an injector to a pod.
 
-    It holds for the version that was looked at alone: the name tells the place in the list, and
-    ephemeral containers are indefinitely.
+    The patch applies only to the resource version that was observed. Otherwise two writers could
+    derive the same name from the same length of the list, and an ephemeral container can never be
+    removed.
     """
     name = injector_name(request.id, request.container_id, pod.ephemeral)
     injector = build_injector(name, container, request, source, user, image)
@@ -175,10 +176,10 @@ def build_injection(
 
 
 def build_annotation_patch(pod: Pod, wanted: Mapping[str, str | None]) -> Patch | None:
-    """Build the patch that sets annotations, or takes away those that are None.
+    """Build the patch that sets annotations, or removes those that are None.
 
     Returns:
-        The patch; None when all is as wanted.
+        The patch; None if nothing needs to change.
     """
     held = pod.annotations or {}
     changes = {name: value for name, value in wanted.items() if held.get(name) != value}

@@ -1,4 +1,4 @@
-"""What the JVMs of a pod began with, as an annotation of the pod tells; pure."""
+"""The agent that the JVMs of a pod were started with, from an annotation of the pod. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Started:
 
     @classmethod
     def of(cls, exporter: PrometheusJmxExporter, containers: Iterable[str]) -> Started:
-        """Say what JVMs begin with by an exporter."""
+        """Return the agent with which an exporter starts the JVMs of a new pod."""
         spec = exporter.spec
         first, last = spec.ports
         source = f"{spec.config.config_map_name}/{spec.config.config_map_key}"
@@ -46,13 +46,14 @@ class Started:
 
     @classmethod
     def parse(cls, text: str) -> Started | None:
-        """Read the annotation; None when it is none of ours."""
+        """Parse the annotation; None if it is not valid."""
         try:
             raw = json.loads(text)
             ports = int(raw["port"]), int(raw["last_port"])
             names = tuple(str(name) for name in raw["containers"])
             texts = [str(raw[name]) for name in ("path", "config")]
-            # Anyone who makes pods can write it: one pod must not spoil the status of all.
+            # Anyone who may create pods can write the annotation. Invalid values must not reach the
+            # status, which the API server would then reject for all pods.
             if not all(0 < port <= _LAST_PORT for port in ports) or len(texts[0]) > _PATH_LIMIT:
                 return None
             return cls(str(raw["exporter"]), names, *ports, *texts)

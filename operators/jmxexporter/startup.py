@@ -1,7 +1,7 @@
-"""Pods whose JVMs begin with the exporter: what an admission webhook adds to them; pure.
+"""Patches of an admission webhook that start the JVMs of new pods with the exporter. Pure.
 
-For what cannot be attached to. A pod is changed only if nothing that it says is overruled:
-whatever is in doubt is left as it is.
+They are for JVMs that cannot be attached to. A pod is changed only if no setting of the pod is
+overridden; in doubt it stays unchanged.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ VOLUME: Final = "slipway-jmx"
 CONFIG_VOLUME: Final = "slipway-jmx-config"
 """Volume with the configuration of the exporter."""
 DIRECTORY: Final = "/slipway-jmx"
-"""Where containers see the jars."""
+"""Path of the jars in containers."""
 CONFIG_DIRECTORY: Final = "/slipway-jmx-config"
-"""Where containers see the configuration."""
+"""Path of the configuration in containers."""
 ANSWER_FILE: Final = (
     "/tmp/slipway-jmx-answer.properties"  # noqa: S108 - for people; nothing reads it.
 )
-"""Where a JVM says what became of its endpoint, as far as it can write there."""
+"""Path at which a JVM writes the outcome of the start, if it can write there."""
 OPTIONS: Final = "JAVA_TOOL_OPTIONS"
-"""Environment variable by which each JVM takes options."""
+"""Environment variable from which each JVM reads options."""
 
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}/start.properties"
 _CONFIG_FILE: Final = "config.yaml"
@@ -47,22 +47,22 @@ _RESOURCES: Final = {
 
 
 def starts_pods(exporter: PrometheusJmxExporter) -> bool:
-    """Return whether JVMs of new pods begin with an exporter."""
+    """Return whether an exporter starts the JVMs of new pods."""
     return exporter.spec.startup is Startup.NEW_PODS and exporter.spec.mode is Mode.ACTIVE
 
 
 def build_startup_patch(
     exporter: PrometheusJmxExporter, pod: Mapping[str, Any], image: Image
 ) -> list[Manifest]:
-    """Build the JSON patch that lets the JVMs of a new pod begin with the exporter.
+    """Build the JSON patch that starts the JVMs of a new pod with the exporter.
 
     Args:
-        exporter: The exporter that has the pod.
-        pod: The pod as it is about to be created.
-        image: Where the jars come from.
+        exporter: The exporter that manages the pod.
+        pod: The pod that is about to be created.
+        image: Image with the jars.
 
     Returns:
-        The operations; none when the pod should stay as it is.
+        The operations; none if the pod should stay unchanged.
     """
     spec = map_at(pod, "spec")
     if not starts_pods(exporter) or is_opted_out(pod) or _is_unsupported(pod, spec):
@@ -77,7 +77,7 @@ def build_startup_patch(
     started = Started.of(exporter, (text_at(each, "name") for _, each in places))
     patch = _annotate(pod, started)
     patch += _append(spec, "/spec", "volumes", _build_volumes(exporter))
-    # First of all: others may be sidecars, which never end.
+    # Insert it before the other init containers: some may be sidecars, which never end.
     init = _build_init_container(exporter, started, image)
     if maps_at(spec, "initContainers"):
         patch.append({"op": "add", "path": "/spec/initContainers/0", "value": init})
@@ -106,15 +106,16 @@ def _is_wanted(exporter: PrometheusJmxExporter, container: Mapping[str, Any]) ->
 
 
 def _is_clear(container: Mapping[str, Any]) -> bool:
-    """Return whether a container can be changed without overruling what it says."""
+    """Return whether a container can be changed without overriding one of its settings."""
     mounts = {text_at(each, "mountPath") for each in maps_at(container, "volumeMounts")}
     if mounts & {DIRECTORY, CONFIG_DIRECTORY}:
         return False
     held = [each for each in maps_at(container, "env") if each.get("name") == OPTIONS]
     if held:
-        # What comes from elsewhere cannot be added to. The last one wins, so there must be one.
+        # A value from a reference cannot be extended. Of several entries the last one wins, so
+        # there must be exactly one.
         return len(held) == 1 and "valueFrom" not in held[0]
-    # A ConfigMap or Secret may hold the variable, and ours would hide it.
+    # A ConfigMap or Secret may define the variable, and an entry in `env` would hide it.
     return not maps_at(container, "envFrom")
 
 
@@ -152,7 +153,7 @@ def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:
         return [jars]
     config_map = {
         "name": source.config_map_name,
-        # A pod must not wait for a ConfigMap that only we want.
+        # The pod must start even if the ConfigMap is missing: only the exporter needs it.
         "optional": True,
         "items": [{"key": source.config_map_key, "path": _CONFIG_FILE}],
     }
@@ -160,7 +161,7 @@ def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:
 
 
 def _build_mounts(exporter: PrometheusJmxExporter) -> list[Manifest]:
-    # Read-only: an emptyDir is writable for every user, and what is in it runs in the JVMs.
+    # Read-only: an emptyDir is writable for every user, and the JVMs execute the jars in it.
     jars: Manifest = {"name": VOLUME, "mountPath": DIRECTORY, "readOnly": True}
     if exporter.spec.config.preset is not None:
         return [jars]

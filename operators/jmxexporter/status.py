@@ -1,4 +1,4 @@
-"""What a PrometheusJmxExporter shows of itself; pure."""
+"""The status of a PrometheusJmxExporter. Pure."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def build_status(
     """Build the status.
 
     Args:
-        exporter: What is asked for.
+        exporter: The exporter.
         observed: Observed objects.
-        plan: Where the containers stand.
-        refusals: What the API server said to steps that failed.
-        current: Conditions as the object shows them.
-        now: Time of the transitions that happen here.
+        plan: The plan, with the state of the containers.
+        refusals: Errors of failed steps.
+        current: Conditions in the current status.
+        now: Transition time of conditions whose status changes.
     """
     endpoints = sorted(_list_endpoints(exporter, plan.targets), key=lambda e: (e.pod, e.port))
     failures = sorted(_list_failures(observed, plan), key=lambda f: (f.pod, f.container or ""))
@@ -80,7 +80,7 @@ def _name(target: Target) -> str:
 
 
 def _list_failed(targets: Iterable[Target]) -> list[Target]:
-    """List what was given up; a container without a JVM is none where its pod has one."""
+    """List failed containers, without those that have no JVM if another one of the pod has one."""
     served = {_name(target) for target in targets if target.phase is not Phase.NO_JVM}
     return [
         target
@@ -175,7 +175,7 @@ def _evaluate_ready(
         message = f"{field}: the cluster has no {kind.kind}s; remove the field"
         return Condition.false(ready, Reason.MONITOR_UNAVAILABLE, message)
     if exporter.spec.mode is Mode.PAUSED:
-        # True: what is asked for, to change nothing, holds. Tools that wait for Ready continue.
+        # True, because the spec asks for no changes; tools that wait for Ready must not hang.
         return Condition.true(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
     if failed := _list_failed(targets):
         return Condition.false(ready, Reason.TARGETS_FAILED, _describe(failed))
@@ -183,7 +183,7 @@ def _evaluate_ready(
     unready = len({_name(t) for t in waiting if t.pod.ready_since is None}) + observed.coming
     working = [target for target in waiting if target.pod.ready_since is not None]
     serving = {_name(target) for target in targets if target.endpoints}
-    # A pod that does not become ready is not this object's failure, if others are served.
+    # A pod that is not ready is not a failure of the exporter as long as other pods serve.
     if working or plan.stopping or (unready and not serving):
         count = len({_name(target) for target in working}) + unready
         return Condition.false(ready, Reason.INJECTING, f"pods without metrics yet: {count}")

@@ -1,8 +1,8 @@
-"""What to do for one container; pure.
+"""Evaluation of one container: its phase and the next action. Pure.
 
-A container is tried with one request until the request changes. Its earlier injectors show what was
-tried and with which result. Each injector stays in the specification of the pod, so none is used to
-repeat an earlier attempt.
+The earlier injectors of a container show the attempts for its request and their results. Ephemeral
+containers stay in the spec of the pod forever, so no injector is added to repeat an attempt whose
+result is known.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def evaluate_started(
     states: Mapping[GuardKey, GuardState],
     now: datetime,
 ) -> Target | None:
-    """Say where a container stands whose JVMs began with the exporter; None for any other.
+    """Evaluate a container whose JVMs were started with the exporter; None for any other one.
 
     No injector is added to such a pod: attaching may not be possible in it. Anyone who creates pods
     can write the annotation, so the operator verifies the endpoint with a request.
@@ -64,7 +64,7 @@ def evaluate_started(
     elif held != Started.of(exporter, held.containers):
         reason = Reason.RESTART_REQUIRED
         message = f"began with port {held.port}, path {held.path} and ConfigMap {held.config}"
-    # The kubelet brings another configuration within a minute or two.
+    # The kubelet updates the mounted configuration within a minute or two.
     if not is_pod_address(pod.ip):
         message = f"the pod has no usable address: {pod.ip or 'none'}"
         state = GuardState("", config_hash, now, message=message, failures=1)
@@ -92,7 +92,7 @@ class TargetEvaluator:
         exporter: The exporter.
         now: The time.
         config: The configuration.
-        states: What guards reported.
+        states: Last reports of guards.
     """
 
     exporter: PrometheusJmxExporter
@@ -101,7 +101,7 @@ class TargetEvaluator:
     states: Mapping[GuardKey, GuardState] | None = None
 
     def evaluate(self, pod: Pod, container: Container, request: Request) -> Target:
-        """Say where a container stands with a request."""
+        """Evaluate a container for a request."""
         runs = pod.runs_of(request.id, container)
         endpoints = [self._update(each, container, runs) for each in find_endpoints(runs)]
         target = self._evaluate(pod, container, request, runs, endpoints)
@@ -110,7 +110,7 @@ class TargetEvaluator:
     def _update(
         self, endpoint: Endpoint, container: Container, runs: Sequence[InjectorRun]
     ) -> Endpoint:
-        """Return an endpoint with the configuration that its guard reported last."""
+        """Return an endpoint, updated with the configuration that its guard reported last."""
         state = self._find_state(endpoint, container, runs[-1])
         if state is None or not state.config_hash:
             return endpoint
@@ -119,7 +119,7 @@ class TargetEvaluator:
     def _find_state(
         self, endpoint: Endpoint, container: Container, last: InjectorRun
     ) -> GuardState | None:
-        """Return what a guard reported since the last injector."""
+        """Return the report of a guard; None if an injector has run since."""
         state = (self.states or {}).get(_key_of(endpoint, container))
         return state if state is not None and state.run == last.name else None
 
@@ -155,9 +155,9 @@ class TargetEvaluator:
     def _is_reachable(
         self, pod: Pod, last: InjectorRun, request: Request, endpoints: Sequence[Endpoint]
     ) -> bool:
-        """Return whether guards can be sent what is wanted: nothing but the configuration differs.
+        """Return whether guards can satisfy a request, because only the configuration differs.
 
-        Ports, path and certificates are for injectors.
+        Only injectors can change ports, path and certificates.
         """
         if self.states is None or last.report is None or not endpoints:
             return False
@@ -184,7 +184,7 @@ class TargetEvaluator:
         attempts: int,
         endpoints: Sequence[Endpoint],
     ) -> Target:
-        """Compare what guards serve with what is wanted, and send it if it differs."""
+        """Compare the configurations of guards with the wanted one, and plan calls to send it."""
         states = [(each, self._find_state(each, container, last)) for each in endpoints]
         behind = [
             (each, state) for each, state in states if each.jvm.config_hash != request.config_hash
@@ -193,7 +193,7 @@ class TargetEvaluator:
             found = summarize(last)
             if found.phase is Phase.FAILED and found.reported in OF_CONFIG:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
-            # After a restart of the operator nobody knows what guards were sent meanwhile.
+            # After a restart of the operator the configurations of guards are unknown: query them.
             unknown = [each for each, state in states if state is None]
             calls = [self._build_call(each, pod, container, last, request) for each in unknown]
             target = fill(found, pod, container, last, attempts)
@@ -210,7 +210,7 @@ class TargetEvaluator:
                 reason = parse_reason(state.reason)
                 return Target(pod, container, Phase.FAILED, reason, message, attempts)
         if any(state.is_given_up for state in asked):
-            # For example because of a NetworkPolicy.
+            # The guard cannot be reached, for example because of a NetworkPolicy.
             return self._start(pod, container, request, user, attempts)
         if waiting := [
             state.retry_at for state in asked if state.failures and state.retry_at > self.now
@@ -263,9 +263,9 @@ class TargetEvaluator:
     def _start(
         self, pod: Pod, container: Container, request: Request, user: Credentials, attempts: int
     ) -> Target:
-        """Add an injector to the pod of a container, once the pod is steady."""
+        """Plan an injector for a container, once its pod has been ready for long enough."""
         budget = self.exporter.spec.max_ephemeral_containers
-        # An endpoint that cannot be stopped would stay for the life of the pod.
+        # The budget must not prevent a stop: the endpoint would serve until the pod is deleted.
         if len(pod.runs) >= budget and request.action is not Action.STOP:
             message = f"the pod has had {len(pod.runs)} injectors; replace the pod for more"
             return Target(pod, container, Phase.FAILED, Reason.BUDGET_EXHAUSTED, message, attempts)
@@ -282,7 +282,7 @@ class TargetEvaluator:
     def _weigh(
         self, pod: Pod, container: Container, run: InjectorRun, user: Credentials, attempts: int
     ) -> Target:
-        """Weigh what the last injector for a request said."""
+        """Derive the phase from the report of the last injector for a request."""
         found = summarize(run)
         if found.phase is not Phase.FAILED:
             return fill(found, pod, container, run, attempts)

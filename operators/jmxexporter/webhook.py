@@ -1,7 +1,7 @@
-"""The webhook that lets the JVMs of new pods begin with the exporter.
+"""The admission webhook that starts the JVMs of new pods with the exporter.
 
-It answers from the cache and asks nobody. Whatever it does not know leaves the pod as it is, which
-is then attached to once it runs.
+It answers from the cache and makes no requests. If it cannot decide, the pod stays unchanged, and
+injectors attach to its JVMs once they run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATH: Final = "/pods"
 
 
 def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
-    """Return what serves the webhook; None where the settings do not ask for it."""
+    """Return the coroutine that serves the webhook; None if the settings do not enable it."""
     return serve_webhooks(manager, {PATH: PodReviewer(manager).review})
 
 
@@ -37,14 +37,14 @@ class PodReviewer:
     """
 
     def __init__(self, manager: Manager) -> None:
-        """Keep what is looked at."""
+        """Store the cache and the settings that reviews use."""
         settings = manager.settings
         assert isinstance(settings, Settings)
         self._manager = manager
         self._image = Image(settings.injector_image, settings.injector_pull_policy)
 
     def review(self, review: Review) -> ReviewResponse:
-        """Say what is added to a pod."""
+        """Return the patch of a new pod."""
         exporter = self._find_exporter(review.namespace, review.object)
         if exporter is None:
             return ReviewResponse()
@@ -56,9 +56,9 @@ class PodReviewer:
     def _find_exporter(
         self, namespace: str, pod: Mapping[str, Any]
     ) -> PrometheusJmxExporter | None:
-        """Find the exporter that is going to have a pod: the oldest one that selects it."""
+        """Find the exporter that will manage a pod: the oldest one that selects it."""
         informer = self._manager.cache.informer(PROMETHEUS_JMX_EXPORTER)
-        # In a cache that is still filling, the oldest may be missing.
+        # Before the initial list is complete, the oldest exporter may be missing from the cache.
         if not informer.synced:
             return None
         exporters = [each for each in informer.store.list(namespace) if not is_deleting(each)]
