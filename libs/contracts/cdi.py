@@ -28,6 +28,8 @@ KEEP_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
 CLAIM_NOT_VALID: Final = "ErrClaimNotValid"
 """Reason of the condition `Bound` of a disk whose access mode CDI does not know."""
+CLONE_NOT_VALID: Final = "CloneValidationFailed"
+"""Reason of the condition `Bound` of a disk that cannot be made of its source."""
 
 
 class DataVolumePhase(StrEnum):
@@ -125,7 +127,10 @@ class DataVolumeView:
 
     @property
     def last_error(self) -> str:
-        """Last error of the import, as CDI reports it; CDI retries by itself."""
+        """Last error of the import or clone, as CDI reports it; CDI retries by itself."""
+        bound = self.conditions.find("Bound")
+        if bound is not None and bound.reason == CLONE_NOT_VALID:
+            return bound.message
         running = self.conditions.find("Running")
         failed = running is not None and not running.holds and running.reason == "Error"
         return running.message if running is not None and failed else ""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.contracts.cdi import DataVolumeView
 from libs.contracts.claims import (
     ClaimUser,
     ClaimView,
@@ -170,3 +171,14 @@ def test_views_never_fail_on_what_others_wrote(spec: Any, status: Any, extra: An
         assert VolumeSnapshotView.parse(each).key.name == "data"
         assert StorageClassView.parse(each).name == "data"
         assert shrink_pod(each)["metadata"]["name"] == "data"
+
+
+def test_disk_that_cannot_be_cloned_quotes_cdi() -> None:
+    """As recorded of CDI: a clone that is smaller than its source has no phase and no claim."""
+    words = "target resources requests storage size is smaller than the source 67108864 < 71139328"
+    bound = {"type": "Bound", "status": "False", "reason": "CloneValidationFailed"}
+    held = {"metadata": {"name": "new"}, "status": {"conditions": [{**bound, "message": words}]}}
+
+    view = DataVolumeView.parse(held)
+
+    assert (view.last_error, view.refusal, view.failed) == (words, "", False)

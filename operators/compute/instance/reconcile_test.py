@@ -238,6 +238,17 @@ def test_prepared_disk_is_made_of_the_image_of_the_directive() -> None:
     assert step.manifest["spec"]["source"] == {"registry": {"url": "docker://example.com/new"}}
 
 
+def test_disk_that_is_made_of_a_snapshot_has_the_size_of_the_snapshot() -> None:
+    """CDI refuses a smaller disk, and adds the overhead of a file system only to a new one."""
+    directive = build_directive("RootDisk", disk="new", use="Prepare", image={"snapshot": "kept"})
+    instance = parse_instance(directives=[directive])
+
+    (step,) = steps(instance, build_observation(disks=[show_disk()]), Create)
+
+    assert step.manifest["spec"]["source"]["snapshot"]["name"] == "kept"
+    assert "resources" not in step.manifest["spec"]["storage"]
+
+
 def test_machine_remembers_its_disk_when_directive_and_status_are_lost() -> None:
     """`kubectl replace` takes directives away, a restore from backup the status."""
     observed = build_observation(disks=[show_disk("new")], machine=show_machine(disk="new"))

@@ -61,6 +61,8 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
     """Build a root disk.
 
     CDI fills it immediately, before a machine uses it: the machine runs on its old disk meanwhile.
+    A disk from a snapshot requests no size and gets the size of the snapshot. CDI refuses a smaller
+    disk, and the size in the spec is smaller, because CDI adds the overhead of a file system to it.
 
     Args:
         instance: The Instance.
@@ -69,7 +71,9 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
         default_size: Size if the spec has none.
     """
     wanted = instance.spec.root_disk
-    storage: Manifest = {"resources": {"requests": {"storage": wanted.size or default_size}}}
+    storage: Manifest = {}
+    if image.snapshot is None:
+        storage["resources"] = {"requests": {"storage": wanted.size or default_size}}
     if wanted.storage_class_name is not None:
         storage["storageClassName"] = wanted.storage_class_name
     if wanted.access_modes:
