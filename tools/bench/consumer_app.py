@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ _WAIT_SECONDS: Final = 0.005
 _SLOW_MESSAGES: Final = 2_000
 """Messages for candidates that take milliseconds for each."""
 _RETRY_MESSAGES: Final = 5_000
+_DELAY: Final = timedelta(hours=1)
+"""Time before a copy in a retry topic is delivered."""
 _JAVA_WARM: Final = 3
 """Times that the Java consumer reads all messages before it is measured."""
 
@@ -101,8 +104,8 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
         settings={
             **_SILENT,
             "retry_strategy": "RetryTopic",
-            "retry_initial_delay_seconds": 3600,
-            "retry_max_delay_seconds": 3600,
+            "retry_initial_delay_seconds": round(_DELAY.total_seconds()),
+            "retry_max_delay_seconds": round(_DELAY.total_seconds()),
             "log_level": "error",
         },
         most=_RETRY_MESSAGES,
@@ -277,11 +280,15 @@ def _build_work(word: str, client: pulsar.Client, copies: str) -> Callable[[Any]
     if word == "wait":
         return _wait
     if word == "retry":
-        # Its subscription keeps the copies, like the subscription of the app.
-        client.subscribe(copies, SUBSCRIPTION).close()
+        # Like the app, it is connected to the retry topic, where the copies wait for their time.
+        consumer = client.subscribe(copies, SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(copies)
-        return lambda message: producer.send(message.data(), properties=message.properties())
+        return partial(_send_back, consumer, producer)
     return lambda message: message.data()
+
+
+def _send_back(_: pulsar.Consumer, producer: pulsar.Producer, message: pulsar.Message) -> None:
+    producer.send(message.data(), properties=message.properties(), deliver_after=_DELAY)
 
 
 def _render_line(message: pulsar.Message) -> bytes:

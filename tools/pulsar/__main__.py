@@ -10,14 +10,24 @@ from tools.cluster.command_line import Parser, run
 from tools.cluster.progress import Progress, open_progress
 from tools.pulsar import local
 from tools.pulsar.cluster import ensure_image
-from tools.pulsar.fetch import LOCK, copy_jars, ensure_pulsar, hash_jars, render_lock
+from tools.pulsar.fetch import (
+    DEFAULT_RELEASE,
+    RELEASES,
+    Release,
+    copy_jars,
+    ensure_pulsar,
+    hash_jars,
+    render_lock,
+)
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
     parser = Parser(prog="./dev pulsar", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("fetch", help="print the folder of the broker, for SLIPWAY_PULSAR")
+    fetching = commands.add_parser(
+        "fetch", help="print the folder of the broker, for SLIPWAY_PULSAR"
+    )
     running = commands.add_parser("up", help="start a broker that stays, and print its addresses")
     running.add_argument(
         "--port", type=int, default=local.PORT, help=f"of clients (default {local.PORT})"
@@ -32,13 +42,20 @@ def main() -> int:
     commands.add_parser(
         "image", help="build the image of a broker for clusters, and print its name"
     )
-    commands.add_parser("lock", help="write jars.lock from pom.xml")
+    locking = commands.add_parser("lock", help="write the lockfile of a release from its pom")
+    for command in (fetching, locking):
+        command.add_argument(
+            "--release",
+            choices=RELEASES,
+            default=DEFAULT_RELEASE.name,
+            help=f"release of Pulsar (default {DEFAULT_RELEASE.name})",
+        )
     options = parser.parse_args()
     cache = Cache()
     progress = open_progress("pulsar", cache)
     match options.command:
         case "fetch":
-            print(ensure_pulsar(progress, cache))
+            print(ensure_pulsar(progress, cache, release=RELEASES[options.release]))
         case "up":
             broker = local.up(progress, cache, (options.port, options.http_port))
             print(f"{broker.service_url} {broker.admin_url}")
@@ -47,14 +64,14 @@ def main() -> int:
         case "image":
             print(ensure_image(progress, cache))
         case _:
-            _write_lock(progress)
+            _write_lock(progress, RELEASES[options.release])
     return 0
 
 
-def _write_lock(progress: Progress) -> None:
+def _write_lock(progress: Progress, release: Release) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        copy_jars(Path(scratch), progress)
-        LOCK.write_text(render_lock(hash_jars(Path(scratch))))
+        copy_jars(Path(scratch), progress, release)
+        release.lock.write_text(render_lock(hash_jars(Path(scratch)), release))
 
 
 if __name__ == "__main__":

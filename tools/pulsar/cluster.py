@@ -17,7 +17,7 @@ from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import Progress
 from tools.images.base import convert_member, extract_packages
-from tools.pulsar.fetch import HERE, LOCK, POM, ensure_pulsar
+from tools.pulsar.fetch import DEFAULT_RELEASE, HERE, ensure_pulsar
 
 IMAGE: Final = "slipway/pulsar:4.0.7"
 """The image of a standalone broker: Java from Debian, the jars, nothing that runs a command."""
@@ -124,7 +124,7 @@ def send(
 
 def image_key() -> str:
     """Return a name of what the image is made of."""
-    return digest_of(POM, LOCK, Path(__file__))
+    return digest_of(DEFAULT_RELEASE.pom, DEFAULT_RELEASE.lock, Path(__file__))
 
 
 def read_entries(root: Path, jars: Path) -> Iterator[Entry]:

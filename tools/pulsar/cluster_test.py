@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from tools.pulsar.cluster import IMAGE, MANIFEST, read_entries
-from tools.pulsar.fetch import POM
+from tools.pulsar.fetch import DEFAULT_RELEASE
 
 
 def test_manifest_runs_the_image_of_the_pinned_broker() -> None:
@@ -17,7 +17,7 @@ def test_manifest_runs_the_image_of_the_pinned_broker() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     assert container["image"] == IMAGE
-    assert f"<version>{IMAGE.rpartition(':')[2]}</version>" in POM.read_text()
+    assert f"<version>{IMAGE.rpartition(':')[2]}</version>" in DEFAULT_RELEASE.pom.read_text()
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,31 +18,54 @@ from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 
 HERE: Final = Path(__file__).parent
-POM: Final = HERE / "pom.xml"
-LOCK: Final = HERE / "jars.lock"
 JAVA: Final = 17
 """Oldest Java that runs the broker."""
 
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _HEADER: Final = (
     "# The jars of the broker with their SHA-256. Written by `python -m tools.pulsar lock` from\n"
-    "# pom.xml. DO NOT EDIT.\n"
+    "# {pom}. DO NOT EDIT.\n"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of the broker.
+
+    Attributes:
+        name: Its first two numbers.
+        pom: Project that depends on the broker.
+        lock: Names and hashes of its jars.
+    """
+
+    name: str
+    pom: Path
+    lock: Path
+
+
+RELEASES: Final[Mapping[str, Release]] = {
+    "4.0": Release("4.0", HERE / "pom.xml", HERE / "jars.lock"),
+    "3.0": Release("3.0", HERE / "pom-3.0.xml", HERE / "jars-3.0.lock"),
+}
+"""Releases with long-term support, newest first."""
+DEFAULT_RELEASE: Final = RELEASES["4.0"]
+"""The release that tests and the demo run if none is chosen."""
 
 
 def ensure_pulsar(
     progress: Progress | None = None,
     cache: Cache | None = None,
     environ: Mapping[str, str] = os.environ,
+    release: Release = DEFAULT_RELEASE,
 ) -> Path:
     """Return a folder with `lib/*.jar` and `java`, fetched when it is missing.
 
-    SLIPWAY_PULSAR is used if it is set.
+    If SLIPWAY_PULSAR is set, it is used for the default release.
 
     Raises:
         ToolError: Java or Maven is not available, or a jar does not match its locked hash.
     """
-    if chosen := environ.get(ASSETS_VARIABLE):
+    if release is DEFAULT_RELEASE and (chosen := environ.get(ASSETS_VARIABLE)):
         return Path(chosen)
     cache = cache or Cache()
     progress = progress or open_progress("pulsar", cache)
@@ -49,20 +73,24 @@ def ensure_pulsar(
 
     def build(folder: Path) -> None:
         with progress.step("Pulsar broker from Maven", "1 minute, once"):
-            copy_jars(folder / "lib", progress)
-            if problems := find_mismatches(LOCK.read_text(), hash_jars(folder / "lib")):
-                raise ToolError("Jars differ from tools/pulsar/jars.lock: " + "; ".join(problems))
+            copy_jars(folder / "lib", progress, release)
+            locked = release.lock.read_text()
+            if problems := find_mismatches(locked, hash_jars(folder / "lib")):
+                text = "; ".join(problems)
+                raise ToolError(f"Jars differ from tools/pulsar/{release.lock.name}: {text}")
 
-    folder = cache.ensure("pulsar", digest_of(POM, LOCK), build)
+    # The cache keeps few versions of a name.
+    name = "pulsar" if release is DEFAULT_RELEASE else f"pulsar-{release.name}"
+    folder = cache.ensure(name, digest_of(release.pom, release.lock), build)
     _link(folder / "java", java)
     return folder
 
 
-def copy_jars(target: Path, progress: Progress) -> None:
-    """Resolve pom.xml and copy all jars into a folder."""
+def copy_jars(target: Path, progress: Progress, release: Release = DEFAULT_RELEASE) -> None:
+    """Resolve the project of a release and copy all jars into a folder."""
     if shutil.which("mvn") is None:
         debian.install_packages(["maven"], progress)
-    words = ["mvn", "--batch-mode", "--quiet", "--file", str(POM), _COPY]
+    words = ["mvn", "--batch-mode", "--quiet", "--file", str(release.pom), _COPY]
     progress.run([*words, "-DincludeScope=runtime", f"-DoutputDirectory={target}"])
 
 
@@ -106,9 +134,11 @@ def hash_jars(folder: Path) -> dict[str, str]:
     return hashes
 
 
-def render_lock(hashes: Mapping[str, str]) -> str:
+def render_lock(hashes: Mapping[str, str], release: Release = DEFAULT_RELEASE) -> str:
     """Return the text of the lockfile."""
-    return _HEADER + "".join(f"{digest}  {name}\n" for name, digest in sorted(hashes.items()))
+    return _HEADER.format(pom=release.pom.name) + "".join(
+        f"{digest}  {name}\n" for name, digest in sorted(hashes.items())
+    )
 
 
 def find_mismatches(lock: str, hashes: Mapping[str, str]) -> list[str]:

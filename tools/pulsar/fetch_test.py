@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 
 from tools.pulsar.fetch import (
-    LOCK,
+    RELEASES,
+    Release,
     find_mismatches,
     hash_jars,
     parse_java_version,
@@ -33,8 +35,13 @@ def test_each_jar_that_differs_is_named() -> None:
     assert problems == ["a.jar: SHA-256 9, not 1", "b.jar: missing", "c.jar: not locked"]
 
 
-def test_lock_names_the_broker_of_the_pom() -> None:
-    assert "pulsar-broker-4.0.7.jar" in LOCK.read_text()
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+def test_lock_names_the_broker_of_the_pom(release: Release) -> None:
+    pom = release.pom.read_text()
+    *_, version = re.findall(r"pulsar-broker</artifactId>\s*<version>([0-9.]+)<", pom)
+
+    assert version.startswith(f"{release.name}.")
+    assert f"pulsar-broker-{version}.jar" in release.lock.read_text()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ async def test_statistics_that_are_too_long_are_read_without_partitions_or_consu
 
     assert read(full) == read(again) == (6, True, True, 8)
     assert read(one) == (6, True, True, 1)
-    assert read(two) == read(kept) == (0, False, True, 1)
+    # Brokers before 3.1 ignore excludeConsumers.
+    least = (6, True, True, 1) if pulsar_broker.release == "3.0" else (0, False, True, 1)
+    assert read(two) == read(kept) == least
 
 
 async def test_subscription_is_made_once_and_backlog_waits_in_it(

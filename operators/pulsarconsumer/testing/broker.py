@@ -155,6 +155,12 @@ class Broker:
         self.close()
 
     @property
+    def release(self) -> str:
+        """The first two numbers of its version, such as 4.0."""
+        (jar,) = (self._assets / "lib").glob("pulsar-broker-[0-9]*.jar")
+        return ".".join(jar.name.removeprefix("pulsar-broker-").split(".")[:2])
+
+    @property
     def service_url(self) -> str:
         """Address for clients: `pulsar://...`."""
         return f"pulsar://127.0.0.1:{self._port}"
