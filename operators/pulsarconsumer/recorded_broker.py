@@ -135,7 +135,7 @@ class RecordedBroker:
                 "msgRateOut": 0.0,
                 "msgRateRedeliver": 0.0,
                 "msgBacklog": entries,
-                "backlogSize": entries * 12,
+                "backlogSize": entries * 42,
                 "earliestMsgPublishTimeInBacklog": 1_767_225_600_000 if entries else -1,
                 "msgBacklogNoDelayed": entries,
                 "blockedSubscriptionOnUnackedMsgs": False,
@@ -149,7 +149,7 @@ class RecordedBroker:
         }
         return {
             "msgRateIn": 0.0,
-            "bytesInCounter": 2400,
+            "bytesInCounter": 8400,
             "msgInCounter": 200,
             "subscriptions": subscriptions,
         }

@@ -112,6 +112,35 @@ def test_avro_of_an_older_producer_is_read_also_when_it_comes_back(
     assert values.seen == [{"id": 7, "note": "none"}] * 3
 
 
+def test_protobuf_of_a_topic_with_a_schema_is_parsed_by_the_handler(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """The handler knows the generated class; the app, without a schema, passes bytes on."""
+    generated = pytest.importorskip("google.protobuf.timestamp_pb2").Timestamp
+    sent = generated(seconds=7)
+    schema = pulsar.schema.ProtobufNativeSchema(generated)
+    producer = peer.client.create_producer(topic, schema=schema)
+    producer.send(sent)
+    producer.close()
+    seen: list[object] = []
+
+    def handle(message: Message) -> None:
+        seen.append(generated.FromString(message.data))
+        if len(seen) == 1:
+            raise ValueError("not yet")
+
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        retry_strategy="RetryTopic",
+        retry_initial_delay_seconds=0.1,
+    )
+    with running(environ, handle, tmp_path / "log") as worker:
+        wait_until(partial(worker.handled, "acknowledged"), "it is handled")
+
+    assert seen == [sent, sent]
+
+
 def test_schema_that_does_not_fit_the_topic_is_refused_by_the_broker(
     pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
 ) -> None:

@@ -329,6 +329,7 @@ def test_handler_of_the_example_books_retries_and_rejects(
     orders: list[object] = [{"id": "a"}, {"id": "a"}, {"id": "b", "stock": 0}, ["no order"]]
     peer.send(topic, [json.dumps(order).encode() for order in orders])
     with app(environ, tmp_path) as process:
+        process.wait_ready()
         dead = peer.read(f"{topic}-{SUBSCRIPTION}-DLQ", 2)
         process.terminate()
 

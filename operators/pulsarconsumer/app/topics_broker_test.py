@@ -21,7 +21,7 @@ from slipway_handler import Message
 _CHUNKED_BYTES = 11 * 2**20
 """More than two chunks: a broker stores at most 5 MiB in an entry."""
 _PARTITION_UPDATE_SECONDS = 100.0
-"""The client looks for new partitions once a minute, and cannot be told otherwise."""
+"""The client looks for new partitions once a minute; this interval has no setting."""
 
 
 def path_of(topic: str) -> str:

@@ -58,6 +58,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "defaultNumberOfNamespaceBundles": "1",
     "loadBalancerEnabled": "false",
     "brokerShutdownTimeoutMs": "1000",
+    # As in the standalone.conf of Pulsar: the default of bookies is less than the longest message.
+    "nettyMaxFrameSizeBytes": "5253120",
     # Delayed messages are looked for this often; the default is a second.
     "delayedDeliveryTickTimeMillis": "100",
     # Topics of a test that nobody listens to yet must not go away.
