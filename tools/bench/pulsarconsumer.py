@@ -174,8 +174,8 @@ _BOUNDS: Final = (
     "* **Bursts**: if more than 1,000 messages per second arrive, up to 100 are received at a time",
     "  (`app/receiver.py`). Each is acknowledged by itself: the Python client has no call for",
     "  a list of messages.",
-    "* **Retry topic**: each failed message is one synchronous send, as in the loop. Both delay the",
-    "  copies by an hour and are connected to the topic of the copies.",
+    "* **Retry topic**: each failed message is one synchronous send, as in the loop. Both delay",
+    "  the copies by an hour and are connected to the topic of the copies.",
 )
 _OPERATOR: Final = (
     "At rest the operator only polls the broker, so the CPU time depends on the number of polls:",
