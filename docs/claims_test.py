@@ -32,7 +32,7 @@ _VALUE: Final = re.compile(r"([a-z][A-Za-z]*(?:\.(?!py$)[a-z][A-Za-z]*)+)(?:=.*)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _MODULE: Final = re.compile(r"python3? (?:-P )?-m ([a-z][\w.]*)")
 _PASSED: Final = re.compile(
-    r"\./dev (new|test|generate|docs|prose|release|sweep|pulsar|bench \w+)([^`\n|#;&>]*)"
+    r"\./dev (new|test|generate|docs|prose|release|sweep|pulsar \w+|bench \w+)([^`\n|#;&>]*)"
 )
 _OTHERS: Final = frozenset(
     {
@@ -42,6 +42,7 @@ _OTHERS: Final = frozenset(
         *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
         *("GitRepository", "dependsOn"),
         *("AuthenticationProviderOpenID", "openIDAllowedTokenIssuers", "openIDAllowedAudiences"),
+        *("DecentralizedLiveMigration", "NoSuitableNodesForHostModelMigration"),
     }
 )
 
@@ -160,12 +161,14 @@ def test_modules_that_are_run_exist(page: Path) -> None:
 @cache
 def read_help(command: str) -> str:
     """Return the help of a command of ./dev that passes its options on."""
-    name, _, operator = command.partition(" ")
+    name, _, word = command.partition(" ")
     package = {"new": "scaffold", "test": "gate"}.get(name, name)
-    module = importlib.import_module(f"tools.{package}.{operator or '__main__'}")
+    benchmark = word if name == "bench" else ""
+    module = importlib.import_module(f"tools.{package}.{benchmark or '__main__'}")
+    arguments = [command] if benchmark or not word else [name, word]
     said = io.StringIO()
     with (
-        mock.patch.object(sys, "argv", [command, "--help"]),
+        mock.patch.object(sys, "argv", [*arguments, "--help"]),
         contextlib.redirect_stdout(said),
         contextlib.suppress(SystemExit),
     ):

@@ -34,6 +34,9 @@ class CaseSuite(SuiteBase):
         if value.startswith("podMonitor."):
             values |= {"serviceMonitor": {"enabled": False}}
             values["podMonitor"]["enabled"] = True
+        if value == "hostNetwork":
+            # A chart with both is refused: a NetworkPolicy has no effect on such pods.
+            values["networkPolicy"] = {"enabled": False}
         expected = case.value if case.expected is None else case.expected
         if isinstance(expected, str):
             expected = expected.replace("{chart}", self.chart)
