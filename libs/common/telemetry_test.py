@@ -4,8 +4,9 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -56,6 +57,20 @@ class Receiver:
             for scope in resource.scope_spans
             for span in scope.spans
         }
+
+
+@pytest.fixture(autouse=True)
+def exporters_end() -> Iterator[None]:
+    """Wait for the threads that export spans: `close` leaves them to an export that hangs.
+
+    A thread that retries draws random numbers, which makes property tests of other files fail that
+    run in the same process.
+    """
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("OtelBatch"):
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
