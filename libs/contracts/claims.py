@@ -60,7 +60,8 @@ class ClaimView:
         volume_mode: `Filesystem` or `Block`.
         requested: Requested bytes; None if they cannot be parsed.
         requested_text: The requested size as written in the spec.
-        capacity: Actual bytes, after expansion of the file system; None before binding.
+        capacity: Actual bytes, from `status.capacity`; None before binding. An expansion shows only
+            when it is complete, including the expansion of the file system if there is one.
         resize_status: State of an expansion, from `status.allocatedResourceStatuses`.
         conditions: Conditions whose status is True.
         data_source: Kind and name of what it was filled from; empty texts for none.

@@ -41,7 +41,8 @@ class NetworkView:
     Attributes:
         key: Namespace and name.
         uid: UID of the object.
-        deleting: Whether it is being deleted; a finalizer keeps it while anything uses it.
+        deleting: Whether it is being deleted; a finalizer keeps it while any instance or Firewall
+            names it.
         backend: `PodNetwork` or `Multus`.
         binding: How the guest is connected: `Masquerade`, `Bridge` or `Passt`. With the last two
             the guest has the address of its pod, or its own one on backend `Multus`.

@@ -26,7 +26,8 @@ class VolumeSnapshotView:
         deleting: Whether it is being deleted.
         annotations: Its annotations.
         source_claim: Claim that it was taken from; empty for an imported snapshot.
-        ready: Whether a volume can be restored from it, so that its source may be deleted.
+        ready: Whether a volume can be restored from it. Until then the snapshot controller
+            protects its source claim from deletion.
         restore_size: Least bytes of a volume that is restored from it; None while not known.
         error: Last error, as reported by the driver; it may resolve by itself.
     """

@@ -55,9 +55,9 @@ _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
 _AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
+"""Seconds between two reconciles of an exporter that is being deleted."""
 _PODS_NAMED: Final = 5
 _THEIR_END: Final = "they end with their pods"
-"""Seconds between two reconciles of a deletion, which a timeout ends at the latest."""
 
 
 def build_controller(settings: Settings) -> Controller:
@@ -153,7 +153,7 @@ class Reconciler:
         gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)
         worse = published if outcome.ok else outcome
-        # After the responses the plan calls further guards: reconcile again at once.
+        # Guards responded, and the plan calls further ones: reconcile again immediately.
         due = _AT_ONCE if answered and after.calls else _seconds_until(after.next_look, ctx)
         return Result.from_outcome(worse, requeue_after=due)
 

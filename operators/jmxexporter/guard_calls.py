@@ -84,7 +84,7 @@ class GuardState:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the guard is not called again."""
+        """Whether an injector must bring the configuration, because calls failed."""
         return self.failures >= ATTEMPTS
 
     @property

@@ -149,8 +149,8 @@ class Guards:
             return replace(known, config_hash=result.get("configHash", ""))
         if status == _REFUSED and result.get("reason"):
             return replace(known, reason=result["reason"], message=result.get("message", ""))
-        # The guard has another public key, for example after the Secret was lost. Do not call it
-        # again: an injector has to bring the new key.
+        # Usually the guard has another public key, for example after the Secret was lost. It is not
+        # called again for this configuration: an injector brings the key and the configuration.
         return replace(known, failures=ATTEMPTS, message=f"the guard responded with {status}")
 
     async def _request(

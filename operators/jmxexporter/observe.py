@@ -90,8 +90,8 @@ def _find_holders(ctx: Context) -> Holders:
 def find_holder(exporters: Iterable[Mapping[str, Any]], pod: Mapping[str, Any]) -> str:
     """Return the name of the oldest exporter that selects a pod; empty for none.
 
-    Age decides which one of several exporters manages a pod, so that all replicas and restarts
-    of the operator reach the same decision.
+    Several exporters may select a pod, and only one may manage it. Their age never changes, so the
+    decision does not depend on the order of events and survives a restart of the operator.
     """
     oldest_first = sorted(exporters, key=_age)
     return next((key_of(each).name for each in oldest_first if selects(each, pod)), "")

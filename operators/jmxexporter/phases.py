@@ -64,7 +64,11 @@ class Phase(Enum):
     WAITING = auto()
     """An injector is running, or the next one is not due yet."""
     FAILED = auto()
-    """No further attempt is made until the spec, the configuration or the container changes."""
+    """No attempt is due: the reason has to be resolved by a change.
+
+    Which change depends on the reason: a change of the spec or the configuration, or a restart of
+    the container. The reasons in `_LASTING`, for example, end only with the container.
+    """
     UNVERIFIED = auto()
     """It may serve, but its guard could not be reached."""
 

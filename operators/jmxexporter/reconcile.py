@@ -63,7 +63,7 @@ class Limits:
     """The settings that a plan needs.
 
     Attributes:
-        image: Image and resources of injectors.
+        image: Image of injectors.
         start_timeout: How long an injector may take to start.
     """
 
@@ -216,8 +216,8 @@ def plan_stops(
 def plan_release(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> Plan:
     """Plan the release of pods whose endpoints did not stop before the timeout.
 
-    The annotations must be removed: another exporter would treat those of a deleted exporter as
-    foreign and never replace them.
+    The annotations for Prometheus must be removed: no other exporter replaces them, because it did
+    not set them (see `is_foreign`).
     """
     mine = [pod for pod in pods if pod.belongs_to(exporter.metadata.uid)]
     return Plan([action for pod in mine for action in _unannotate(exporter, pod)])
@@ -281,7 +281,11 @@ def _inject(
     now: datetime,
     limits: Limits,
 ) -> tuple[list[Target], list[PodAction], list[GuardCall]]:
-    """Choose the containers to inject now: one per pod, in at most spec.maxConcurrent pods."""
+    """Choose the containers to change now, with an injector or with calls to their guards.
+
+    One injector at a time runs in a pod, and at most spec.maxConcurrent pods are changed at a time,
+    or one while a pod reports harm. Injectors that cannot start or run in `strays` do not count.
+    """
     uid = exporter.metadata.uid
     busy = {pod.key for pod in observed.pods if pod.is_busy(now)}
     at_work = {
@@ -324,9 +328,10 @@ def _is_stuck(run: InjectorRun) -> bool:
 
 
 def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
-    """Return whether an injector that has not started yet may still create an endpoint.
+    """Return whether an injector that runs, or may still start, may create an endpoint.
 
-    The finalizer must stay until then: nothing would stop that endpoint after the deletion.
+    A deletion does not time out before: nothing would stop that endpoint later. Requests of version
+    0.1 have no `not_after` and do not count, because they would block the deletion indefinitely.
     """
     return any(
         run.request.action is Job.ENSURE and run.request.not_after and run.is_pending(now)

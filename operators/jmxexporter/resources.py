@@ -34,7 +34,7 @@ UNKNOWN_USER: Final = 65532
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image and resources of injectors.
+    """The image of injectors, and the key that they bring to guards.
 
     Attributes:
         name: Image of the injector.
@@ -155,9 +155,8 @@ def build_injection(
 ) -> Patch:
     """Build the patch that adds an injector to a pod.
 
-    The patch applies only to the resource version that was observed. Otherwise two writers could
-    derive the same name from the same length of the list, and an ephemeral container can never be
-    removed.
+    The patch applies only to the resource version that was observed: the name is derived from the
+    length of the list, and an outdated plan could add a second injector, which nobody can remove.
     """
     name = injector_name(request.id, request.container_id, pod.ephemeral)
     injector = build_injector(name, container, request, source, user, image)

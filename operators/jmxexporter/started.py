@@ -52,8 +52,8 @@ class Started:
             ports = int(raw["port"]), int(raw["last_port"])
             names = tuple(str(name) for name in raw["containers"])
             texts = [str(raw[name]) for name in ("path", "config")]
-            # Anyone who may create pods can write the annotation. Invalid values must not reach the
-            # status, which the API server would then reject for all pods.
+            # Anyone who may create pods can write the annotation. Because of one invalid value, the
+            # API server would reject the whole status, including the endpoints of other pods.
             if not all(0 < port <= _LAST_PORT for port in ports) or len(texts[0]) > _PATH_LIMIT:
                 return None
             return cls(str(raw["exporter"]), names, *ports, *texts)

@@ -175,7 +175,7 @@ def _evaluate_ready(
         message = f"{field}: the cluster has no {kind.kind}s; remove the field"
         return Condition.false(ready, Reason.MONITOR_UNAVAILABLE, message)
     if exporter.spec.mode is Mode.PAUSED:
-        # True, because the spec asks for no changes; tools that wait for Ready must not hang.
+        # True, because the spec asks for no changes: tools that wait for Ready continue.
         return Condition.true(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
     if failed := _list_failed(targets):
         return Condition.false(ready, Reason.TARGETS_FAILED, _describe(failed))
