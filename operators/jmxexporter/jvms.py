@@ -1,4 +1,4 @@
-"""Sample applications as processes, for the tests of the injector."""
+"""A sample application as a process, for the tests of the injector."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from operators.jmxexporter.injector.messages import Action, JvmReport, Report, R
 from operators.jmxexporter.injector.processes import Process
 
 KIT_VARIABLE: Final = "SLIPWAY_JVM"
-"""Environment variable with the directory of jars and runtimes that `python -m tools.jvm` makes."""
+"""Environment variable: directory of jars and runtimes that `python -m tools.jvm` builds."""
 CONFIG: Final = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
 """A configuration that exports the orders of the sample application."""
 
 
 class Jvm:
-    """One sample application with its own view of /proc."""
+    """A running sample application, with a directory that shows only its process as /proc."""
 
     may_end: bool
     """Whether the test itself ends the application."""
@@ -46,7 +46,7 @@ class Jvm:
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it.
+        """Start the application.
 
         Args:
             jars: Directory of the jars.
@@ -83,7 +83,7 @@ class Jvm:
         self._proc.mkdir()
         (self._proc / str(self.process.pid)).symlink_to(f"/proc/{self.process.pid}")
         self.port = 0
-        # Process ids come again, and a JVM before may have left what this one cannot replace.
+        # Process ids are reused: an earlier JVM may have left a socket that blocks this one.
         with contextlib.suppress(FileNotFoundError):
             if self.socket.lstat().st_mtime < before:
                 self.socket.unlink()
@@ -95,11 +95,11 @@ class Jvm:
 
     @property
     def jars(self) -> AgentJars:
-        """Return what an injector loads, and that it sees this JVM alone."""
+        """Return the jars for an injector that sees only this JVM."""
         return replace(AgentJars.of(self._kit), proc=self._proc)
 
     def await_serving(self) -> None:
-        """Wait until it answers."""
+        """Wait until the application serves its port."""
 
         def has_port() -> bool:
             assert self.process.poll() is None, self.read_output()
@@ -110,17 +110,17 @@ class Jvm:
         wait_until(has_port)
 
     def order(self) -> int:
-        """Use the application; returns how many orders it had."""
+        """Place an order, and return the number of orders."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             text = connection.makefile().read()
         return int(text.removeprefix("order "))
 
     def read_output(self) -> str:
-        """Return what it printed."""
+        """Return the output of the application."""
         return self._output.read_text(errors="replace")
 
     def list_threads(self) -> list[str]:
-        """Return the names of its threads, as jstack shows them."""
+        """Return the names of its threads, from a thread dump."""
         text = Attachment(Process(self.process.pid), 30).command("threaddump").text
         return [line.split('"')[1] for line in text.splitlines() if line.startswith('"')]
 
@@ -131,13 +131,13 @@ class Jvm:
     def inject_one(
         self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any
     ) -> JvmReport:
-        """Run an injector on it, and return what became of it."""
+        """Run an injector on it, and return its report on the JVM."""
         report = self.inject(action, config, **rest)
         assert len(report.jvms) == 1, report
         return report.jvms[0]
 
     def close(self) -> None:
-        """End it."""
+        """Kill the application, and remove its socket."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -155,10 +155,10 @@ def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:
 
 
 def wait_until(probe: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until a probe returns something true.
+    """Wait until a probe returns a true value.
 
     Raises:
-        AssertionError: It did not in time.
+        AssertionError: The probe did not return one in time.
     """
     deadline = time.monotonic() + seconds
     while not probe():

@@ -1,4 +1,4 @@
-"""Names that the jmxexporter operator gives."""
+"""Names of objects, and keys of annotations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ OPERATOR: Final = "jmxexporter"
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each PrometheusJmxExporter."""
 PREFIX: Final = "jmx-inject-"
-"""What the names of our ephemeral containers begin with."""
+"""Prefix of the names of injectors."""
 OWNER: Final = f"{GROUP}/jmx-exporter"
-"""Annotation on a pod whose annotations for Prometheus are ours: UID of the exporter."""
+"""Annotation on a pod: UID of the exporter that set its annotations for Prometheus."""
 MARK: Final = "jmx-prometheus-exporter"
-"""Annotation that the predecessor put on pods; `verified` is what dashboards look for."""
+"""Annotation that the predecessor of this operator set; dashboards look for `verified`."""
 STARTED: Final = f"{GROUP}/jmx-startup"
-"""Annotation on a pod whose JVMs begin with the exporter: what they begin with, as JSON."""
+"""Annotation on a pod whose JVMs start with the exporter: a `Started`, as JSON."""
 OPT_OUT: Final = f"{GROUP}/jmx-opt-out"
-"""Annotation by which a pod is left alone, with the value `true`."""
+"""Annotation on a pod; with the value `true`, no exporter manages the pod."""
 ENDPOINT: Final = f"{GROUP}/jmx-endpoint"
-"""Annotation that a PodMonitor of ours reads: UID of the exporter, colon, port of the endpoint."""
+"""Annotation that our PodMonitors read: UID of the exporter, colon, port of the endpoint."""
 SCHEME: Final = "prometheus.io/scheme"
 SCRAPE: Final = "prometheus.io/scrape"
 PORT: Final = "prometheus.io/port"
@@ -30,19 +30,19 @@ PATH: Final = "prometheus.io/path"
 
 
 def injector_name(uid: str, container_id: str, ordinal: int) -> str:
-    """Name an injector: the place in the pod's list of injectors makes it unique indefinitely."""
+    """Name an injector; its position in the list of ephemeral containers makes it unique."""
     return f"{PREFIX}{short_hash(f'{uid} {container_id} {ordinal}')}"
 
 
 def service_name(exporter: str) -> str:
-    """Name the Service of an exporter: a DNS label that begins with a letter."""
+    """Return the name of the Service of an exporter: a DNS label that begins with a letter."""
     name = exporter.replace(".", "-")
-    # What had dots keeps apart from what has dashes in their place.
+    # The hash distinguishes exporters a.b and a-b.
     parts = ("jmx", name) if name == exporter else ("jmx", name, short_hash(exporter))
     return build_name(*parts, limit=DNS_LABEL_LIMIT)
 
 
 def slice_name(service: str, port: int, part: int, *, v6: bool) -> str:
-    """Name the EndpointSlice of one port and family of addresses; `part` counts from 0."""
+    """Return the name of the EndpointSlice of a port and address family; parts begin at 0."""
     name = f"{service}-{port}-v6" if v6 else f"{service}-{port}"
     return f"{name}-{part}" if part else name

@@ -66,8 +66,8 @@ class Phase(Enum):
     FAILED = auto()
     """No attempt is due: the reason has to be resolved by a change.
 
-    Which change depends on the reason: a change of the spec or the configuration, or a restart of
-    the container. The reasons in `_LASTING`, for example, end only with the container.
+    Which change depends on the reason: a change of the spec or the configuration, a restart of the
+    container, or a new pod. The reasons in `_LASTING`, for example, end only with the container.
     """
     UNVERIFIED = auto()
     """It may serve, but its guard could not be reached."""

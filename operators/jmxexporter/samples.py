@@ -1,4 +1,4 @@
-"""Objects for the tests of the operator, and a kubelet that runs injectors in no time."""
+"""Objects for the tests of the operator, and a fake kubelet that runs injectors immediately."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from operators.jmxexporter.pods import InjectorRun
 from operators.jmxexporter.pods import Pod as PodView
 
 CONFIG: Final = "rules:\n- pattern: .*\n"
-"""A configuration that can be used."""
+"""A valid configuration."""
 CONFIG_HASH: Final = hashlib.sha256(CONFIG.encode()).hexdigest()
-"""Its hash."""
+"""Hash of `CONFIG`."""
 SHOP: Final = Key("default", "shop-0")
 """Key of the pod that `build_pod` builds."""
 LABELS: Final = {"app": "shop"}
@@ -25,11 +25,11 @@ STARTED: Final = "2026-01-01T00:10:00Z"
 FINISHED: Final = "2026-01-01T00:10:02Z"
 
 type Answer = Callable[[Request, InjectorRun], Report | None]
-"""What an injector says; None for one that ends without a word."""
+"""Returns the report of an injector; None if it ends without a report."""
 
 
 def build_exporter(name: str = "jmx", /, **spec: Any) -> Manifest:
-    """Build an exporter that touches pods immediately."""
+    """Build an exporter that does not wait before it changes pods."""
     return build_object(
         PROMETHEUS_JMX_EXPORTER,
         name,
@@ -56,7 +56,7 @@ def build_pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """Build a pod of one or more containers, running and ready since long."""
+    """Build a pod with one or more containers that has been running and ready for a long time."""
     names = containers or ("app",)
     metadata: Manifest = {"name": name, "namespace": "default", "labels": dict(labels)}
     if annotations is not None:
@@ -98,7 +98,7 @@ def build_pod_status(name: str, *containers: str, restart: int = 0) -> Manifest:
 
 
 def answer_well(request: Request, run: InjectorRun) -> Report:
-    """Say that all went well."""
+    """Return the report of an injector that succeeded."""
     state = {
         Action.ENSURE: State.SERVING,
         Action.CHECK: State.WOULD_INJECT,
@@ -108,7 +108,7 @@ def answer_well(request: Request, run: InjectorRun) -> Report:
 
 
 def build_report(request: Request, run: InjectorRun, state: State, reason: str = "") -> JvmReport:
-    """Build what an injector says of the JVM of a container."""
+    """Build the report of an injector on the JVM of a container."""
     ended = state is State.STOPPED or bool(reason)
     return JvmReport(
         pid=1,
@@ -127,7 +127,7 @@ def build_report(request: Request, run: InjectorRun, state: State, reason: str =
 
 
 def run_injectors(api: FakeApi, answer: Answer = answer_well) -> None:
-    """Let each injector that has not run yet run to its end."""
+    """Run every injector that has not run yet, and write its status."""
     for manifest in api.objects(POD):
         runs = [run for run in PodView.parse(manifest).runs if run.finished is None]
         if not runs:

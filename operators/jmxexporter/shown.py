@@ -1,4 +1,4 @@
-"""What a fake API shows of exporters and pods, and a kubelet that answers."""
+"""Helpers for tests with a fake API and a fake kubelet: read exporters, pods and injectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHER = "rules:\n- pattern: other\n"
 
 
 async def play(api: FakeApi, harness: OperatorHarness, answer: Answer = answer_well) -> None:
-    """Let operator and kubelet react to each other until both are silent."""
+    """Let operator and kubelet react to each other until neither changes anything."""
     while True:
         await harness.converged()
         version = api.store.version
@@ -54,12 +54,12 @@ def condition(api: FakeApi, name: str = "Ready", key: Key = JMX) -> tuple[str, s
 
 
 def runs(api: FakeApi, key: Key = SHOP) -> list[InjectorRun]:
-    """Return the injectors that a pod was given."""
+    """Return the injectors of a pod."""
     return list(Pod.parse(api.get(POD, key)).runs)
 
 
 def refuse(reason: ReportReason, **rest: Any) -> Answer:
-    """Have injectors refuse."""
+    """Return a response of injectors that refuses all JVMs for a reason."""
 
     def answer(request: Request, run: InjectorRun) -> Report:
         return Report((build_report(request, run, State.REFUSED, reason),))

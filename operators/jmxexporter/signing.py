@@ -1,7 +1,8 @@
-"""The key by which guards know that a configuration comes from this operator.
+"""The key with which guards verify that a configuration comes from this operator.
 
-The private key is in a Secret of the operator's namespace that the chart creates empty, so that a
-restart or another replica uses the same one. Injectors bring the public key into the JVMs.
+The private key is in a Secret in the namespace of the operator, so that it survives a restart and
+all replicas use the same one. The chart creates this Secret empty. Injectors bring the public key
+into the JVMs.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _FIELD: Final = "signing.key"
 _BITS: Final = 3072
 _TRIES: Final = 3
 _PAUSE: Final = 60.0
-"""Seconds between two looks for a Secret that cannot be used."""
+"""Seconds between two attempts to read a Secret that cannot be used."""
 _CONTEXT: Final = "slipway-jmx-config/1"
 
 
 class SigningKey:
     """An RSA key that signs configurations.
 
-    RSA, because it is in the base module of every Java runtime.
+    RSA is used because the base module of every Java runtime can verify it.
     """
 
     def __init__(self, key: RSAPrivateKey) -> None:
-        """Take a key."""
+        """Initialize with a private key."""
         from cryptography.hazmat.primitives import serialization
 
         self._key = key
@@ -54,7 +55,7 @@ class SigningKey:
         Args:
             id: Name of the endpoint in its JVM.
             audience: Id of the container of the JVM.
-            nonce: What the guard wants signed, for one configuration only.
+            nonce: Nonce from the guard, valid for one configuration.
             config: The configuration.
         """
         from cryptography.hazmat.primitives import hashes
@@ -66,20 +67,20 @@ class SigningKey:
         return base64.b64encode(signature).decode()
 
     def __repr__(self) -> str:
-        """Render without the key."""
+        """Render without the key, which must not appear in logs."""
         return "SigningKey()"
 
 
 class KeyHolder:
-    """The key of the process, read once.
+    """A holder of the signing key, which reads it once.
 
     Args:
         secret: The Secret; None for no key.
-        clock: Tells the time.
+        clock: Time source.
     """
 
     def __init__(self, secret: Key | None, clock: Clock | None = None) -> None:
-        """Begin without a key."""
+        """Initialize without a key; `get` reads it."""
         self._secret = secret
         self._clock = clock or SystemClock()
         self._key: SigningKey | None = None
@@ -87,7 +88,7 @@ class KeyHolder:
         self._next_look = 0.0
 
     async def get(self, client: Client) -> SigningKey | None:
-        """Return the key; None while there is none, which is tried again after a minute."""
+        """Return the key; None if it is not available, with another attempt after a minute."""
         if self._secret is None:
             return None
         async with self._lock:
@@ -98,10 +99,10 @@ class KeyHolder:
 
 
 async def ensure_key(client: Client, secret: Key) -> SigningKey | None:
-    """Return the key in a Secret, created if the Secret has none.
+    """Return the key in a Secret, after creating one if the Secret has none.
 
     Returns:
-        The key; None if the Secret cannot be read or written. New rules then need injectors.
+        The key; None if the Secret cannot be read or written. Injectors then bring new rules.
     """
     try:
         for _ in range(_TRIES):
@@ -113,7 +114,7 @@ async def ensure_key(client: Client, secret: Key) -> SigningKey | None:
             try:
                 await client.replace(SECRET, {**held, "data": data})
             except Conflict:
-                continue  # Another replica wrote one; read that.
+                continue  # Another replica wrote a key; use that one.
             log.info("Created signing key", secret=secret.name)
     except SlipwayError as error:
         log.warning("Signing key not available", secret=secret.name, error=str(error))
@@ -121,7 +122,7 @@ async def ensure_key(client: Client, secret: Key) -> SigningKey | None:
 
 
 def generate_key() -> bytes:
-    """Generate a private key, in PEM; takes up to some seconds of CPU."""
+    """Generate a private key, in PEM; this takes up to several seconds of CPU time."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -134,7 +135,7 @@ def generate_key() -> bytes:
 
 
 def parse_key(text: str | None) -> SigningKey | None:
-    """Read the key of a Secret; None if there is none that can be used."""
+    """Parse the key of a Secret; None if it is missing or not a private RSA key."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 

@@ -1,1 +1,1 @@
-"""The program of the ephemeral container: puts the exporter into JVMs; standard library only."""
+"""The program of the ephemeral container: adds the exporter to JVMs. Standard library only."""

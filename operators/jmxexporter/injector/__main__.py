@@ -1,6 +1,6 @@
-"""Run an injector: a request in the environment, a report as termination message.
+"""Run an injector: read a request from the environment, write a report as termination message.
 
-This module must stay as small as `precheck`, and for the same reason.
+This module must stay as small as `precheck`, for the same reason.
 """
 
 import os
@@ -17,7 +17,7 @@ MESSAGE_VARIABLE = "JMX_MESSAGE_FILE"
 
 
 def main(environ: "Mapping[str, str]" = os.environ) -> int:
-    """Do what is asked; return 0 even for refusals, which the report explains."""
+    """Execute the request; return 0 even for refusals, which the report explains."""
     precheck.volunteer_for_oom_killer()
     text = precheck.find_refusal(environ) or _run(environ)
     print(text)

@@ -1,7 +1,7 @@
-"""Access to the metrics of an endpoint, and the key with which its guard verifies the operator.
+"""Access control of an endpoint, and the key with which its guard verifies the operator.
 
-All of it comes by the environment of the injector, which the kubelet fills in from Secrets of the
-pod's namespace. The operator itself reads none of them.
+All values come from the environment of the injector. The operator sets the key. The kubelet fills
+in certificates and login from Secrets in the namespace of the pod; the operator does not read them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Access:
     """The access control of an endpoint, from the environment.
 
     Attributes:
-        values: Values by variable; never shown.
+        values: Values by variable; not part of the repr.
     """
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def find_missing(self, request: Request) -> str:
-        """Return what a Secret lacks that the request names; empty for nothing."""
+        """Return the keys that are missing in the Secrets of a request; empty for none."""
         wanted: list[tuple[str, str, str]] = []
         if request.tls_secret:
             wanted += [(request.tls_secret, *pair) for pair in TLS_VARIABLES.items()]
@@ -49,7 +49,7 @@ class Access:
     def render(self, request: Request) -> dict[str, str]:
         """Return the settings of the guard, as properties.
 
-        The password is hashed: anyone who reads the memory of the JVM does not learn it.
+        The password is hashed, so that the memory of the JVM does not reveal it.
         """
         reported = {
             "publicKey": self.values.get(KEY_VARIABLE, ""),

@@ -1,7 +1,7 @@
-"""The attach protocol of HotSpot, spoken by hand: no JDK, no shell, no tool is needed.
+"""Client of the attach protocol of HotSpot. It needs no JDK, no shell and no other tool.
 
-A JVM that catches SIGQUIT and finds the file `.attach_pid<pid>` opens the socket `.java_pid<pid>`
-in /tmp; a command on this socket loads an agent. Both files are reached through /proc/<pid>.
+A JVM that receives SIGQUIT and finds the file `.attach_pid<pid>` opens the socket `.java_pid<pid>`
+in /tmp. A command on this socket loads an agent. Both files are reached through /proc/<pid>.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from operators.jmxexporter.injector.messages import Reason
 from operators.jmxexporter.injector.processes import Process
 
 ARGUMENT_LIMIT: Final = 1024
-"""Bytes of one argument of the protocol."""
+"""Maximum size of one argument of the protocol, in bytes."""
 _PROTOCOL: Final = "1"
 _PAUSE: Final = 0.05
 _REPLY_LIMIT: Final = 4 << 20
 
 
 class AttachError(Exception):
-    """An attach that did not succeed.
+    """A failure to attach to a JVM.
 
     Attributes:
-        reason: Why.
+        reason: Why it failed.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
-        """Say why, for machines and for people."""
+        """Keep the reason; the message explains it for people."""
         super().__init__(message)
         self.reason = reason
 
@@ -47,8 +47,8 @@ class Reply:
     """The response of a JVM.
 
     Attributes:
-        code: Result of the command itself; 0 when the JVM took it.
-        text: The rest.
+        code: Result of the command itself; 0 if the JVM accepted it.
+        text: The rest of the response.
     """
 
     code: int
@@ -56,10 +56,10 @@ class Reply:
 
 
 def parse_reply(raw: bytes) -> Reply:
-    """Read a response: a number, and text that differs between releases.
+    """Parse a response: a number, and text that differs between releases.
 
     Raises:
-        AttachError: The connection ended without a response: so does a JVM that dies.
+        AttachError: The connection ended without a response, as it does if the JVM dies.
     """
     first, _, rest = raw.decode(errors="replace").partition("\n")
     if not first.strip():
@@ -71,13 +71,13 @@ def parse_reply(raw: bytes) -> Reply:
 
 
 def evaluate_load(reply: Reply) -> None:
-    """Raise unless an agent was loaded.
+    """Raise an error unless an agent was loaded.
 
-    Releases differ: 8 answers with a bare number, 9 and later with `return code: N`, and 21 and
-    later refuse with words after a 0, which must not be taken for success.
+    Releases differ: Java 8 responds with a number, 9 and later with `return code: N`. 21 and later
+    refuse with an error text after code 0, which must not be mistaken for success.
 
     Raises:
-        AttachError: It was not.
+        AttachError: The agent was not loaded.
     """
     match = re.fullmatch(r"(?:return code: )?(-?\d+)", reply.text)
     if reply.code == 0 and (match and int(match[1]) == 0):
@@ -94,7 +94,7 @@ class Attachment:
     """A connection that sends commands to one JVM."""
 
     def __init__(self, process: Process, timeout: float) -> None:
-        """Take the JVM, and how many seconds a command may take."""
+        """Prepare commands to a JVM; each one fails after `timeout` seconds."""
         self._process = process
         self._timeout = timeout
         inner = process.inner_pid
@@ -103,7 +103,7 @@ class Attachment:
         self._trigger = f".attach_pid{inner}"
 
     def has_socket(self) -> bool:
-        """Return whether the JVM listens already, which a signal is not needed for then."""
+        """Return whether the JVM listens already, so that it needs no signal."""
         try:
             with self._connect():
                 return True
@@ -111,10 +111,11 @@ class Attachment:
             return False
 
     def find_blocker(self) -> str:
-        """Return the file that keeps the JVM from listening; empty when there is none.
+        """Return the file that prevents the JVM from listening; empty if there is none.
 
-        A JVM that is killed leaves its socket. HotSpot renames the next one over it, which a
-        sticky directory, as /tmp is, grants to the owners of the file and of the directory only.
+        A killed JVM leaves its socket behind, and HotSpot renames the next socket over it. If the
+        directory has the sticky bit, as /tmp does, only root and the owners of the file and of the
+        directory may do that.
         """
         try:
             file, directory = self._socket.lstat(), self._tmp.stat()
@@ -128,10 +129,10 @@ class Attachment:
         )
 
     def load(self, jar: str, argument: str) -> None:
-        """Load an agent; both are as the JVM sees them.
+        """Load an agent; the paths of jar and argument are as the JVM sees them.
 
         Raises:
-            AttachError: It was not loaded.
+            AttachError: The agent was not loaded.
         """
         option = f"{jar}={argument}"
         if len(option.encode()) > ARGUMENT_LIMIT:
@@ -141,10 +142,10 @@ class Attachment:
         evaluate_load(self.command("load", "instrument", "false", option))
 
     def command(self, name: str, *arguments: str) -> Reply:
-        """Give one command.
+        """Send one command.
 
         Raises:
-            AttachError: The JVM does not listen, or does not answer.
+            AttachError: The JVM does not listen, or does not respond.
         """
         if not self.has_socket():
             self._request_attach()
@@ -165,16 +166,16 @@ class Attachment:
         return AttachError(Reason.ATTACH_REFUSED, str(error))
 
     def _connect(self) -> socket.socket:
-        """Connect, and see to it that it is this JVM that listens.
+        """Connect, and verify that the process that listens is this JVM.
 
-        Containers that share /tmp and count their processes alike use one name for two sockets.
+        In containers that share /tmp, two JVMs with the same process id have the same socket name.
         """
         if not stat.S_ISSOCK(self._socket.lstat().st_mode):
             raise AttachError(Reason.FOREIGN_SOCKET, f"{self._socket} is not a socket")
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(self._timeout)
-            # Names of sockets are limited to 107 bytes, which /proc/<pid>/root/tmp never exceeds.
+            # Names of sockets are limited to 107 bytes; paths in /proc/<pid>/root/tmp are shorter.
             connection.connect(str(self._socket))
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             peer = struct.unpack("3i", credentials)[0]
@@ -187,14 +188,14 @@ class Attachment:
         return connection
 
     def _request_attach(self) -> None:
-        """Ask the JVM to listen.
+        """Make the JVM listen.
 
         Raises:
-            AttachError: It does not.
+            AttachError: It does not listen.
         """
         with self._place_trigger():
-            # Between this look and the signal the process cannot be replaced unnoticed by less
-            # than a whole turn of process ids.
+            # Between this check and the signal, another process can get this id only if the kernel
+            # has gone through all other ids.
             if not self._process.is_alive():
                 raise AttachError(Reason.JVM_TERMINATED, "the JVM ended before the injection")
             os.kill(self._process.pid, signal.SIGQUIT)
@@ -211,7 +212,7 @@ class Attachment:
 
     @contextlib.contextmanager
     def _place_trigger(self) -> Iterator[None]:
-        # The working directory is looked at first by all releases, /tmp by all as well.
+        # All releases look in the working directory first, and then in /tmp.
         errors = []
         for directory in (self._process.path / "cwd", self._tmp):
             path = Path(directory) / self._trigger

@@ -1,8 +1,8 @@
-"""Where files are put for a JVM, and what is known of one that was seen before.
+"""Files for a JVM, and the record of an endpoint that an earlier injector created.
 
-Files are in /tmp, which a JVM needs anyway to be attached to. They are not in /dev/shm: the
-containers of a pod share it, so that a neighbor of the same user could replace a jar before the JVM
-opens it, and its pages count against the memory limit of the pod.
+The files are in /tmp, which attaching to a JVM requires anyway. They are not in /dev/shm: the
+containers of a pod share it, so another container with the same user could replace a jar before the
+JVM opens it. Its pages also count against the memory limit of the pod.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORD_PREFIX: Final = "jvm-"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLACE: Final = "/tmp"  # noqa: S108 - only a directory that belongs to us is used.
 _FORMER_PLACE: Final = "/dev/shm"  # noqa: S108 - it is only read.
-"""Where version 0.1 kept its files; the records of JVMs that it instrumented are still read."""
+"""Directory of the files of version 0.1; the records in it are still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,21 @@ class SharedDirectory:
     """A directory, with its paths inside and outside of the container.
 
     Attributes:
-        inside: As the JVM sees it.
-        outside: As we reach it.
+        inside: Path as the JVM sees it.
+        outside: Path as the injector sees it.
     """
 
     inside: str
     outside: Path
 
     def put(self, name: str, content: bytes) -> str:
-        """Write a file whole unless it is there, and return its path as the JVM sees it.
+        """Write a file unless it exists with this content; return its path as the JVM sees it.
 
-        Files are never overwritten: a jar that is loaded must not change below its JVM. So names
-        of jars and configurations tell their content.
+        An existing file is replaced and never changed in place, because a JVM may have it open.
         """
         path = self.outside / name
         if not path.exists() or path.read_bytes() != content:
-            # No process id: two injectors may have the same one, each in a namespace of its own.
+            # Injectors in different process namespaces may have the same process id.
             partial = self.outside / f".{name}.{secrets.token_hex(8)}"
             with partial.open("wb") as file:
                 file.write(content)
@@ -56,15 +55,15 @@ class SharedDirectory:
         return f"{self.inside}/{name}"
 
     def put_jar(self, jar: Path) -> str:
-        """Copy a jar under a name that tells its content; see `put`."""
+        """Copy a jar under a name that contains a hash of its content."""
         content = jar.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:12]
         return self.put(f"{jar.stem}-{digest}.jar", content)
 
     def clear(self) -> None:
-        """Remove everything unless another JVM still has a record here.
+        """Remove all files unless another JVM still has a record here.
 
-        A JVM that has a jar open keeps it: only the name disappears.
+        A JVM that has a jar open can still read it: only its name disappears.
         """
         with contextlib.suppress(OSError):
             names = [entry.name for entry in self.outside.iterdir()]
@@ -72,7 +71,7 @@ class SharedDirectory:
                 self.remove(*names)
 
     def remove(self, *names: str) -> None:
-        """Remove files that may be there."""
+        """Remove files if they exist."""
         for name in names:
             with contextlib.suppress(OSError):
                 (self.outside / name).unlink()
@@ -80,12 +79,12 @@ class SharedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record of the files that were loaded into a JVM, or were about to be loaded.
+    """The record of an endpoint that was created in a JVM, or was about to be created.
 
     Attributes:
-        port: Port that it serves at.
+        port: Port that it serves on.
         config_hash: Hash of its configuration.
-        path: Path that it serves at.
+        path: Path of the metrics.
         encrypted: Whether it serves HTTPS.
         closed: Whether the metrics need a login or a certificate.
     """
@@ -98,12 +97,12 @@ class Record:
 
 
 def find_directory(process: Process, name: str, *, dry: bool = False) -> SharedDirectory | None:
-    """Return a directory of ours that the JVM can read; None when there is no place for one.
+    """Return the directory for files that the JVM reads; None if it cannot be created.
 
     Args:
         process: The JVM.
-        name: Name of the directory; our user's id is added.
-        dry: Name the place where the directory would be made, and make none.
+        name: Name of the directory; the id of the injector's user is appended.
+        dry: Whether to return where the directory would be, without creating it.
     """
     inside = f"{_PLACE}/{name}-{os.geteuid()}"
     try:
@@ -128,12 +127,12 @@ def _is_ours(directory: Path) -> bool:
 
 
 def record_name(process: Process) -> str:
-    """Name the record of one JVM; its start tells it from another with the same id."""
+    """Name the record of a JVM; the start distinguishes JVMs with the same process id."""
     return f"{_RECORD_PREFIX}{process.pid}-{process.start}.json"
 
 
 def read_record(shared: SharedDirectory, process: Process) -> Record | None:
-    """Return what was put into a JVM before; None for nothing."""
+    """Return the record of a JVM; None if there is none."""
     return _parse_record(shared.outside, process) or _read_former(shared, process)
 
 
@@ -161,12 +160,12 @@ def _parse_record(directory: Path, process: Process) -> Record | None:
 
 
 def write_record(shared: SharedDirectory, process: Process, record: Record) -> None:
-    """Remember what was put into a JVM."""
+    """Write the record of a JVM."""
     shared.put(record_name(process), json.dumps(asdict(record)).encode())
 
 
 def render_properties(values: Mapping[str, str]) -> bytes:
-    """Render a properties file as Java reads it."""
+    """Render a properties file that Java can read."""
     lines = []
     for name, value in sorted(values.items()):
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -181,7 +180,7 @@ def _escape(sign: str) -> str:
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
-    """Read a properties file as Java writes it."""
+    """Parse a properties file that Java wrote."""
     values = {}
     for line in content.decode("latin-1").splitlines():
         if line and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""From a request to what became of each JVM of the container."""
+"""Execution of a request on the JVMs of a container."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from operators.jmxexporter.injector.scrape import (
 
 _PAUSE: Final = 0.05
 _LOOPBACK: Final = "127.0.0.1"
-_ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - names of what is listened at.
+_ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - only compared.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class AgentJars:
         agent: Jar of the guard's agent.
         engine: Jar of the guard's engine.
         upstream: Jar of the upstream agent.
-        proc: Where processes are shown.
+        proc: Directory that shows the processes.
     """
 
     agent: Path
@@ -72,17 +72,17 @@ class AgentJars:
 
     @classmethod
     def of(cls, directory: Path) -> AgentJars:
-        """Name the jars of a directory."""
+        """Return the jars in a directory."""
         return cls(*(directory / f"{name}.jar" for name in ("agent", "engine", "upstream")))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentPayload:
-    """What is put into a JVM.
+    """The configuration, jars and access control of an endpoint.
 
     Attributes:
         config: Configuration of the exporter.
-        jars: What there should load.
+        jars: Jars to load.
         access: Access control of the endpoint.
     """
 
@@ -97,7 +97,7 @@ def run(
     jars: AgentJars,
     access: Access = Access(),  # noqa: B008
 ) -> Report:
-    """Do what is asked with each JVM of the container."""
+    """Execute a request on each JVM of the container."""
     if request.not_after and time.time() > request.not_after:
         message = "the injector started after the operator stopped waiting for it"
         return Report(reason=Reason.NOT_STARTED, message=message)
@@ -111,7 +111,7 @@ def run(
     candidates = find_candidates(request, jars.proc)
     if not candidates:
         return Report(reason=Reason.NO_JVM_FOUND, message="no process in this container is a JVM")
-    # Endpoints are stopped wherever they are: the limit may have been higher once.
+    # Stop the endpoints of all JVMs: the limit may have been higher when they were created.
     limit = len(candidates) if request.action is Action.STOP else request.max_jvms
     taken: set[int] = set()
     reports = []
@@ -120,7 +120,7 @@ def run(
         taken.add(report.port)
         reports.append(report)
         if report.reason == Reason.JVM_TERMINATED:
-            # Whatever has ended this one may end the others.
+            # The cause that ended this JVM may end the others as well.
             return Report(tuple(reports))
     if len(candidates) > limit:
         message = f"{len(candidates)} JVMs run here, spec.maxJvms is {limit}; raise it"
@@ -138,7 +138,7 @@ def find_candidates(request: Request, proc: Path) -> list[Process]:
             if _is_jvm(process) and _is_wanted(process, request):
                 found.append(process)
         except (OSError, KeyError, ValueError):
-            continue  # It has ended meanwhile.
+            continue  # The process has ended in the meantime.
     return found
 
 
@@ -159,7 +159,7 @@ def _is_wanted(process: Process, request: Request) -> bool:
 def _handle(
     process: Process, request: Request, payload: AgentPayload, taken: set[int]
 ) -> JvmReport:
-    """Handle one JVM; whatever goes wrong is in the report."""
+    """Execute a request on one JVM; errors become part of the report."""
     blank = JvmReport(process.pid)
     try:
         blank = JvmReport(
@@ -191,14 +191,14 @@ def _refuse(blank: JvmReport, refusal: Refusal) -> JvmReport:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The work on one JVM that passed the checks.
+    """The execution of a request on one JVM that passed the checks.
 
     Attributes:
         process: The JVM.
-        request: What is asked for.
-        payload: What is put into it.
-        blank: Report to fill in.
-        taken: Ports that were given to JVMs before this one.
+        request: The request.
+        payload: Configuration, jars and access control.
+        blank: Report without a result.
+        taken: Ports of the JVMs that were handled before this one.
     """
 
     process: Process
@@ -208,7 +208,7 @@ class Job:
     taken: frozenset[int]
 
     def run(self) -> JvmReport:
-        """Do what is asked."""
+        """Execute the request."""
         dry = self.request.action is Action.CHECK
         shared = find_directory(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
         if shared is None:
@@ -235,7 +235,7 @@ class Job:
         return self._ensure(shared, record, port)
 
     def _choose_port(self, record: Record | None) -> int | None:
-        """Keep the port that the JVM serves at while it is among those that are asked for."""
+        """Return the port that the JVM serves on if the request allows it, else a free port."""
         ports = range(self.request.port, self.request.last_port + 1)
         if record is not None and record.port in ports and self._scrape_record(record):
             return record.port
@@ -243,8 +243,8 @@ class Job:
 
     def _ensure(self, shared: SharedDirectory, record: Record | None, port: int) -> JvmReport:
         request = self.request
-        # Written first: a guard whose answer comes too late for us serves all the same. By this the
-        # next injector knows whose port it is, and the last one that there is something to stop.
+        # Write the record first: a guard that responds too late serves nevertheless. The record
+        # tells the next injector whose port it is, and the last one that it must stop an endpoint.
         write_record(shared, self.process, self._build_record(port, request.config_hash))
         answer = self._ask(
             shared,
@@ -252,7 +252,7 @@ class Job:
                 "command": "ensure",
                 "engine": shared.put_jar(self.payload.jars.engine),
                 "engineHash": hashlib.sha256(self.payload.jars.engine.read_bytes()).hexdigest(),
-                # Half of the time is for the injector to see what came of it.
+                # The injector needs the other half of the time to verify the result.
                 "limitMillis": str(request.timeout_seconds * 500),
                 "config": shared.put(
                     f"config-{request.config_hash[:16]}.yaml", self.payload.config.encode()
@@ -278,7 +278,7 @@ class Job:
         return self._report(port, found, changed=answer.get("changed") == "true")
 
     def _write_back(self, shared: SharedDirectory, record: Record | None) -> None:
-        """Have nothing remembered of a request that the guard refused."""
+        """Restore the earlier record after the guard refused a request."""
         if record is None:
             shared.remove(record_name(self.process))
         else:
@@ -302,7 +302,7 @@ class Job:
             return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
         config = shared.put("config.yaml", self.payload.config.encode())
         jar = shared.put_jar(self.payload.jars.upstream)
-        # A second attempt would end the JVM, so it is remembered before the first one.
+        # A second attempt would end the JVM, so write the record before the first one.
         write_record(shared, self.process, Record(port, request.config_hash))
         Attachment(self.process, request.timeout_seconds).load(
             jar, f"{request.host}:{port}:{config}"
@@ -316,7 +316,7 @@ class Job:
         return self._report(port, replace(found, config_hash=request.config_hash), changed=True)
 
     def _ask(self, shared: SharedDirectory, request: dict[str, str]) -> dict[str, str]:
-        """Give the guard a request, and wait for its response."""
+        """Send a request to the guard, and wait for its response."""
         stem = f"{self.process.pid}-{secrets.token_hex(8)}"
         answer = f"answer-{stem}.properties"
         request |= {"id": self.request.id, "answer": f"{shared.inside}/{answer}"}
@@ -358,16 +358,16 @@ class Job:
         )
 
     def _address(self, record: Record) -> Address:
-        # The guard reports what it serves even without a login.
+        # The guard responds at its control path even without a login.
         path = CONTROL_PATH if record.closed else record.path
         return Address(self._target, record.port, path, encrypted=record.encrypted)
 
     def _fail(self, answer: dict[str, str], before: Record | None = None) -> JvmReport:
-        """Report a failure, and what the JVM serves in spite of it.
+        """Report a failure, and the endpoint that the JVM serves nevertheless.
 
         Args:
-            answer: What the guard said.
-            before: Where the JVM may still serve what it had before; it is looked at.
+            answer: Response of the guard.
+            before: Endpoint that the JVM may still serve; a request verifies it.
         """
         reason = answer.get("reason", Reason.AGENT_ERROR)
         report = replace(

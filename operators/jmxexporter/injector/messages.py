@@ -1,4 +1,4 @@
-"""What the operator asks of an injector, and what it answers; the only words between the two."""
+"""Messages between the operator and its injectors: requests, reports, and their variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 REQUEST_VARIABLE: Final = "JMX_REQUEST"
 """Environment variable with the request, as JSON."""
 START_VARIABLE: Final = "JMX_START"
-"""Environment variable of the init container with what JVMs begin with, as JSON."""
+"""Environment variable of the init container with a `Start`, as JSON."""
 CONFIG_VARIABLE: Final = "JMX_CONFIG"
 """Environment variable with the configuration of the exporter, as YAML."""
 KEY_VARIABLE: Final = "JMX_PUBLIC_KEY"
@@ -19,9 +19,9 @@ KEY_VARIABLE: Final = "JMX_PUBLIC_KEY"
 TLS_VARIABLES: Final = {"tls.crt": "JMX_TLS_CERTIFICATE", "tls.key": "JMX_TLS_KEY"}
 """Environment variables with the certificate of the endpoint, by key of the Secret."""
 CLIENTS_VARIABLE: Final = "JMX_TLS_CLIENTS"
-"""Environment variable with the authorities of client certificates: `ca.crt` of the Secret."""
+"""Environment variable with the CA of client certificates: `ca.crt` of the Secret."""
 LOGIN_VARIABLES: Final = {"username": "JMX_USERNAME", "password": "JMX_PASSWORD"}
-"""Environment variables with who may read the metrics, by key of the Secret."""
+"""Environment variables with the login for the metrics, by key of the Secret."""
 MESSAGE_LIMIT: Final = 4096
 """Bytes of a termination message that the kubelet keeps."""
 _TEXT_LIMIT: Final = 160
@@ -35,45 +35,45 @@ _TUNING: Final = (
     "memory_bytes",
     "memory_limit",
 )
-"""Fields of a request that say how an injector works, not which endpoint it makes."""
+"""Fields of a request that do not affect which endpoint an injector creates."""
 _FILTERS: Final = ("container_id", "shared_processes", "main_class", "exclude_main_class")
-"""Fields of a request that decide which processes an injector looks at."""
+"""Fields of a request that select the processes."""
 
 
 class Action(StrEnum):
-    """What to do with the JVMs of a container."""
+    """An action on the JVMs of a container."""
 
     ENSURE = "Ensure"
-    """See to it that each serves its metrics."""
+    """Make each JVM serve its metrics."""
     STOP = "Stop"
-    """End the endpoints."""
+    """Stop the endpoints."""
     CHECK = "Check"
-    """Say what would be done; touch nothing."""
+    """Report what Ensure would do, without changing anything."""
 
 
 class Agent(StrEnum):
-    """What is loaded into a JVM."""
+    """The agent that is loaded into a JVM."""
 
     GUARD = "Guard"
     """The agent of this operator, which never harms its JVM."""
     UPSTREAM = "Upstream"
-    """The agent of the jmx_exporter project, which ends its JVM when it cannot start."""
+    """The agent of the jmx_exporter project, which ends its JVM if it cannot start."""
 
 
 class State(StrEnum):
-    """What became of one JVM."""
+    """The result for one JVM."""
 
     SERVING = "Serving"
     STOPPED = "Stopped"
     WOULD_INJECT = "WouldInject"
     REFUSED = "Refused"
-    """Nothing was done; the reason says why."""
+    """Nothing was changed; the reason says why."""
     FAILED = "Failed"
-    """Something was tried; the reason says how it went."""
+    """The attempt failed; the reason says why."""
 
 
 class Reason(StrEnum):
-    """Why a JVM was left alone, or how an attempt failed."""
+    """Why a JVM was not changed, or why an attempt failed."""
 
     NO_JVM_FOUND = "NoJvmFound"
     ALREADY_INSTRUMENTED = "AlreadyInstrumented"
@@ -109,28 +109,28 @@ class Request:
 
     Attributes:
         id: Name of the endpoint in each JVM: UID of the custom resource.
-        action: What to do.
+        action: Action to execute.
         container_id: Id of the container at the runtime, without its scheme.
         shared_processes: Whether the containers of the pod see each other's processes.
-        host: Address to listen at.
-        port: First port to serve at.
-        last_port: Last port to serve at.
+        host: Address to listen on.
+        port: First port that may be used.
+        last_port: Last port that may be used.
         path: Path of the metrics.
         config_hash: SHA-256 of the configuration, in hexadecimal.
-        agent: What to load.
-        main_class: Pattern of the main classes to take, empty for all.
-        exclude_main_class: Pattern of the main classes to leave.
-        max_jvms: Most JVMs to take in the container.
-        min_uptime_seconds: Age below which a JVM is left alone.
-        timeout_seconds: Time for one JVM.
-        memory_bytes: Memory that the container must have left below its limit, 0 for any.
-        memory_limit: Memory limit of the container by its specification, 0 for none.
+        agent: Agent to load.
+        main_class: Pattern of the main classes to instrument; empty for all.
+        exclude_main_class: Pattern of the main classes to exclude; empty for none.
+        max_jvms: Maximum number of JVMs to instrument in the container.
+        min_uptime_seconds: Age below which a JVM is not changed.
+        timeout_seconds: Timeout for one JVM.
+        memory_bytes: Bytes that the container must have free below its limit.
+        memory_limit: Memory limit in the spec of the container; 0 for none.
         not_after: Time after which the injector does nothing, in seconds since the epoch; 0 for
-            no limit. An image that is pulled late must not inject for an object that is gone.
+            no limit. An injector whose image is pulled late must not inject for a deleted object.
         tls_secret: Name of the Secret with the certificate of the endpoint; empty for HTTP.
         client_certificates: Whether only clients with a certificate may read the metrics.
         login_secret: Name of the Secret with user and password; empty for no login.
-        generation: Generation of the custom resource that asks.
+        generation: Generation of the custom resource.
     """
 
     id: str
@@ -161,18 +161,18 @@ class Request:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     def wants_like(self, other: Request) -> bool:
-        """Return whether two requests want the same endpoint, however an injector gets there.
+        """Return whether two requests are for the same endpoint; limits of injectors may differ.
 
-        An endpoint that serves needs no further injector because, say, a timeout was raised.
+        An endpoint that serves needs no further injector after, for example, a longer timeout.
         """
         return self.is_like(replace(other, **{name: getattr(self, name) for name in _TUNING}))
 
     def is_like(self, other: Request) -> bool:
-        """Return whether two requests are one: they differ in no more than when they were made."""
+        """Return whether two requests differ at most in `generation` and `not_after`."""
         return self._undated() == other._undated()
 
     def looks_like(self, other: Request) -> bool:
-        """Return whether two requests look for the same JVMs in the same container."""
+        """Return whether two requests select the same JVMs of the same container."""
         return all(getattr(self, name) == getattr(other, name) for name in _FILTERS)
 
     def _undated(self) -> Request:
@@ -180,10 +180,10 @@ class Request:
 
     @classmethod
     def parse(cls, text: str) -> Request:
-        """Read a request; fields that are not known are passed over.
+        """Parse a request; unknown fields are ignored.
 
         Raises:
-            ValueError: The text is no request.
+            ValueError: The text is not a request.
         """
         raw = _known(cls, json.loads(text))
         if not isinstance(raw.get("id"), str):
@@ -199,19 +199,19 @@ class Start:
 
     Attributes:
         id: Name of the endpoint in each JVM.
-        directory: Where jars and files of ours are.
+        directory: Directory of the jars and other files of the operator.
         config: Path of the configuration.
-        port: First port to serve at.
-        last_port: Last port to serve at.
+        port: First port that may be used.
+        last_port: Last port that may be used.
         path: Path of the metrics.
-        host: Address to listen at.
-        answer: Path of a file for the outcome, as the JVM sees it. Not in `directory`, which is
-            mounted read-only: containers could otherwise replace the jars of one another.
-        config_text: The configuration itself, if no volume brings it.
-        main_class: Pattern of the main classes to take, empty for all.
-        exclude_main_class: Pattern of the main classes to leave.
-        delay_millis: How long the agent leaves the application to itself.
-        poll_millis: Time between two looks at the configuration.
+        host: Address to listen on.
+        answer: Path of a file for the result, as the JVM sees it. It is not in `directory`, which
+            is mounted read-only, so that containers cannot replace the jars of one another.
+        config_text: The configuration itself, if no volume contains it.
+        main_class: Pattern of the main classes to instrument; empty for all.
+        exclude_main_class: Pattern of the main classes to exclude; empty for none.
+        delay_millis: How long the agent waits before it starts the endpoint.
+        poll_millis: Interval at which the agent checks the configuration for changes.
     """
 
     id: str
@@ -229,15 +229,15 @@ class Start:
     poll_millis: int = 5_000
 
     def render(self) -> str:
-        """Return it as text."""
+        """Return the start as text."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Read it; fields that are not known are passed over.
+        """Parse a start; unknown fields are ignored.
 
         Raises:
-            ValueError: The text is none.
+            ValueError: The text is not a start.
         """
         return cls(**_known(cls, json.loads(text)))
 
@@ -248,16 +248,16 @@ class JvmReport:
 
     Attributes:
         pid: Process id, as the container sees it.
-        start: Start of the process in ticks since the boot: with the pid, its identity.
+        start: Start of the process in ticks since the boot; identifies it together with `pid`.
         main: Main class or jar.
-        state: What became of it.
+        state: Result.
         reason: Why it was refused or failed, as a value of `Reason`.
-        message: The same for people.
-        port: Port that it serves at, 0 for none. With state Failed, the port of an earlier endpoint
-            that was seen to serve after the failure.
-        config_hash: Hash of the configuration that it serves at `port`.
+        message: Explanation of the reason, for people.
+        port: Port that it serves on; 0 for none. With state Failed, the port of an earlier endpoint
+            that still served after the failure.
+        config_hash: Hash of the configuration that it serves on `port`.
         version: Version of the exporter.
-        changed: Whether this run has changed something.
+        changed: Whether this run changed anything.
         uid: Effective user of the process.
         gid: Effective group of the process.
     """
@@ -281,9 +281,9 @@ class Report:
     """The results for the JVMs of a container.
 
     Attributes:
-        jvms: One report a JVM.
-        reason: Why there is none, why the run ended early, or why JVMs were left out.
-        message: The same for people.
+        jvms: One report per JVM.
+        reason: Why there are no reports, why the run ended early, or why JVMs were left out.
+        message: Explanation of the reason, for people.
     """
 
     jvms: tuple[JvmReport, ...] = ()
@@ -292,7 +292,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the report has every JVM that was in the container."""
+        """Whether the report covers every JVM of the container."""
         return not self.reason and all(jvm.reason != Reason.JVM_TERMINATED for jvm in self.jvms)
 
     def render(self) -> str:
@@ -312,10 +312,10 @@ class Report:
 
     @classmethod
     def parse(cls, text: str) -> Report:
-        """Read a report.
+        """Parse a report.
 
         Raises:
-            ValueError: The text is no report.
+            ValueError: The text is not a report.
         """
         raw = json.loads(text)
         if not isinstance(raw, dict) or not isinstance(raw.get("jvms", []), Sequence):
@@ -328,7 +328,7 @@ class Report:
 
 
 def _is_sound(jvm: Mapping[str, Any]) -> bool:
-    """Return whether a report fits into a status; a process of the pod may have written it."""
+    """Return whether a report fits into a status; a process of the pod may have forged it."""
     texts = [jvm.get(name, "") for name in ("main", "reason", "message", "config_hash", "version")]
     port, numbers = jvm.get("port", 0), [jvm.get(name, 0) for name in ("pid", "start", "port")]
     return (

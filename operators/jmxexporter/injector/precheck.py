@@ -1,26 +1,26 @@
-"""The checks of an injector that come before its modules are loaded.
+"""The checks of an injector that run before its other modules are loaded.
 
-The kernel charges an injector to the memory of the pod: 3 MiB for the interpreter, 16 with the
-modules of the injector. If a pod near its limit does not have them, the kernel kills the largest
-process, which is the JVM. So this module imports nothing that the interpreter has not loaded for
-itself: no `typing`, no `json`, not even `__future__`. The rest of the injector is imported after
-the pod was found to have room for it.
+The kernel charges the memory of an injector to the pod: 3 MiB for the interpreter, 16 MiB with the
+modules of the injector. If a pod near its limit lacks this memory, the kernel kills the largest
+process, which is the JVM. This module therefore imports only what the interpreter loads anyway: no
+`typing`, no `json`, not even `__future__`. The rest of the injector is imported only if the pod has
+enough memory for it.
 """
 
 import os
 
 TYPE_CHECKING = False
-"""`typing` has this constant as well, and would be imported for it."""
+"""Defined here, because importing it from `typing` would cost memory."""
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PRECHECK_VARIABLE = "JMX_PRECHECK"
-"""Environment variable with what these checks read of the request: words of the form name=value."""
+"""Environment variable with the inputs of these checks: words of the form name=value."""
 INJECTOR_BYTES = 24 << 20
-"""Memory that an injector needs: half as much again as it takes."""
+"""Memory that must be free for an injector: 1.5 times the memory that it uses."""
 
 _UNLIMITED = 1 << 60
-"""Limits above this are none: version 1 of control groups writes a number near 2^63."""
+"""Higher values mean no limit: version 1 of control groups then shows a number near 2^63."""
 _LIBRARIES = (b"/libjvm.so", b"/libj9vm")
 _VERSIONS = (
     ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
@@ -38,16 +38,16 @@ def render_precheck(need: int, limit: int, container_id: str) -> str:
     """Return the value of the environment variable.
 
     Args:
-        need: Bytes that the container must have left for the injector.
-        limit: Memory limit of the container by its specification; 0 for none.
-        container_id: Id of the container if the containers of the pod share their processes;
-            empty if the injector sees no processes but those of its container.
+        need: Bytes that the container must have free for the injector.
+        limit: Memory limit in the spec of the container; 0 for none.
+        container_id: Id of the container if the containers of the pod share a process namespace;
+            empty if the injector sees only processes of its target container.
     """
     return f"need={need} limit={limit} container={container_id}"
 
 
 def volunteer_for_oom_killer() -> None:
-    """Have the kernel kill this process before the application if the pod runs out of memory.
+    """Make the kernel kill this process before the application if the pod runs out of memory.
 
     The kubelet gives all containers of a Guaranteed pod the same score, so the kernel would choose
     the larger process, which is the JVM. Any process may raise its own score. This does not help
@@ -61,11 +61,11 @@ def volunteer_for_oom_killer() -> None:
 
 
 def find_refusal(environ: "Mapping[str, str]", proc: str = "/proc") -> str:
-    """Return the report of an injector that has nothing to do, or no memory to do it; else empty.
+    """Return the report if the injector finds no JVM or too little memory; empty if neither.
 
     Args:
         environ: Environment of the injector.
-        proc: Where processes are shown.
+        proc: Directory that shows the processes.
     """
     words = environ.get(PRECHECK_VARIABLE, "").split()
     asked = dict(word.split("=", 1) for word in words)
@@ -85,10 +85,10 @@ def find_refusal(environ: "Mapping[str, str]", proc: str = "/proc") -> str:
 
 
 def list_processes(proc: str, container_id: str = "") -> "list[str]":
-    """List the directories of processes, except our own, in the order of their ids.
+    """List the directories of all processes except this one, in the order of their ids.
 
     Args:
-        proc: Where processes are shown.
+        proc: Directory that shows the processes.
         container_id: Part of the name of the control groups of the processes; empty for all.
     """
     pids = sorted(int(name) for name in os.listdir(proc) if name.isdecimal())
@@ -104,12 +104,12 @@ def _belongs_to(process: str, container_id: str) -> bool:
 
 
 def _may_be_jvm(process: str) -> bool:
-    """Return whether a process is a JVM, or calls itself java if its memory cannot be read."""
+    """Return whether a process is a JVM, or is named java if its memory map cannot be read."""
     try:
         with open(f"{process}/maps", "rb") as lines:
             return any(library in line for line in lines for library in _LIBRARIES)
     except OSError:
-        pass  # It has another user, or has ended.
+        pass  # The process has another user, or has ended.
     try:
         command = _read(f"{process}/cmdline").partition(b"\0")[0]
         return b"java" in (_read(f"{process}/comm").strip(), command.rpartition(b"/")[2])
@@ -118,20 +118,20 @@ def _may_be_jvm(process: str) -> bool:
 
 
 def read_free_memory(process: str, limit: int = 0, members: "Sequence[str]" = ()) -> int | None:
-    """Return the bytes that the container of a process has left below its limit.
+    """Return the bytes that the container of a process has free below its limit.
 
-    Pages of files that were not used lately count as free, as they do for the kubelet: the kernel
-    drops them before it kills.
+    Pages of files that were not used recently count as free, as they do for the kubelet: the kernel
+    drops them before it kills a process.
 
     Args:
         process: Directory of the process.
-        limit: Limit of the container by its specification, for containers whose control groups
-            cannot be read (another user) or do not show it (privileged ones, or a limit of the
-            pod as a whole); 0 for none.
+        limit: Limit in the spec of the container; 0 for none. Used if the control groups cannot be
+            read (another user) or do not show it (privileged containers, or a limit of the whole
+            pod).
         members: Directories of the processes of the container.
 
     Returns:
-        The bytes; None without a limit.
+        The bytes; None if there is no limit.
     """
     for directory, *names in _VERSIONS:
         try:
@@ -147,7 +147,7 @@ def _read_group(directory: str, limit_file: str, usage_file: str, cache: str) ->
     text = _read(f"{directory}/{limit_file}").strip()
     stat = dict(line.split(maxsplit=1) for line in _read(f"{directory}/memory.stat").splitlines())
     limit = _UNLIMITED if text == b"max" else int(text)
-    # In version 1 the limit of the pod shows here too, and may be the lower one.
+    # Version 1 shows the limit of the pod here as well, and it may be lower.
     limit = min(limit, int(stat.get(b"hierarchical_memory_limit", limit)))
     if limit >= _UNLIMITED:
         return None
@@ -156,7 +156,7 @@ def _read_group(directory: str, limit_file: str, usage_file: str, cache: str) ->
 
 
 def _read_usage(process: str) -> int:
-    """Return the memory of a process that is no file, which anyone may read."""
+    """Return the memory of a process without pages of files; any user may read these values."""
     try:
         lines = _read(f"{process}/status").splitlines()
     except OSError:

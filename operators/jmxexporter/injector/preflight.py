@@ -1,4 +1,4 @@
-"""What must hold before a JVM is touched; until all of it does, no signal is sent to it."""
+"""Checks before a JVM is changed. No signal is sent to it until all of them have passed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Refusal:
     """The reason why a JVM is not changed.
 
     Attributes:
-        reason: For machines.
-        message: For people.
+        reason: Reason, for programs.
+        message: Explanation of the reason, for people.
     """
 
     reason: Reason
@@ -44,7 +44,7 @@ class Refusal:
 
 
 def check_identity(process: Process, uid: int, gid: int) -> Refusal | None:
-    """Refuse a process of another user: its files are closed to us, its JVM does not answer."""
+    """Refuse a process of another user: its files are not readable, its JVM does not respond."""
     if (process.uid, process.gid) != (uid, gid):
         message = f"runs as {process.uid}:{process.gid}, the injector as {uid}:{gid}"
         return Refusal(Reason.UID_MISMATCH, message)
@@ -52,12 +52,12 @@ def check_identity(process: Process, uid: int, gid: int) -> Refusal | None:
 
 
 def check_process(process: Process, request: Request, attachment: Attachment) -> Refusal | None:
-    """Find the first reason to leave a JVM alone; None when it may be touched.
+    """Return the first reason not to change a JVM; None if it may be changed.
 
     Args:
-        process: A process of our own user.
-        request: What is asked for.
-        attachment: How commands would be given to it.
+        process: A process that has the user of the injector.
+        request: The request.
+        attachment: The connection for commands to the JVM.
     """
     checks = (
         _check_kind,
@@ -112,7 +112,7 @@ def _check_options(process: Process, request: Request) -> Refusal | None:
 
 
 def _check_modules(process: Process, request: Request) -> Refusal | None:
-    """Compare with what the runtime says of itself; if it says nothing, all modules are there."""
+    """Check the modules that the runtime lists; a runtime without a list has all modules."""
     home = PurePosixPath(process.library).parents[2]
     try:
         release = process.root.resolve(str(home / "release")).read_text()
@@ -155,7 +155,7 @@ def _check_name(attachment: Attachment) -> Refusal | None:
 def check_memory(process: Process, request: Request) -> Refusal | None:
     """Refuse a container that is near its memory limit: the kernel would kill the application.
 
-    An endpoint takes up to 50 MiB of resident memory.
+    An endpoint uses up to 50 MiB of resident memory.
     """
     shared = request.container_id if request.shared_processes else ""
     members = list_processes(str(process.proc), shared)
@@ -184,9 +184,9 @@ def check_upstream(process: Process, request: Request) -> Refusal | None:
 
 
 def find_port(host: str, ports: Sequence[int]) -> int | None:
-    """Return the first port that nobody has; None when all are taken.
+    """Return the first free port; None if all are in use.
 
-    The response may be outdated a moment later; anyone who binds it then sees for itself.
+    Another process may take the port a moment later. The guard then fails to bind it.
     """
     for port in ports:
         if _is_free(host, port):
@@ -197,7 +197,7 @@ def find_port(host: str, ports: Sequence[int]) -> int | None:
 def _is_free(host: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As Java does: a connection that has just ended does not block its port.
+        # As in Java, a connection that was closed recently must not block its port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

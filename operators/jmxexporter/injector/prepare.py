@@ -1,4 +1,4 @@
-"""Put the jars where the JVMs of a new pod find them, before they start."""
+"""The program of the init container: copies the jars before the JVMs of a new pod start."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from operators.jmxexporter.injector.program import KIT_VARIABLE
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Copy the jars and write what the agent is to do.
+    """Copy the jars, and write the settings of the agent.
 
-    The agent's jar comes last: a JVM whose option names a jar that is not there does not start, so
-    this fails before it, and the kubelet tries again.
+    A JVM does not start if its options name a jar that does not exist. After an error this program
+    therefore fails, so that the kubelet tries again before any JVM starts. The agent's jar is
+    copied last, when everything that it needs exists.
     """
     start = Start.parse(environ[START_VARIABLE])
     jars, directory = Path(environ.get(KIT_VARIABLE, "/kit")), Path(start.directory)
@@ -41,7 +42,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         (directory / Path(start.config).name).write_text(start.config_text)
     (directory / "start.properties").write_bytes(render_properties(values))
     for name in ("engine.jar", "agent.jar"):
-        # Under its own name once it is whole.
+        # Give the jar its name only after it was copied completely.
         partial = directory / f".{name}"
         shutil.copyfile(jars / name, partial)
         partial.chmod(0o644)

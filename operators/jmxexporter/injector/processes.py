@@ -1,4 +1,4 @@
-"""JVMs as /proc shows them; reads only."""
+"""Views of processes in /proc. They only read."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SYMLINKS: Final = 40
 class RootView:
     """A resolver of paths as a process sees them.
 
-    A symbolic link in the container that names an absolute path must be followed from the root of
-    the container; the kernel would follow it from ours.
+    A symbolic link to an absolute path must be resolved from the root of the process; the kernel
+    would resolve it from the root of the injector.
     """
 
     def __init__(self, root: Path) -> None:
-        """Look at the files below `root`, such as /proc/7/root."""
+        """Resolve paths below `root`, such as /proc/7/root."""
         self._root = root
 
     def resolve(self, path: str) -> Path:
-        """Return where a path of the process is for us.
+        """Return the path by which the injector reaches a path of the process.
 
         Raises:
-            OSError: There are too many links, or the path cannot be looked at.
+            OSError: There are too many links, or the path cannot be read.
         """
         done: list[str] = []
         todo = [part for part in reversed(path.split("/")) if part]
@@ -64,8 +64,8 @@ class Process:
     """One process, which may end at any time.
 
     Attributes:
-        pid: Process id, as we see it.
-        proc: Where processes are shown.
+        pid: Process id, as the injector sees it.
+        proc: Directory that shows the processes.
     """
 
     pid: int
@@ -78,7 +78,7 @@ class Process:
 
     @cached_property
     def status(self) -> Mapping[str, str]:
-        """Return the fields of `status`, which anybody may read."""
+        """Return the fields of `status`, which any user may read."""
         lines = (self.path / "status").read_text().splitlines()
         return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 
@@ -88,10 +88,10 @@ class Process:
         return self.read_start()
 
     def read_start(self) -> int:
-        """Read again when the process with this id started.
+        """Read when the process that has this id now started; see `is_alive`.
 
         Raises:
-            OSError: There is none.
+            OSError: No process has this id.
         """
         text = (self.path / "stat").read_text()
         return int(text.rpartition(")")[2].split()[19])
@@ -108,7 +108,7 @@ class Process:
 
     @property
     def inner_pid(self) -> int:
-        """Return the id that the process has for itself."""
+        """Return the id of the process in its own process namespace."""
         return int(self.status.get("NStgid", str(self.pid)).split()[-1])
 
     @property
@@ -147,7 +147,7 @@ class Process:
 
     @property
     def main(self) -> str:
-        """Return the main class, module or jar; empty when the command line does not tell."""
+        """Return the main class, module or jar; empty if the command line has none."""
         index = self._main_index()
         rest = self.arguments[index:]
         if rest[:1] and rest[0] in ("-jar", "-m", "--module"):
@@ -158,26 +158,26 @@ class Process:
 
     @cached_property
     def library(self) -> str:
-        """Return the path of the library that makes the process a JVM, empty for none.
+        """Return the path of the library of the JVM; empty if the process is not a JVM.
 
         Raises:
-            OSError: We may not look.
+            OSError: The memory map cannot be read.
         """
         match = _JVM_LIBRARY.search((self.path / "maps").read_text(errors="replace"))
         return match[1] if match else ""
 
     @property
     def root(self) -> RootView:
-        """Return its file system."""
+        """Return a resolver of paths in its file system."""
         return RootView(self.path / "root")
 
     def read_uptime(self) -> float:
-        """Read for how many seconds the process runs."""
+        """Return how many seconds ago the process started."""
         ticks = os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.start / ticks
 
     def is_alive(self) -> bool:
-        """Return whether this very process still runs."""
+        """Return whether the process still runs, and no other one has its id."""
         try:
             same = self.read_start() == self.start
             state = (self.path / "stat").read_text().rpartition(")")[2].split()[0]
@@ -186,12 +186,12 @@ class Process:
         return same and state not in "ZX"
 
     def looks_like_java(self) -> bool:
-        """Tell from what anybody may read whether the process calls itself java."""
+        """Return whether the process is named java, in files that any user may read."""
         first = self.arguments[0] if self.arguments else ""
         return self.status.get("Name") == "java" or first.rpartition("/")[2] == "java"
 
     def belongs_to(self, container_id: str) -> bool:
-        """Return whether the process names this container among its control groups."""
+        """Return whether the control groups of the process name a container."""
         try:
             return bool(container_id) and container_id in (self.path / "cgroup").read_text()
         except OSError:
@@ -199,6 +199,6 @@ class Process:
 
 
 def find_processes(proc: Path = PROC) -> list[Process]:
-    """Return all processes but ourselves, in the order of their ids."""
+    """Return all processes except this one, in the order of their ids."""
     pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
     return [Process(pid, proc) for pid in pids if pid != os.getpid()]

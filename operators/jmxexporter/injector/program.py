@@ -1,4 +1,4 @@
-"""The injector after its first checks: a request in the environment, a report as text."""
+"""The injector after `precheck`: executes the request in the environment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KIT_VARIABLE: Final = "JMX_KIT"
 
 
 def run_request(environ: Mapping[str, str]) -> str:
-    """Do what is asked for, and return the report, which explains refusals and errors."""
+    """Execute the request, and return the report, which explains refusals and errors."""
     try:
         request = Request.parse(environ[REQUEST_VARIABLE])
         jars = AgentJars.of(Path(environ.get(KIT_VARIABLE, "/kit")))
         report = run(request, environ.get(CONFIG_VARIABLE, ""), jars, Access(environ))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the operator is to hear of it.
+    except Exception as error:  # noqa: BLE001 - the report must explain every error.
         report = Report(reason=Reason.AGENT_ERROR, message=f"{type(error).__name__}: {error}")
     return report.render()

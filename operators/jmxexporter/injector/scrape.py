@@ -1,4 +1,4 @@
-"""A look at the endpoint, as proof that it serves."""
+"""Requests to an endpoint, to verify that it serves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CONTROL_PATH: Final = "/-/config"
-"""Path at which a guard says what it serves."""
+"""Path at which a guard reports the hash of its configuration."""
 _LIMIT: Final = 64 << 20
 _PAUSE: Final = 0.1
 _HASH: Final = re.compile(r'^jmx_guard_config_info\{hash="([0-9a-f]*)"\} 1', re.MULTILINE)
@@ -24,7 +24,7 @@ class Scrape:
     """The metrics of the endpoint about itself.
 
     Attributes:
-        config_hash: Hash of the configuration that the guard serves; empty for upstream's agent.
+        config_hash: Hash of the configuration that the guard serves; empty for the upstream agent.
         version: Version of the exporter.
         healthy: Whether the beans could be read.
     """
@@ -36,11 +36,11 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an endpoint serves.
+    """The address of an endpoint.
 
     Attributes:
-        host: Its address.
-        port: Its port.
+        host: IP address.
+        port: Port.
         path: Path of the metrics, or `CONTROL_PATH`.
         encrypted: Whether it serves HTTPS.
     """
@@ -63,7 +63,7 @@ def parse_scrape(text: str) -> Scrape | None:
 
 
 def parse_control(text: str) -> Scrape | None:
-    """Read what a guard says of itself at `CONTROL_PATH`; None when it is no guard."""
+    """Parse the response at `CONTROL_PATH`; None if it is not from a guard."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     if "id" not in values or "configHash" not in values:
         return None
@@ -71,7 +71,7 @@ def parse_control(text: str) -> Scrape | None:
 
 
 def scrape(address: Address, timeout: float) -> Scrape | None:
-    """Ask an endpoint once; None when there is none, or another one."""
+    """Query an endpoint once; None if nothing responds, or anything but an exporter."""
     connection = _connect(address, timeout)
     try:
         connection.request("GET", address.path)
@@ -91,14 +91,14 @@ def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:
     import ssl  # Imported only if needed, because it takes memory next to the application.
 
     context = ssl.create_default_context()
-    # It is asked for what it serves, in the pod itself, and its certificate names a Service.
+    # The connection does not leave the pod, and the certificate names a Service.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
 
 
 def await_scrape(address: Address, timeout: float) -> Scrape | None:
-    """Ask until somebody answers; None when nobody does in time."""
+    """Query an endpoint until it responds; None if it does not respond in time."""
     deadline = time.monotonic() + timeout
     while True:
         found = scrape(address, timeout)
