@@ -24,7 +24,7 @@ class RecordedTopic:
 
     Attributes:
         partitions: Number of its partitions.
-        subscriptions: Entries that wait, by subscription.
+        subscriptions: Number of waiting entries by subscription.
         extra: Fields that override the statistics of each subscription.
     """
 

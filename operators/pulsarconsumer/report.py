@@ -38,7 +38,7 @@ class PartReport:
 
     Attributes:
         name: Its name at the broker.
-        entries: Entries that wait in it.
+        entries: Number of waiting entries, each a message or a batch.
         consumers: Consumers that are connected to it.
     """
 

@@ -119,7 +119,7 @@ class Worker:
         self.sources = build_sources(
             settings, self._connection, payloads, acknowledger.count_attempts
         )
-        """The consumers, one a topic."""
+        """The consumers, one per topic."""
         if self._journal.copied:
             # The previous process may have been killed before the broker got its acknowledgments,
             # so expect redeliveries.
@@ -263,7 +263,7 @@ class Worker:
         """Receive until the connection is broken or the app stops.
 
         Returns:
-            Whether it is still this thread that receives.
+            Whether this thread must continue to receive; False if another thread has replaced it.
         """
         broken = self._stopping.is_set
         while not broken():
@@ -312,7 +312,7 @@ class Worker:
         accepted: busy handlers must not delay either.
 
         Returns:
-            Whether it is still this thread that receives.
+            Whether this thread must continue to receive; False if another thread has replaced it.
         """
 
         def give_up() -> bool:
