@@ -40,7 +40,7 @@ NO_ADVICE = {
     " Deployed EndingConsumers Exists FollowingBacklog Missing NotAsked Scaled ScalingDown SeekDone"
     " Seeking Settled Starting SubscriptionDeleted Updating WaitingForSubscription",
 }
-"""Reasons of healthy states, of events, and of work in progress, in which nobody has to act."""
+"""Reasons that need no advice: healthy states, events, and work in progress."""
 
 
 @pytest.mark.parametrize("kind", known_kinds())

@@ -261,7 +261,7 @@ class Gatherer:
             try:
                 found = self._cluster.api.find(resource.path(where, name))
             except ApiError:
-                # Not readable is not missing.
+                # An object that cannot be read may exist, so do not report it as missing.
                 continue
             facts = None if found is None else self.gather(resource, found, depth + 1)
             if facts is None or not readiness(facts.manifest).ok:

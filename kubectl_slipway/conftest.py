@@ -77,7 +77,7 @@ class Lab:
             self.api.create(each)
 
     def install(self, *ids: str, **options: Any) -> None:
-        """Install operators: Deployment, pod and Lease, as the charts make them."""
+        """Install operators: Deployment, pod and Lease, as the charts create them."""
         for id in ids:
             self.put(*build_operator(id, **options))
 

@@ -1,4 +1,4 @@
-"""How the plugin logs in: tokens, client certificates and exec plugins, on servers of our own."""
+"""How the plugin logs in: tokens, client certificates and exec plugins, on local servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from libs.common.testing.certificates import create_certificates
 
 
 class Server(ThreadingHTTPServer):
-    """A server over TLS that asks for a client certificate and keeps who called."""
+    """A TLS server that requests a client certificate and records the user of each request."""
 
     def __init__(self, folder: Path) -> None:
         self.callers: list[tuple[str, str]] = []
@@ -33,7 +33,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answer every request with an empty object."""
+    """Respond to every request with an empty object."""
 
     server: Server
 
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Do not log requests."""
 
 
 @pytest.fixture(scope="module")

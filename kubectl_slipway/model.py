@@ -52,7 +52,7 @@ NEUTRAL = frozenset(
 """Conditions that report no problem by themselves, whatever their status."""
 
 BENIGN = frozenset({"NoTarget", "NotAsked", "NotObserved", "NotRequested", "Idle"})
-"""Reasons of conditions that are not True because nothing asks for it."""
+"""Reasons of conditions that are not True because nothing requires them to be True."""
 
 Manifest = Mapping[str, Any]
 

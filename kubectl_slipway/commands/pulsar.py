@@ -29,7 +29,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     if options.action == "seek":
         seek: dict[str, str] = {"id": f"cli-{uuid.uuid4().hex[:12]}"}
         seek.update(parse_position(options.to))
-        # A merge patch keeps what it does not name: the position of an earlier seek must go.
+        # A merge patch keeps fields that it does not name: remove the position of an earlier seek.
         cleared = {key: None for key in ("position", "time") if key not in seek}
         cluster.api.patch(path, {"spec": {"subscription": {"seek": {**cleared, **seek}}}})
         print(f"PulsarConsumer/{options.name} moves its subscription to {options.to}")

@@ -82,7 +82,7 @@ def _build_details(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse_instancetype(text: str) -> dict[str, str]:
-    """Read an instancetype as virtctl takes it: its name, or `<kind>/<name>`."""
+    """Parse an instancetype in the form of virtctl: its name, or `<kind>/<name>`."""
     kind, slash, name = text.rpartition("/")
     kinds = ("VirtualMachineClusterInstancetype", "VirtualMachineInstancetype")
     found = kinds[0] if not slash else {each.lower(): each for each in kinds}.get(kind.lower())

@@ -23,7 +23,7 @@ def find_conditions(facts: Facts) -> Iterator[Finding]:
     if facts.manifest.get("kind") in _BUILTIN:
         return
     listed = conditions(facts.manifest)
-    # Ready repeats the reason of another condition; a Ready of its own reason is reported as well.
+    # Ready usually repeats the reason of another condition; otherwise it is reported as well.
     specific = [each for each in listed if each.bad and each.type != "Ready"]
     ready = [
         each for each in listed if each.type == "Ready" and each.status in ("False", "Unknown")

@@ -28,14 +28,14 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
     if uid in visited or depth > _DEPTH:
         return
     visited.add(uid)
-    # What keeps the operator from working explains everything else.
+    # An error that prevents reconciliation explains all other problems.
     stops = list(general.find_stops(facts))
     yield from stops
     if stops and any(each.severity == "Error" for each in stops):
         return
     own = [*general.find_own(facts), *conditions.find_failures(facts)]
     found = conditions.find_conditions(facts)
-    # What blocks a deletion already has the message of these conditions.
+    # Other findings already explain what blocks the deletion.
     blocked = is_deleting(facts.manifest) and bool(own)
     own += [each for each in found if not (blocked and each.code == "Terminating")]
     own += workloads.find_workload(facts)
@@ -49,7 +49,7 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
             yield from _walk(child, visited, depth + 1)
     if not own and readiness(facts.manifest).ok:
         return
-    # An event says more than a condition that nothing can be done about.
+    # If no finding has a remedy, the events explain more, so they come first.
     explained = any(each.remedy for each in own)
     events = list(general.find_events(facts, own, "Warning" if explained else "Error"))
     yield from [*own, *events] if explained else [*events, *own]

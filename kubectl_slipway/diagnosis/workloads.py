@@ -15,7 +15,7 @@ _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunC
 
 
 def find_workload(facts: Facts) -> Sequence[Finding]:
-    """Find what is wrong with a built-in object."""
+    """Find the problems of a built-in object."""
     match facts.manifest.get("kind"):
         case "Pod":
             return list(find_pod_problem(facts.manifest, facts.now, facts.events))

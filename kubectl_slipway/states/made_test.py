@@ -1,4 +1,4 @@
-"""Broken states that are made by hand, and how `why` names each of them."""
+"""Broken states that the tests build themselves, and how `why` names each of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kubectl_slipway.states.conftest import (
 
 @dataclass(frozen=True)
 class State:
-    """A broken state: how it is made, what is asked, and what the first finding says."""
+    """A broken state, the object that `why` diagnoses, and the expected first finding."""
 
     name: str
     make: Callable[[Lab], None]

@@ -43,7 +43,7 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Reconciled:
-    """Objects that a real operator finds fault with."""
+    """Objects for which a real operator reports a problem, and the expected finding."""
 
     name: str
     operator: str
@@ -134,7 +134,7 @@ RECONCILED = [
         "TargetNotFound",
         "shop",
         "Create the object that spec.target names",
-        # The claim has its address, which is what Ready is about.
+        # The claim has its address, so it is Ready.
         exit=0,
     ),
     Reconciled(

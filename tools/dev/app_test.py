@@ -1,4 +1,4 @@
-"""The command line: what it offers, and how it fails."""
+"""The command line: its commands, options and errors."""
 
 from __future__ import annotations
 

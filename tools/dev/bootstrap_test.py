@@ -1,4 +1,4 @@
-"""`./dev` itself: finding Python, and an environment that is made once, whole or not at all."""
+"""`./dev` itself: finding Python, and creating the environment once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def versions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A PATH with what every system has, and no more: no Python, and no apt-get to get one."""
+    """A PATH with only basic programs: no Python, and no apt-get to install it."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in (
@@ -120,7 +120,7 @@ def test_environment_is_made_anew_for_other_requirements(checkout: Path, version
 def test_interrupted_set_up_is_taken_up_again(checkout: Path, versions: Path) -> None:
     environ = {"PYENV_ROOT": str(versions.parent)}
     run(checkout, environ)
-    # What an interruption leaves: an environment without its last file.
+    # An interrupted creation leaves an environment without its last file.
     (marker,) = (checkout.parent / "cache" / "dev").glob("*/complete")
     marker.unlink()
     (marker.parent / "bin" / "python").unlink()

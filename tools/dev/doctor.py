@@ -1,4 +1,4 @@
-"""What this machine has and lacks for ./dev, found without starting anything."""
+"""Checks whether this machine meets the requirements of ./dev, without starting anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.cluster.node_image import PULLED_IMAGE, registry_responds
 from tools.images.base import check_builders
 
 _DISK_GIB: Final = 15
-"""What the cache holds after everything was built."""
+"""Size of the cache after everything was built, in GiB."""
 _MEMORY_GIB: Final = 4
 _GIB: Final = 1 << 30
 
@@ -30,8 +30,8 @@ class Finding:
     """One line of the output.
 
     Attributes:
-        what: What was looked at.
-        detail: What was found, and what to do if it is not sufficient.
+        what: Name of the check.
+        detail: Result, and the remedy if it is not sufficient.
         ok: Whether it is sufficient; None if ./dev can do without it, or install it.
     """
 
@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(cache: Cache) -> Iterator[Finding]:
-    """Yield what was found, in the order in which `./dev up` and `./dev demo` need it."""
+    """Yield the results, in the order in which `./dev up` and `./dev demo` need the parts."""
     for check in _CHECKS:
         yield check(cache)
 

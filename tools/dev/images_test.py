@@ -1,4 +1,4 @@
-"""References that name the content of an image."""
+"""References that identify the content of an image."""
 
 from __future__ import annotations
 

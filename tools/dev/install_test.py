@@ -1,4 +1,4 @@
-"""When a roll-out is done, when it cannot be, and the arguments of helm."""
+"""When a rollout is complete, when it has failed, and the arguments of helm."""
 
 from __future__ import annotations
 

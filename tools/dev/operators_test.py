@@ -1,4 +1,4 @@
-"""Operators are found by what is in the checkout."""
+"""Finding the operators of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `./dev status` shows: rows, as a table or as JSON."""
+"""The rows of `./dev status`, as a table or as JSON."""
 
 from __future__ import annotations
 

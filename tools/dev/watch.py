@@ -10,7 +10,7 @@ from typing import Final
 
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 40.0
-"""Longer than an operator drains by default."""
+"""Longer than the default drain time-out of an operator."""
 
 type Snapshot = Mapping[Path, int]
 
@@ -33,8 +33,8 @@ class Watcher:
     Args:
         command: The command.
         environment: Its environment.
-        folders: Where its code is.
-        say: Tells the user what happens.
+        folders: Folders of its code.
+        say: Prints a message for the user.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""A new operator that works, from the files of the tutorial: `./dev new`."""
+"""`./dev new`: create a working operator from the files of the tutorial."""

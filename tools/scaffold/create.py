@@ -1,4 +1,4 @@
-"""Write a new operator into a checkout, all of it or nothing."""
+"""Write a new operator into a checkout. A failure leaves the checkout unchanged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tools.scaffold.tutorial import PAGE, SOURCES, follow
 
 
 def create(root: Path, names: Names) -> list[Path]:
-    """Write the files of a new operator, and name it where operators are listed.
+    """Write the files of a new operator, and add it to the lists of operators.
 
     Returns:
-        What was written or changed, from the root of the checkout.
+        Files that were written or changed, relative to the root of the checkout.
 
     Raises:
-        ToolError: The checkout has something of that name already.
+        ToolError: The checkout already has an operator or chart with that name.
     """
     places = ("operators", "helm", "deploy/kustomize/overlays/kind")
     found = [f"{place}/{names.id}" for place in places if (root / place / names.id).exists()]
@@ -34,7 +34,7 @@ def create(root: Path, names: Names) -> list[Path]:
 
 
 def add_layers(project: str, names: Names) -> str:
-    """Add an operator to the contract of layers in pyproject.toml."""
+    """Add an operator to the import contract in pyproject.toml that defines the layers."""
     found = re.search(
         r'name = "Layers of an operator"\n.*?containers = \[\n(.*?)\]', project, re.DOTALL
     )
@@ -56,7 +56,7 @@ def add_row(readme: str, names: Names) -> str:
 
 
 def _write_draft(root: Path, draft: Path, names: Names) -> None:
-    """Write what a checkout will have, so that a failure leaves the checkout as it was."""
+    """Write the new files into a draft, so that a failure leaves the checkout unchanged."""
     for source in SOURCES:
         (draft / source).parent.mkdir(parents=True, exist_ok=True)
         if (root / source).is_dir():
@@ -67,7 +67,7 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
     follow(draft, names, (root / PAGE).read_text())
     for name, change in (("pyproject.toml", add_layers), ("README.md", add_row)):
         (draft / name).write_text(change((root / name).read_text(), names))
-    # Other names have another order and another length.
+    # The new names may sort differently and may not fit on a line.
     written = [str(draft / place) for place in (f"operators/{names.id}", "tests", "tools")]
     for words in (
         ("ruff", "check", "--quiet", "--no-cache", "--select=I", "--fix", *written),

@@ -33,9 +33,9 @@ _NEUTRAL: Final = {
     "team": "example",
     "TEAM": "EXAMPLE",
 }
-"""What the words of the tutorial are about, in words that fit any kind."""
+"""Neutral words, for any kind, by words of the tutorial."""
 _WORDS: Final = "|".join(
-    # Whole words, but parts of the names of tests.
+    # Single words match only as whole words; phrases match anywhere, for example in comments.
     rf"(?<!\w){re.escape(words)}(?!\w)" if words.isalpha() else re.escape(words)
     for words in sorted(_NEUTRAL, key=len, reverse=True)
 )
@@ -45,7 +45,7 @@ def build_names(operator: str, kind: str, plural: str, group: str) -> Names:
     """Check names, and derive the plural if it is empty.
 
     Raises:
-        ToolError: A name cannot be used; the message says what it must look like.
+        ToolError: A name is not valid; the message describes valid names.
     """
     try:
         return Names.build(operator, kind, group, plural)
@@ -54,12 +54,12 @@ def build_names(operator: str, kind: str, plural: str, group: str) -> Names:
 
 
 def rename(text: str, names: Names, *, python: bool = False) -> str:
-    """Return a text or path of the tutorial with other names in it, and nothing about greetings.
+    """Replace the names in a text or path of the tutorial, and all words about greetings.
 
     Args:
         text: Text about the operator greeter and its kind Greeting.
-        names: The other names.
-        python: Whether the kind in lower case is a name of Python.
+        names: The new names.
+        python: Whether to write the lower-case kind as a Python identifier.
     """
     others = {
         "tutorial.slipway.dev": names.group,

@@ -1,4 +1,4 @@
-"""A new operator: its names, and a checkout that takes it whole or not at all."""
+"""A new operator: its names, and that a failure leaves the checkout unchanged."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tools.scaffold.tutorial import PAGE, SOURCES
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = (*SOURCES, str(PAGE), "pyproject.toml", "README.md")
 GENERATED: Final = ("Chart.yaml", "README.md", "values.yaml", "values.schema.json")
-"""Files of a chart with parts that are written after these."""
+"""Files of a chart that contain generated parts."""
 WORDS: Final = (
     *("greet", "podset", "people", "person", "everybody", "phrase", "hello", "good morning"),
     *("ada", "grace", "barbara", "team"),
 )
-"""What is about the operator of the tutorial."""
+"""Words about the operator of the tutorial, which must not remain in a new operator."""
 BLOCK: Final = re.compile(r"BEGIN (generated|metadata).*?END \1", re.DOTALL)
-"""A part of a file that the generator writes."""
+"""A generated part of a file."""
 OWNED: Final = {
     "operators": (8, 207),
     "tools": (2, 20),
@@ -32,12 +32,12 @@ OWNED: Final = {
     "helm": (4, 62),
     "deploy": (2, 33),
 }
-"""How many files and lines of a new operator people own, by folder; lower them when they shrink."""
+"""Maximum files and lines of a new operator that people maintain, by folder; only lower them."""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Make a checkout with as much as a new operator is made from."""
+    """Create a checkout with only the files that a new operator is created from."""
     for name in COPIED:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
@@ -91,7 +91,7 @@ def test_people_own_few_files_and_lines(checkout: Path) -> None:
     before = list_files(checkout)
     create(checkout, build_names("archives", "BackupPolicy", "", "archives.slipway.dev"))
 
-    # What the generator writes, such as __main__.py, is not there yet.
+    # Generated files, such as __main__.py, do not exist yet.
     made = list_files(checkout) - before
     for folder, (files, lines) in OWNED.items():
         owned = [path for path in made if path.is_relative_to(checkout / folder)]

@@ -1,4 +1,4 @@
-"""A project outside of the repository: the wheel is all that it has of Slipway."""
+"""A project outside of the repository, which has only the wheel of Slipway."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_in(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python of a project in its folder, with nothing of this checkout."""
+    """Run the Python of a project in its folder, without modules of this checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [root / ".venv" / "bin" / "python", *words],
