@@ -1,1 +1,1 @@
-"""Fault sweeps: every write and every watch event of an operator is made to go wrong, once each."""
+"""Fault sweeps: inject a fault at each write and watch event of an operator, one per trial."""

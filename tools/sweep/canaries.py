@@ -1,4 +1,4 @@
-"""Canaries: texts that are secret in a trial, and if they show nevertheless. Pure."""
+"""Canaries: secret texts of a trial, and the search for leaks of them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OFFSETS: Final = 3
 
 
 def build_canary(trial: str, purpose: str = "token") -> str:
-    """Build a text that occurs nowhere else; its odd characters show whether it was encoded."""
+    """Build a unique text with special characters, which encodings change."""
     return f"canary/{purpose}+{trial}=="
 
 

@@ -1,4 +1,4 @@
-"""Cluster: the real API server of a sweep, with the CRDs and the rights of the operator."""
+"""The real API server of a sweep, with the CRDs and the permissions of the operator."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from tools.sweep.workload import AWAY, Workload, load_workloads
 _RBAC: Final = "rbac.authorization.k8s.io"
 _POLL: Final = 0.02
 _MADE_OF: Final = "sweep.slipway.dev/made-of"
-"""Annotation on a CRD: hash of what it was made of."""
+"""Annotation on a CRD: hash of its source."""
 _TOKEN_SECONDS: Final = 7200
 _SERVED_SECONDS: Final = 60
 _OWNER_SECONDS: Final = 60.0
 
 
 type Right = tuple[str, str, str]
-"""Group, resource with its part, and verb."""
+"""Group, resource with its subresource, and verb."""
 
 
 class Permissions:
@@ -63,11 +63,11 @@ class Permissions:
     Args:
         client: Connection with all rights.
         control_plane: The API server.
-        workload: Whose operator it is; all workloads of an operator have the same rights.
+        workload: A workload of the operator; all its workloads have the same permissions.
     """
 
     def __init__(self, client: Client, control_plane: ControlPlane, workload: Workload) -> None:
-        """Work out the rules; `prepare` makes the account."""
+        """Compute the rules; `prepare` creates the account."""
         self._client = client
         self._control_plane = control_plane
         self._operator = workload.operator.id
@@ -82,7 +82,7 @@ class Permissions:
         self._token = ""
 
     async def prepare(self) -> None:
-        """Create the service account, its cluster-scoped rights and a token of it."""
+        """Create the service account, its cluster-scoped permissions and a token."""
         client, name = self._client, self._operator
         await create_namespace(client, self._home)
         account = build_object(SERVICE_ACCOUNT, name, self._home)
@@ -105,7 +105,7 @@ class Permissions:
         self._token = response["status"]["token"]
 
     async def grant(self, namespace: str) -> str:
-        """Create a namespace in which the account may do what an operator may do if it watches.
+        """Create a namespace in which the account has the permissions of an operator.
 
         Returns:
             A token of the account.
@@ -125,7 +125,7 @@ class Permissions:
                 await asyncio.sleep(_POLL)
 
     def find_unused(self, used: set[Right]) -> list[str]:
-        """Return rights that nobody used, as `verb resource`."""
+        """Return unused permissions, as `verb resource`."""
         return find_unused_rights(self.rules, self._kinds, used)
 
     def _build_binding(self, kind: Kind, role: Kind) -> Manifest:
@@ -140,10 +140,10 @@ class Permissions:
 def find_unused_rights(
     rules: Sequence[PolicyRule], kinds: Sequence[Kind], used: set[Right]
 ) -> list[str]:
-    """Return rights that nobody used, as `verb resource`, Leases and Events aside.
+    """Return unused permissions, as `verb resource`, except permissions on Leases and Events.
 
-    Permissions to read a resource count as one: a client that can list objects learns nothing more
-    by getting one or a part of it, such as its status.
+    All permissions to read a resource count as one: a client that can list objects learns nothing
+    more by reading one object or a subresource such as its status.
     """
     names = {kind.plural: kind.kind for kind in kinds}
     granted = {
@@ -171,7 +171,7 @@ def _join_reads(group: str, resource: str, verb: str) -> Right:
 
 
 async def create_namespace(client: Client, name: str) -> None:
-    """Create a namespace, unless it is there."""
+    """Create a namespace unless it exists."""
     with contextlib.suppress(AlreadyExists):
         manifest = build_object(NAMESPACE, name)
         await client.create(NAMESPACE, manifest)
@@ -181,7 +181,7 @@ async def create_namespace(client: Client, name: str) -> None:
 async def prepare_cluster(
     control_plane: ControlPlane, workloads: Sequence[Workload]
 ) -> AsyncIterator[Client]:
-    """Install what workloads need and yield a client with all rights."""
+    """Install the CRDs and objects that workloads need; yield a client with all permissions."""
     async with Client(control_plane.config, max_in_flight=64) as client:
         await install_crds(client, workloads, renew=True)
         for workload in workloads:
@@ -194,11 +194,11 @@ async def prepare_cluster(
 async def install_crds(
     client: Client, workloads: Sequence[Workload], *, renew: bool = False
 ) -> None:
-    """Install the CRDs of workloads and wait until objects of theirs can be owners.
+    """Install the CRDs of workloads and wait until their objects can be owners.
 
     Args:
         client: Connection with all rights.
-        workloads: Whose CRDs.
+        workloads: Workloads whose CRDs are installed.
         renew: Whether to replace a different CRD with the same name: for other operators, a
             permissive CRD stands for a kind that one operator defines.
     """
@@ -219,11 +219,11 @@ def list_owners(workloads: Sequence[Workload]) -> list[Kind]:
 async def wait_owners(client: Client, kinds: Sequence[Kind]) -> None:
     """Wait until objects of some kinds can be owners.
 
-    Admission asks discovery for the kind of an owner, and for half a minute keeps what it heard:
-    an API server that is asked too early knows no kinds but its own for so long.
+    Admission looks up the kind of an owner by discovery and caches the result for 30 seconds. An
+    API server that is asked too early knows only built-in kinds during this time.
 
     Raises:
-        TimeoutError: They cannot be after a minute.
+        TimeoutError: They still cannot be owners after a minute.
     """
     async with asyncio.timeout(_OWNER_SECONDS):
         for kind in kinds:
@@ -260,7 +260,7 @@ async def _install(client: Client, crd: Manifest, *, renew: bool) -> None:
 
 
 async def _wait_owner(client: Client, kind: Kind) -> None:
-    """Wait until admission knows a kind of owners; it looks at what is served now and then."""
+    """Wait until admission knows a kind of owners; it refreshes the served kinds periodically."""
     owner = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

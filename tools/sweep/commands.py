@@ -1,4 +1,4 @@
-"""Commands: sweep operators, replay one trial, try mutants."""
+"""Commands: sweep operators, replay one trial, test mutants."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from tools.sweep.workload import Workload, load_workloads
 from tools.sweep.zygote import Zygote, read_log
 
 _LANES: Final = 2
-"""Operators that are swept at a time."""
+"""Number of operators that are swept concurrently."""
 _REPORTED: Final = 100
-"""Trials after which a sweep says how far it is."""
+"""Number of trials between two progress messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SweepResult:
 
     Attributes:
         results: Result of each workload.
-        unused: Rights that nothing used.
+        unused: Unused permissions.
     """
 
     results: list[report.Result]
@@ -75,7 +75,7 @@ class Options:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of an operator is left out that its tier has."""
+        """Whether all trials of an operator in the tier are run."""
         return not (self.workload or self.modes or self.sample)
 
 
@@ -92,7 +92,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     async def follow_lane() -> None:
         async with run_control_plane() as control_plane:
             async with Client(control_plane.config) as client:
-                # All together, for admission takes a while to learn of them.
+                # Install them together, because admission learns of new kinds only after a while.
                 every = [one for each in operators for one in load_workloads(each)]
                 await install_crds(client, every)
             while queue:
@@ -125,7 +125,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
 
 
 async def replay_trial(options: Options, zygote: Zygote) -> int:
-    """Run the trial of a replay file alone and print its log."""
+    """Run only the trial of a replay file, and print its log."""
     assert options.replay is not None
     plan = read_replay(options.replay)
     workload = _find(plan)
@@ -144,7 +144,7 @@ async def replay_trial(options: Options, zygote: Zygote) -> int:
 
 
 async def try_mutants(options: Options, zygote: Zygote) -> int:
-    """Try each mutant until an oracle kills it; returns 0 when all are dead."""
+    """Test each mutant until an oracle detects it; return 0 if all are detected."""
     from tools.sweep.mutants import MUTANTS
 
     if unknown := [name for name in options.mutants if name not in MUTANTS]:
@@ -177,13 +177,13 @@ async def _try_mutant(
     modes: Sequence[Mode],
     options: Options,
 ) -> report.Kill:
-    """Try a mutant without faults, then with the faults of its modes, until it is detected."""
+    """Test a mutant without faults, then with the faults of its modes, until it is detected."""
     started, trials = now(), 0
     plain = Plan(reference.workload.operator.id, reference.workload.id, mutant=mutant)
     trial_result = await runner.try_plan(reference, plain)
     trials += 1
     if not trial_result.failed:
-        # A mutant may have moments of its own, such as names.
+        # The moments of a mutant may differ, for example in names.
         own = await runner.refer(reference.workload, mutant)
         reference = replace(reference, moments=own.moments)
         plans = _plan(reference, plain, "full", modes, options.seed)
@@ -233,7 +233,7 @@ async def _sweep(
 async def _try_new(
     runner: SweepRunner, trials: Sequence[tuple[Reference, Plan]], journal: Journal
 ) -> list[TrialResult]:
-    """Run the trials that the journal does not have; return the results of all."""
+    """Run the trials that are not in the journal; return the results of all trials."""
     recalled = [trial_result for _, plan in trials if (trial_result := journal.recall(plan))]
     if recalled:
         print(f"{len(recalled)} of {len(trials)} trials passed before", flush=True)
@@ -254,7 +254,7 @@ async def _try_new(
 def _choose(
     reference: Reference, options: Options, tried: set[tuple[Mode, MomentClass]]
 ) -> list[Plan]:
-    """Choose the trials of a workload that its tier has."""
+    """Choose the trials of a workload that belong to the tier."""
     workload = reference.workload
     plans = _plan(reference, reference.outcome.plan, options.tier, options.modes, options.seed)
     if options.tier == "gate" and not options.modes:

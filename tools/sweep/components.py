@@ -27,9 +27,9 @@ class Component:
     """A stand-in for the component of a cluster that handles one kind.
 
     Attributes:
-        kind: What it tends.
-        needs: Says whether an object waits for it, with all else that is there.
-        act: Does what the object waits for.
+        kind: Kind that it handles.
+        needs: Returns whether an object waits for it, given the other existing objects.
+        act: Performs the action that the object waits for.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class ClusterComponents:
         record: Existing objects, from the recorder.
         kinds: Kinds of the namespace whose garbage is collected.
         components: Components other than the garbage collector.
-        owners: Kinds that own objects of those.
+        owners: Kinds that own objects of these kinds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ClusterComponents:
         components: Sequence[Component],
         owners: tuple[Kind, ...] = (),
     ) -> None:
-        """Start with nothing done."""
+        """Initialize; `act` acts."""
         self._client = client
         self._record = record
         self._kinds = kinds
@@ -65,11 +65,11 @@ class ClusterComponents:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to do."""
+        """Whether an object waits for a component."""
         return next(self._due(), None) is not None
 
     async def act(self) -> None:
-        """Do everything that is due now; what was due already is no harm to do again."""
+        """Perform all actions that are due; repeating an action does no harm."""
         for kind, manifest in list(self._due()):
             with contextlib.suppress(NotFound, Conflict, Invalid):
                 if self._is_garbage(manifest) and not is_deleting(manifest):
@@ -88,10 +88,10 @@ class ClusterComponents:
                     yield kind, manifest
 
     async def _collect(self, kind: Kind, manifest: Manifest) -> None:
-        """Delete an object whose owners are gone, if that is so at the API server too.
+        """Delete an object without existing owners, after verifying this at the API server.
 
-        The book hears of each kind by a watch of its own: it may know that an owner is gone, and
-        not yet that the object was released before.
+        The record gets each kind from a separate watch. It may already lack an owner, and not know
+        yet that the object was released before.
         """
         live = await self._client.get(kind, key_of(manifest))
         if uid_of(live) != uid_of(manifest) or not self._is_garbage(live):
@@ -183,10 +183,10 @@ def _needs_snapshotter(snapshot: Manifest, _: NamespaceRecord) -> bool:
 
 
 KUBELET: Final = Component(POD, _needs_kubelet, _tend_pod)
-"""Binds pods, lets them run and lets them go."""
+"""Binds pods, starts them and completes their deletion."""
 BINDER: Final = Component(PVC, _needs_binder, _tend_claim)
-"""Binds claims, grows them and lets them go."""
+"""Binds claims, expands them and completes their deletion."""
 SNAPSHOTTER: Final = Component(VOLUME_SNAPSHOT, _needs_snapshotter, _tend_snapshot)
-"""Takes snapshots, as a driver does that there is none of here."""
+"""Takes snapshots in place of a CSI driver."""
 EVERYBODY: Final = (KUBELET, BINDER, SNAPSHOTTER)
-"""What a trial has unless its workload says otherwise."""
+"""The default components of a trial."""

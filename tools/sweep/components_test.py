@@ -21,7 +21,7 @@ async def client(fake_api: FakeApi) -> AsyncIterator[Client]:
 
 
 def create_owned_pod(api: FakeApi) -> tuple[Manifest, Manifest]:
-    """Create an owner and a pod of it; returns both."""
+    """Create an owner and its pod; return both."""
     owner = api.create(build_object(CONFIG_MAP, "web", "default"))
     reference = {
         "apiVersion": "v1",
@@ -40,7 +40,7 @@ def create_owned_pod(api: FakeApi) -> tuple[Manifest, Manifest]:
 
 
 def build_initial_objects(client: Client, *known: Manifest) -> ClusterComponents:
-    """Build a world whose book knows of some objects."""
+    """Build components whose record contains some objects."""
     record = NamespaceRecord()
     for manifest in known:
         record.note("ADDED", POD if manifest["kind"] == "Pod" else CONFIG_MAP, manifest)

@@ -62,7 +62,7 @@ def build_workload(subject: Subject) -> Workload:
 
 
 def _is_recreated(record: NamespaceRecord, kind: Kind) -> bool:
-    """Return whether objects of a kind were lost in the phase for it, and all of them are back."""
+    """Return whether objects of a kind were lost in the phase that deletes them, and recreated."""
     lost = {
         each.name
         for each in record.history

@@ -52,14 +52,14 @@ class Reply:
 
 
 class ExternalSystemTrial(Protocol):
-    """System is an outside system as one trial has it: a stand-in of its own, or a real one."""
+    """An external system in one trial: a fake, or a proxy to a real system."""
 
     async def answer(self, request: Request) -> Reply:
-        """Answer a request."""
+        """Respond to a request."""
         ...
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return what exists, by title, to be compared with the fault-free run."""
+        """Return the existing objects by title, for the comparison with the fault-free run."""
         ...
 
 
@@ -73,13 +73,13 @@ class ExternalSystem:
     """The declaration of an external system of a workload.
 
     Attributes:
-        id: Its one word; names it in moments.
-        build: Builds the system of one trial, which has the namespace for its name; it gets a
-            connection with all rights, for what it does to objects of the trial.
+        id: One word that names it in moments.
+        build: Builds the system of one trial, given the namespace of the trial and a client with
+            all permissions, with which it changes objects of the trial.
         arguments: Flags of the operator with its address.
-        prefixes: Paths of the API server that it serves; empty for a system with an own address.
-            The API server says who may ask there, as it does for its extensions.
-        is_write: Says whether a request changes something.
+        prefixes: Paths of the API server that it serves; empty for a system with its own address.
+            As for its extensions, the API server authorizes the requests.
+        is_write: Returns whether a request changes anything.
     """
 
     id: str
@@ -95,7 +95,7 @@ class RealSystem:
     Args:
         url: URL of the system.
         client: Connection, which the caller closes.
-        look: Returns what exists.
+        look: Returns the existing objects.
     """
 
     def __init__(
@@ -123,5 +123,5 @@ class RealSystem:
             return Reply(response.status, await response.read(), {"Content-Type": kind})
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return what the caller sees there."""
+        """Return the objects that exist in the real system."""
         return self._look()

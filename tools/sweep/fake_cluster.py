@@ -1,4 +1,4 @@
-"""The API of a cluster that the clusters operator made, played for the sweep."""
+"""A fake API of a cluster that the clusters operator created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READY: Final = {
     "reason": "Running",
     "lastTransitionTime": _MOMENT,
 }
-"""Condition of what is ready."""
+"""Condition of ready objects."""
 _NODES: Final = NODE.path()
 _PODS: Final = POD.path()
 _SYSTEM_PODS: Final = POD.path("kube-system")
@@ -53,7 +53,7 @@ class FakeCluster:
     """
 
     def __init__(self, trial: str, client: Client) -> None:
-        """Begin without nodes."""
+        """Initialize without nodes."""
         self._trial = trial
         self._client = client
         self._nodes: dict[str, Manifest] = {}
@@ -65,7 +65,7 @@ class FakeCluster:
         self._proxy = ""
 
     async def answer(self, request: Request) -> Reply:
-        """Answer a request; anyone who asks is let in, as there is no TLS on the way."""
+        """Respond to a request, without authentication, because there is no TLS."""
         await self._let_join()
         path, _, name = request.path.rpartition("/")
         match request.method, request.path:
@@ -122,14 +122,14 @@ class FakeCluster:
         return text.rpartition(": ")[2].strip().strip("'\"")
 
     def _begin(self, version: str) -> None:
-        """Leave what `kubeadm init` leaves."""
+        """Create the objects that `kubeadm init` creates."""
         config = build_object(CONFIG_MAP, _CONFIG, "kube-system")
         text = f"kubernetesVersion: {version}\n"
         self._maps[_CONFIG] = {**config, "data": {"ClusterConfiguration": text}}
         self._proxy = f"registry.k8s.io/kube-proxy:{version}"
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return the nodes, each with the pods that it has."""
+        """Return the nodes, each with its pods."""
         pods = Counter(self._pods.values())
         return {
             f"node {name}": {
@@ -148,7 +148,7 @@ class FakeCluster:
         }
 
     async def _let_join(self) -> None:
-        """Let the node of each machine that runs join."""
+        """Let the node of each running machine join."""
         for machine in (await self._client.list(INSTANCE, self._trial)).items:
             name, pool = key_of(machine).name, pool_of(machine)
             if not holds_at(machine, "Ready") or is_deleting(machine):
@@ -200,7 +200,7 @@ class FakeCluster:
 
 
 def changes_cluster(request: Request) -> bool:
-    """Return whether a request changes something: questions to etcd are sent by POST."""
+    """Return whether a request changes anything; queries of etcd are POST requests as well."""
     asks = request.path.endswith(("/v3/cluster/member/list", "/v3/maintenance/status"))
     return changes_something(request) and not asks
 
@@ -216,5 +216,5 @@ def _build_pod(name: str) -> Manifest:
 
 
 def pool_of(machine: Manifest) -> str:
-    """Return the pool of the node that a machine is."""
+    """Return the node pool of a machine."""
     return text_at(machine, "metadata", "labels", POOL_LABEL)

@@ -1,4 +1,4 @@
-"""Faults: what happens to the write or the event that a trial is about."""
+"""Faults: the handling of the write or the event that a trial disturbs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MUTED: Final[Mapping[Mode, tuple[Series, float]]] = {
     Mode.EVENTS: ("event", 3600.0),
 }
 FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}
-"""Labels of objects of somebody else that a fault puts in the way."""
+"""Labels of foreign objects that a fault creates under the name of an object of the operator."""
 
 _REFUSALS: Final[Mapping[Mode, tuple[int, str, dict[str, str]]]] = {
     Mode.E429: (429, "TooManyRequests", {"Retry-After": "1"}),
@@ -44,7 +44,7 @@ _REFUSALS: Final[Mapping[Mode, tuple[int, str, dict[str, str]]]] = {
 
 
 async def break_write(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    """Do to a write what the mode of the trial says."""
+    """Apply the mode of the trial to a write."""
     session = exchange.session
     mode = session.mode
     if mode in _REFUSALS:
@@ -55,7 +55,7 @@ async def break_write(exchange: Exchange, call: Call, record: Record) -> web.Str
 
 
 def refuse(record: Record | None = None) -> web.Response:
-    """Answer as an API server that is out."""
+    """Respond like an unavailable API server."""
     if record is not None:
         return _refuse(record, 503, "ServiceUnavailable")
     body = render_status(503, "ServiceUnavailable", "injected by the sweep: an outage")
@@ -68,7 +68,7 @@ async def break_recovery(exchange: Exchange, call: Call, record: Record) -> web.
 
 
 async def refuse_resumption(exchange: Exchange, call: Call) -> web.StreamResponse:
-    """Answer a watch that wants to continue if it broke: that version is too old."""
+    """Respond to a watch that resumes after a break: its version is too old."""
     session = exchange.session
     await asyncio.wait_for(session.gap.wait(), _GAP_SECONDS)
     session.fouled.discard(call.resource)
@@ -82,19 +82,19 @@ class Stream:
 
     Args:
         exchange: The watch request.
-        call: What is watched.
-        response: Where frames go.
+        call: Operation of the watch request.
+        response: Response to the operator, which receives the frames.
     """
 
     def __init__(self, exchange: Exchange, call: Call, response: web.StreamResponse) -> None:
-        """Start with a stream that works."""
+        """Initialize a stream without a fault."""
         self.exchange = exchange
         self.call = call
         self._response = response
         self._silent = False
 
     async def pass_on(self, line: bytes) -> bool:
-        """Pass a frame on."""
+        """Forward a frame."""
         await self.exchange.session.delivering.wait()
         if not self._silent:
             await self._response.write(line + b"\n")
@@ -198,7 +198,7 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
 async def _answer_and_turn_back(
     exchange: Exchange, call: Call, record: Record
 ) -> web.StreamResponse:
-    """Kill the process after the response; the next one is shown what existed before."""
+    """Kill the process after the response; lists of the next process show the state before."""
     exchange.session.past.begin(await stale.find_version(exchange), exchange.process)
     return await _answer_and_kill(exchange, call, record)
 
@@ -207,14 +207,14 @@ async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     series, seconds = _MUTED[exchange.session.mode]
     exchange.session.muted[series] = time.monotonic() + seconds
     if series == "lease":
-        # What follows is no rest: the process is about to give the lead up.
+        # The silence that follows is not rest: the process is about to give up its leadership.
         exchange.session.note_activity(seconds)
     answer = await _pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 async def _crash(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    """Kill a part of the control plane while the write is under way."""
+    """Kill a component of the control plane while the write is in progress."""
     sent = asyncio.ensure_future(_pass_on(exchange, call, record))
     await asyncio.sleep(_IN_FLIGHT_SECONDS)
     name = "etcd" if exchange.session.mode is Mode.ETCD else "kube-apiserver"
@@ -231,20 +231,20 @@ async def _pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
 
 
 def build_foreign(manifest: Manifest) -> Manifest:
-    """Build an object of somebody else that has the name of ours."""
+    """Build a foreign object with the name of an object of the operator."""
     metadata = manifest.get("metadata") or {}
     kept = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
     return {**manifest, "metadata": {**kept, "labels": dict(FOREIGN)}}
 
 
 def is_foreign(version: Version) -> bool:
-    """Return whether an object was put in the way by a fault."""
+    """Return whether a fault created an object as a foreign object."""
     labels = version.manifest["metadata"].get("labels") or {}
     return FOREIGN.items() <= labels.items()
 
 
 async def _delete_in_the_gap(exchange: Exchange, call: Call, manifest: Manifest) -> None:
-    """Delete the object that the lost event is about, if it is a child that is still there."""
+    """Delete the object of the lost event, if it is a child of the operator's objects."""
     session = exchange.session
     metadata = manifest["metadata"]
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
@@ -285,7 +285,7 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
 
 
 def forget(session: Session) -> None:
-    """Let everything go that a trial still holds back."""
+    """Release all requests and events that a trial still holds back."""
     session.released.set()
     session.gap.set()
     session.delivering.set()

@@ -15,17 +15,17 @@ class Journal:
 
     Args:
         path: Path of the file, with one trial per line.
-        resume: Whether it continues with what an earlier run left there.
+        resume: Whether to continue the file of an earlier run.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
-        """Read what exists, or begin again."""
+        """Read the file, or start a new one."""
         self._path = path
         self._passed: dict[Plan, Outcome] = {}
         if not resume:
             path.unlink(missing_ok=True)
         elif path.exists():
-            # A run that was killed while it wrote leaves a line without an end.
+            # A run that was killed during a write leaves an incomplete line.
             whole, end, _ = path.read_text().rpartition("\n")
             path.write_text(whole + end)
             outcomes = map(_read, whole.splitlines())
@@ -37,7 +37,7 @@ class Journal:
         return TrialResult(outcome, []) if outcome else None
 
     def note(self, trial_result: TrialResult) -> None:
-        """Write down a trial, if it passed."""
+        """Append a trial if it passed."""
         if trial_result.failed:
             return
         outcome = trial_result.outcome
@@ -49,5 +49,5 @@ class Journal:
 
 def _read(line: str) -> Outcome:
     entry = json.loads(line)
-    # The moment of a trial that passed has come.
+    # In a trial that passed, the fault was injected.
     return Outcome(Plan.from_json(entry["plan"]), "", fired=True, seconds=entry["seconds"])

@@ -13,9 +13,9 @@ def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) ->
     """Write a report.
 
     Args:
-        path: Where to.
+        path: Path of the file.
         results: Sweeps of workloads.
-        unused: Rights that nothing used, in words; each is a failure.
+        unused: Descriptions of unused permissions; each one is a failure.
     """
     suite = ET.Element("testsuite", name="sweep")
     for result in results:

@@ -1,7 +1,7 @@
-"""Normalized state: what two runs must agree on, with what no two runs can share masked. Pure.
+"""Normalized state: two runs must agree in it, so values that always differ are masked. Pure.
 
-What is masked is on a list in this file and nowhere else; UIDs are not masked but named, so that a
-reference to the wrong incarnation still shows.
+Only this file lists the masked fields. UIDs are replaced by names instead of a mask, so that a
+reference to the wrong incarnation is still detected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MASKED: Final = frozenset(
         APPLIED_HASH,  # It covers the UID of the owner.
     }
 )
-"""Fields that differ from run to run by nature."""
+"""Fields that always differ between runs."""
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def build_state(record: NamespaceRecord, kinds: Iterable[Kind], namespace: str) -> State:
-    """Normalize what exists now."""
+    """Normalize the existing objects."""
     return {
         _hide(f"{kind.plural} {manifest['metadata']['name']}", namespace): normalize(
             manifest, record.names, namespace
@@ -52,7 +52,7 @@ def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> M
 
     Args:
         manifest: The object.
-        names: Title of each UID that is known.
+        names: Title of the object by UID.
         namespace: Namespace of the trial.
     """
     generation = manifest["metadata"].get("generation")
@@ -71,7 +71,7 @@ def _hide(text: str, namespace: str) -> str:
 
 def _mask(value: Any) -> Any:
     if isinstance(value, dict):
-        # What owners are referred to by is named, what an object is itself is masked.
+        # UIDs in references are replaced by names; the UID of the object itself is masked.
         if "controller" in value or set(value) == {"name", "uid"}:
             return {name: _mask(item) for name, item in value.items()}
         return {
@@ -83,9 +83,9 @@ def _mask(value: Any) -> Any:
 
 
 def _relate(value: Any, generation: int) -> Any:
-    """Say of what was observed how far it is behind: how often a spec was written may differ.
+    """Make observed generations relative to the generation: the number of writes may differ.
 
-    A leader that comes late writes again, and the next one writes it back.
+    A delayed leader may write a spec again, and the next leader then writes it back.
     """
     if isinstance(value, dict):
         return {
@@ -100,7 +100,7 @@ def _mask_uid(name: str, value: Any) -> Any:
 
 
 def leave_out_others(manifest: Manifest) -> Manifest:
-    """Leave out what the API server and the rest of the cluster write."""
+    """Leave out fields that the API server and other components write."""
     metadata = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
     kept = {name: value for name, value in manifest.items() if name != "status"}
     if isinstance(kept.get("spec"), dict):

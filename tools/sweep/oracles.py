@@ -1,4 +1,4 @@
-"""Oracles: what must hold of every trial, whatever went wrong in it. Pure."""
+"""Oracles: the properties that every trial must have, whatever its fault. Pure."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ ORACLES: Final[Mapping[str, str]] = {
     "secrets": "no secret shows in the log, Events, statuses, metrics or any written object",
     "ready": "the process reports alive and ready once it has converged",
 }
-"""What each oracle asks for."""
+"""Property that each oracle checks."""
 
 _DEFECTS: Final = re.compile(r"Unhandled error in reconcile|Traceback \(most recent call last\)")
 _MANY: Final = 12
 _REFUSING: Final = frozenset({Mode.E403, *EXCLUSIVE})
-"""Modes in which the API server, real or not, may say 403 for a while."""
+"""Modes in which the API server or the proxy may respond with 403 for a while."""
 _ENDING: Final = frozenset({Mode.H, Mode.LEASE})
-"""Modes in which a leader that lost its lead ends by itself, as it should."""
+"""Modes in which a leader exits after losing its leadership, as it must."""
 _SHOWN: Final = 4
 _SERVER_ERROR: Final = 500
 
 
 def evaluate(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Finding]:
-    """Hold a trial against the fault-free run and against what always holds."""
+    """Compare a trial with the fault-free run, and check the properties of all trials."""
     checks: tuple[tuple[str, Callable[[], list[str]]], ...] = (
         ("fired", lambda: _check_fired(outcome)),
         ("converged", lambda: _check_late(outcome, probe=False)),
@@ -72,13 +72,13 @@ def evaluate(outcome: Outcome, reference: Outcome, workload: Workload) -> list[F
 
 
 def lint(record: Record, namespace: str, operator: str, *, repeated: bool = False) -> list[str]:
-    """Check one write for what no write should do.
+    """Check one write for faults that no write may have.
 
     Args:
         record: The write.
         namespace: Namespace that it must be in.
         operator: Id of the operator, which names the field managers.
-        repeated: Whether it may change nothing, as the response to an earlier one was lost.
+        repeated: Whether it may change nothing, because an earlier response was lost.
     """
     call, body = record.call, record.body
     if call.system:
@@ -155,7 +155,7 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
         for title in sorted({*counts, *asked}):
-            # An object of somebody else comes and goes too, and so does what it was in the way of.
+            # The foreign object is created and deleted too, and so is the object that it replaced.
             extra = 2 * removed[title] + late[title]
             if not asked[title] <= counts[title] <= asked[title] + extra:
                 times = f"{counts[title]} times instead of {asked[title]}"
@@ -164,10 +164,10 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
 
 
 def _find_dependents(outcome: Outcome) -> set[str]:
-    """Return what belonged to an object that the fault removed: it went with it.
+    """Return the objects that were deleted because the fault removed another object.
 
-    Its owner, or the claim that it is assigned to, as a PersistentVolume names it. The API server
-    deletes the Endpoints that have the name of a deleted Service.
+    The other object is an owner, or the claim of a PersistentVolume. The API server also deletes
+    the Endpoints with the name of a deleted Service.
     """
     endpoints = {
         f"{ENDPOINTS.plural} {title.partition(' ')[2]}"
@@ -191,10 +191,10 @@ def _find_dependents(outcome: Outcome) -> set[str]:
 
 
 def _find_late_children(outcome: Outcome) -> set[tuple[str, str]]:
-    """Return what was made for an owner that was gone already, with the UID of that owner.
+    """Return objects that were created for an owner that no longer existed, with its UID.
 
-    Until an operator hears of the end, it may make each child again once that the garbage collector
-    has taken, as the controllers of Kubernetes do; the garbage collector takes that one too.
+    Until an operator observes the deletion, it may recreate each child that the garbage collector
+    has deleted, as the controllers of Kubernetes do. The garbage collector deletes it again.
     """
     ends = {
         uid_of(version.manifest): version.number
@@ -243,8 +243,8 @@ def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
 def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
     """Return whether a write may change nothing.
 
-    It may be the retry of a write whose response was lost; or the write of a delayed leader that
-    does not know yet that another leader has done it.
+    It may be the retry of a write whose response was lost, or the write of a delayed leader that
+    does not know yet that another leader has already written.
     """
     trigger, call = outcome.plan.trigger, record.call
     name = workload.name_in_moments(call.name, outcome.namespace)
@@ -262,7 +262,7 @@ def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
 def _has_lost_response(record: Record, outcome: Outcome) -> bool:
     """Return whether an earlier attempt of a write failed without a certain outcome.
 
-    A component that is killed takes the responses to all writes with it that are under way.
+    If a component is killed, the responses to all writes in progress are lost.
     """
     return any(
         each.call == record.call

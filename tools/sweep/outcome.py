@@ -1,4 +1,4 @@
-"""Outcome: all that is known of one trial when it is over."""
+"""The outcome of one trial."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tools.sweep.workload import State
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """State one offense.
+    """A violation of a property that an oracle checks.
 
     Attributes:
-        oracle: Which oracle found it.
-        message: What is wrong.
+        oracle: Name of the oracle.
+        message: Description of the violation.
     """
 
     oracle: str
@@ -34,25 +34,25 @@ class Outcome:
     """The outcome of a trial.
 
     Attributes:
-        plan: What was tried.
-        namespace: Where.
+        plan: Plan of the trial.
+        namespace: Namespace of the trial.
         states: Normalized state at the end of each phase.
         history: Every version that the recorder saw.
-        records: Every mutating request but Leases and Events.
-        moments: Every moment that a fault could have hit, in order.
-        removed: Objects that the fault removed, or put in the way.
-        damaged: Foreign objects that did not stay as they were, in words.
-        late: Phases that did not end in time, with what existed, in words.
-        restless: Writes while nothing was to be done.
-        exits: Exit statuses of processes that nobody had killed.
-        refused: Requests that the rights of the service account did not allow.
+        records: All mutating requests, except requests for Leases and Events.
+        moments: All moments at which a fault could have been injected, in order.
+        removed: Objects that the fault removed, or created as foreign objects.
+        damaged: Descriptions of foreign objects that were changed.
+        late: Phases that did not end in time, each with a description of the existing objects.
+        restless: Writes after the operator had converged.
+        exits: Exit statuses of processes that ended without being killed.
+        refused: Requests that the service account was not permitted to make.
         used: Group, resource and verb of all requests.
-        leaks: Where secrets showed, in words.
-        unready: What the probes say is not well at the end, in words.
-        log: What the operator logged.
-        fired: Whether the moment of the plan came.
-        fired_process: Number of the process that it came to; -1 before.
-        seconds: How long it took.
+        leaks: Descriptions of places in which secrets were found.
+        unready: Problems that the probes reported at the end.
+        log: Log of the operator.
+        fired: Whether the moment of the plan occurred.
+        fired_process: Number of the process in which it occurred; -1 before.
+        seconds: Duration.
     """
 
     plan: Plan
@@ -82,11 +82,11 @@ class Outcome:
 
     @property
     def deletes(self) -> Counter[str]:
-        """Number of incarnations of each object that went."""
+        """Number of deleted incarnations of each object."""
         return self._count("DELETED")
 
     def shed(self) -> None:
-        """Drop what is not needed after the evaluation; for thousands of trials, it is much."""
+        """Drop data that is not needed after the evaluation, to save memory in long sweeps."""
         self.states, self.history, self.records, self.moments = {}, [], [], []
         self.log = ""
 

@@ -19,7 +19,7 @@ _LEFT_OUT = frozenset({"managedFields"})
 
 
 def belongs(manifest: Manifest, trial: str) -> bool:
-    """Return whether an object is of a trial."""
+    """Return whether an object belongs to a trial."""
     metadata = manifest.get("metadata") or {}
     namespace = metadata.get("namespace")
     if namespace:
@@ -30,18 +30,18 @@ def belongs(manifest: Manifest, trial: str) -> bool:
 
 
 def leave_out_others(listing: Manifest, trial: str) -> Manifest:
-    """Return a list without the objects that are not of a trial."""
+    """Return a list without the objects that do not belong to a trial."""
     items = [each for each in listing.get("items") or () if belongs(each, trial)]
     return {**listing, "items": items}
 
 
 @lru_cache(maxsize=256)
 def _pattern_of(trial: str) -> re.Pattern[str]:
-    # Trials are numbered: the first is not the tenth.
+    # Trials are numbered, so the name of trial 1 must not match the name of trial 10.
     names = f"(?:{re.escape(trial)}|{short_name(trial)})"
     return re.compile(rf"(?<![a-z0-9-]){names}(?![0-9])")
 
 
 def short_name(trial: str) -> str:
-    """Return the short name of a trial: its number is its own."""
+    """Return the short name of a trial, which contains its unique number."""
     return f"trial{trial.rpartition('-')[2]}"

@@ -1,4 +1,4 @@
-"""Planning: from the moments of a fault-free run to the trials, and replay files. Pure."""
+"""Plans of trials from the moments of a fault-free run, and replay files. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ type Tier = Literal["gate", "sorts", "writes", "full"]
 """How much is tried: each mode once, the usual modes at each sort of moment or at all moments, or
 everything."""
 type MomentClass = tuple[str, str, str]
-"""A sort of moment: its side, what is done, and to what."""
+"""A sort of moment: its side, action and target."""
 
 _ANY: MomentClass = ("", "", "")
 _K3_DEPTH = 4
@@ -40,10 +40,10 @@ class Plan:
     Attributes:
         operator: Id of the operator.
         workload: Id of the workload.
-        mode: What goes wrong.
-        trigger: When; None for a fault-free run.
+        mode: Kind of fault.
+        trigger: Moment of the fault; None for a fault-free run.
         recovery: Number of the write of the recovery that fails again; 0 for none.
-        mutant: Mutant of the operator that is tried; empty for the operator as it is.
+        mutant: Mutant of the operator that is tested; empty for the unchanged operator.
     """
 
     operator: str
@@ -100,11 +100,11 @@ def plan_trials(
     Args:
         reference: Plan of the fault-free run.
         moments: Moments that all fault-free runs had, in order.
-        tier: How much is tried; `choose_gate` and `choose_representatives` cut it down further.
-        quiet: Phases that faults stay out of.
+        tier: Extent of the sweep; `choose_gate` and `choose_representatives` reduce it further.
+        quiet: Phases without faults.
         modes: Modes of the trials; empty for the modes of the tier.
         spares: Returns whether a trial is skipped.
-        seed: Seed of what is sampled.
+        seed: Seed of the random selection.
     """
     wanted = _modes_of(tier)
     aimed = [moment for moment in moments if moment.phase not in quiet]
@@ -138,7 +138,7 @@ def sample_plans(plans: Sequence[Plan], count: int, seed: int = 0) -> list[Plan]
 
 
 def write_replay(path: Path, plan: Plan, findings: Sequence[str], seed: int) -> None:
-    """Write a file from which a trial can be run again."""
+    """Write a replay file, from which a trial can be run again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"plan": plan.to_json(), "seed": seed, "findings": list(findings)}
     path.write_text(json.dumps(data, indent=2) + "\n")
@@ -186,7 +186,7 @@ def choose_gate(
         if workloads[number % len(workloads)] != workload:
             continue
         if mode is Mode.E409:
-            # A create meets an object of somebody else, which is the harder half of that mode.
+            # A create meets a foreign object, which is the harder case of that mode.
             creates = [plan for plan in alike if plan.trigger and plan.trigger.action == "create"]
             alike = creates or alike
         chosen.append(alike[number // len(workloads) % len(alike)])

@@ -1,4 +1,4 @@
-"""The workloads of podset: when a phase is over, and which states count as equal."""
+"""The workloads of podset: when a phase ends, and which states count as equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: what a process says of itself to the kubelet and to Prometheus."""
+"""Probes and metrics of a process, as the kubelet and Prometheus read them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Probes:
     """The results of the probes.
 
     Attributes:
-        problems: What is not well, in words.
-        metrics: The page of metrics.
+        problems: Descriptions of failed probes.
+        metrics: Text of the metrics page.
     """
 
     problems: list[str]
@@ -25,7 +25,7 @@ class Probes:
 
 
 async def read_probes(port: int) -> Probes:
-    """Ask a process on the loopback address for its probes and its metrics."""
+    """Read the probes and metrics of a process on the loopback address."""
     problems, metrics = [], ""
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=_TIMEOUT) as client:
         try:

@@ -1,8 +1,8 @@
-"""Time as processes experience it that do not always get a CPU.
+"""A clock that does not count time in which processes wait for a CPU.
 
-What a trial takes for late or for rest is said in seconds. On a busy machine those pass while the
-operator, the API server or the proxy wait for a CPU, and that says nothing of any of them. So the
-time that they waited does not count: a trial ends alike whatever else the machine does.
+Trials decide with timeouts whether an operator is late or at rest. On a busy machine, the operator,
+the API server and the proxy wait for a CPU during this time, which says nothing about them. The
+clock leaves these waits out, so that the result of a trial does not depend on the load.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Final
 
 _LEAST: Final = 0.1
-"""Share of the real time that counts at least, so that each deadline comes."""
+"""Minimum share of the real time that counts, so that each deadline is reached."""
 _MOST: Final = 2.0
-"""Seconds that count between two looks at most: who looks later than that was stopped itself."""
+"""Maximum seconds that count between two reads; after a longer gap, this process was stopped."""
 _SAMPLE: Final = 0.02
-"""Seconds between two looks at the waits of processes."""
+"""Minimum seconds between two reads of the waits of a process."""
 _PROC: Final = Path("/proc")
 
 type Waits = Mapping[int, int]
-"""Nanoseconds that each thread of a process has waited for a CPU so far."""
+"""Nanoseconds that each thread of a process has waited for a CPU."""
 
 
 def read_waits(pid: int, proc: Path = _PROC) -> Waits:
-    """Read how long the threads of a process have waited; nothing where the kernel does not say."""
+    """Read how long the threads of a process have waited; empty if the kernel cannot tell."""
     found: dict[int, int] = {}
     folder = f"{proc}/{pid}/task"
     try:
@@ -62,13 +62,13 @@ class Meter:
         clock: Callable[[], float] = time.monotonic,
         read: Callable[[int], Waits] = read_waits,
     ) -> None:
-        """Start with nothing read."""
+        """Initialize without cached waits."""
         self._clock = clock
         self._read = read
         self._held: dict[int, tuple[float, Waits]] = {}
 
     def read(self, pid: int) -> Waits:
-        """Return the waits of a process as they were a moment ago at most."""
+        """Return the waits of a process, which may be slightly outdated."""
         at = self._clock()
         held = self._held.get(pid)
         if held is None or at - held[0] >= _SAMPLE:
@@ -76,7 +76,7 @@ class Meter:
         return held[1]
 
     def forget(self, pid: int) -> None:
-        """Keep nothing of a process that is gone."""
+        """Remove the cached waits of a process that has ended."""
         self._held.pop(pid, None)
 
 
@@ -84,7 +84,7 @@ class ProgressClock:
     """A clock of the seconds in which some processes could make progress.
 
     Args:
-        list_pids: Lists the processes as they are now.
+        list_pids: Lists the current processes.
         clock: Real time, in seconds.
         read: Reads how long the threads of a process have waited.
     """
@@ -121,14 +121,14 @@ class ProgressClock:
         self._paused += 1
 
     def resume(self) -> None:
-        """Let the time continue."""
+        """Continue the clock after `pause`."""
         self.now()
         self._paused -= 1
 
     def _measure(self, pid: int) -> float:
-        """Return the seconds that the slowest thread of a process waited since the last look."""
+        """Return the longest wait of a thread of a process since the last call, in seconds."""
         before, after = self._waits.get(pid), self._read(pid)
         self._waits[pid] = after
         if before is None:
-            return 0.0  # New, and how long it waited before is not known.
+            return 0.0  # The process is new; its earlier waits are unknown.
         return max((after[each] - before.get(each, after[each]) for each in after), default=0) / 1e9

@@ -1,8 +1,8 @@
-"""Fault proxy: plain HTTP between operators and the real API server, where things go wrong.
+"""Fault proxy: a plain HTTP proxy between operators and the real API server that injects faults.
 
-The operator's configuration has `http://127.0.0.1:PORT/t/<trial>/<process>` as API server. So one
-proxy serves all trials, and knows the trial and the process of each request. It adds the token of
-the operator's service account, so that the real permissions apply.
+The API server in the configuration of an operator is `http://127.0.0.1:PORT/t/<trial>/<process>`,
+so that one proxy serves all trials and knows the trial and process of each request. It adds the
+token of the operator's service account, so that the real permissions apply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Answer:
 
     @classmethod
     def failure(cls, code: int, reason: str, message: str, **headers: str) -> Self:
-        """Build a failure as the API server words it."""
+        """Build an error response in the format of the API server."""
         body = json.dumps(render_status(code, reason, message)).encode()
         return cls(code, body, {"Content-Type": "application/json", **headers})
 
@@ -62,7 +62,7 @@ class Exchange:
     """One request on its way through the proxy.
 
     Attributes:
-        added: What a fault adds to the query.
+        added: Parameters that a fault adds to the query.
     """
 
     proxy: FaultProxy
@@ -76,7 +76,7 @@ class Exchange:
     added: Mapping[str, str] = field(default_factory=dict)
 
     async def forward(self) -> Answer:
-        """Send it to the API server with the operator's rights, or to the outside system."""
+        """Send it to the API server with the operator's permissions, or to an external system."""
         if self.system is None:
             return await self.proxy.forward(self)
         if self.call is not None and self.call.group:
@@ -91,7 +91,7 @@ class Exchange:
         return Answer(reply.status, reply.body, dict(reply.headers))
 
     def outside_request(self) -> Request:
-        """Build what an outside system gets to see."""
+        """Build the request as an external system receives it."""
         request = self.request
         is_extension = self.call is not None and bool(self.call.group)
         hidden = _HOP_HEADERS if is_extension else _HOP_HEADERS - {"authorization"}
@@ -110,16 +110,16 @@ class FaultProxy:
 
     Args:
         server: URL of the API server.
-        tls: How to trust it.
-        admin: Token with all rights, for what a fault does in the world.
+        tls: TLS context for connections to it.
+        admin: Token with all permissions, for changes by faults.
 
     Attributes:
         port: Port of the proxy.
-        reachable: Whether requests get through to the API server; else connections break.
+        reachable: Whether requests reach the API server; otherwise connections break.
     """
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, admin: str) -> None:
-        """Prepare; `async with` serves."""
+        """Initialize; `async with` starts the server."""
         self._server = server
         self._tls = tls
         self._admin = admin
@@ -154,7 +154,7 @@ class FaultProxy:
         await self._client.close()
 
     def url(self, session: Session, process: int) -> str:
-        """Return the URL that a process of a trial is given."""
+        """Return the URL of the API server for a process of a trial."""
         return f"http://127.0.0.1:{self.port}/t/{session.namespace}/{process}"
 
     def outside_url(self, session: Session, system: str, process: int = -1) -> str:
@@ -162,27 +162,27 @@ class FaultProxy:
         return f"http://127.0.0.1:{self.port}/x/{session.namespace}/{process}/{system}"
 
     def open(self, session: Session) -> None:
-        """Serve a trial from now on."""
+        """Start serving a trial."""
         self._sessions[session.namespace] = session
 
     def close(self, session: Session) -> None:
-        """Serve a trial no more."""
+        """Stop serving a trial."""
         del self._sessions[session.namespace]
 
     def hang_up(self, session: Session, process: int) -> None:
-        """End the streams of a process that is no more."""
+        """Close the streams of a process that has ended."""
         for task in self._streams.pop((session.namespace, process), ()):
             task.cancel()
 
     async def forward(self, exchange: Exchange) -> Answer:
-        """Send a request to the API server with the operator's rights."""
+        """Send a request to the API server with the operator's permissions."""
         async with await self._open(exchange) as response:
             body = await response.read()
         headers = {n: response.headers[n] for n in _KEPT_HEADERS if n in response.headers}
         return Answer(response.status, body, headers)
 
     async def act(self, method: str, path: str, body: Manifest | None = None) -> Answer:
-        """Do something in the world, with all rights, as part of a fault."""
+        """Send a request with all permissions, as part of a fault."""
         headers = {"Authorization": f"Bearer {self._admin}"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
@@ -232,7 +232,7 @@ class FaultProxy:
                 return await self._watch(exchange, call)
             if call is None or call.series == "read":
                 return await self._read(exchange)
-            # A write continues when who sent it dies in the middle.
+            # A write continues even if the process that sent it dies.
             return await asyncio.shield(asyncio.ensure_future(self._write(exchange, call)))
         except aiohttp.ClientError:
             # The API server is not there, as after a crash of it.
@@ -325,7 +325,7 @@ class FaultProxy:
         return response
 
     async def _deliver(self, stream: faults.Stream, line: bytes) -> bool:
-        """Pass a frame on; return whether the stream continues."""
+        """Forward a frame; return whether the stream continues."""
         session, call = stream.exchange.session, stream.call
         action, manifest = parse_frame(line)
         metadata = manifest.get("metadata") or {}
@@ -362,7 +362,7 @@ class FaultProxy:
 
 
 async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
-    """Carry a write out and note what came of it."""
+    """Execute a write and record the result."""
     answer = await exchange.forward()
     record.status = answer.status
     manifest = parse_json(answer.body)

@@ -42,7 +42,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 async def connect(api: FakeApi) -> AsyncIterator[Open]:
-    """Give an operator's client that reaches the API through the proxy of a trial."""
+    """Yield the client of an operator, which reaches the API through the proxy of a trial."""
     clients: list[Client] = []
     async with FaultProxy(api.url, None, "admin") as proxy:
 

@@ -1,4 +1,4 @@
-"""Recorder: an independent witness that sees every version of every object, and who was there."""
+"""Recorder: watches record every version of every object, independently of the operators."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Version:
 
     @property
     def number(self) -> int:
-        """Resource version as a number, by which versions of all kinds are in order."""
+        """Resource version as a number, which orders versions of all kinds."""
         text = str(self.manifest["metadata"].get("resourceVersion") or "")
         return int(text) if text.isdecimal() else 0
 
     @property
     def title(self) -> str:
-        """Resource and name, as counts and messages have them."""
+        """Resource and name, as in counts and messages."""
         return f"{self.kind.plural} {self.name}"
 
 
@@ -55,8 +55,8 @@ class NamespaceRecord:
     Attributes:
         history: Every version, in the order of its arrival.
         live: Existing objects.
-        names: Title of each UID that ever was.
-        phase: Phase of the workload that new versions are booked under.
+        names: Title of every object that ever existed, by UID.
+        phase: Current phase of the workload, which new versions are assigned to.
     """
 
     history: list[Version] = field(default_factory=list)
@@ -65,7 +65,7 @@ class NamespaceRecord:
     phase: str = ""
 
     def note(self, action: str, kind: Kind, manifest: Manifest) -> None:
-        """Book one version."""
+        """Record one version."""
         version = Version(action, kind, manifest, self.phase)
         self.history.append(version)
         self.names[uid_of(manifest)] = version.title
@@ -76,16 +76,16 @@ class NamespaceRecord:
             self.live[place] = manifest
 
     def get(self, kind: Kind, name: str) -> Manifest | None:
-        """Return an object that is there now, or None."""
+        """Return an existing object, or None."""
         return self.live.get((kind.plural, name))
 
     def list(self, kind: Kind) -> Sequence[Manifest]:
-        """Return the objects of a kind that are there now, by name."""
+        """Return the existing objects of a kind, in the order of their names."""
         found = sorted(place for place in self.live if place[0] == kind.plural)
         return [self.live[place] for place in found]
 
     def uids(self) -> set[str]:
-        """Return the UIDs of all objects that are there now."""
+        """Return the UIDs of all existing objects."""
         return {uid_of(manifest) for manifest in self.live.values()}
 
 
@@ -94,30 +94,30 @@ class Recorder:
 
     Args:
         client: Connection with all rights.
-        kinds: What to watch.
+        kinds: Kinds to watch.
     """
 
     def __init__(self, client: Client, kinds: Iterable[Kind]) -> None:
-        """Prepare; `start` watches."""
+        """Initialize; `start` starts the watches."""
         self._client = client
         self._kinds = tuple(dict.fromkeys(kinds))
         self._books: dict[str, NamespaceRecord] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.tolerant = False
-        """Whether a watch that missed something may list again; its history has a gap then."""
+        """Whether a watch that missed events may list again, which leaves a gap in the history."""
 
     async def start(self) -> None:
-        """Begin to watch from what exists now."""
+        """Start watching from the current state."""
         for kind in self._kinds:
             listing = await self._client.list(kind)
             work = self._follow(kind, listing.resource_version)
             self._tasks.append(asyncio.create_task(work, name=f"record {kind}"))
 
     async def stop(self) -> None:
-        """End the watches.
+        """Stop the watches.
 
         Raises:
-            Expired: A watch had missed something, so that no history can be trusted.
+            Expired: A watch missed events, so the history is incomplete.
         """
         for task in self._tasks:
             task.cancel()
@@ -126,11 +126,11 @@ class Recorder:
                 raise result
 
     def open(self, namespace: str) -> NamespaceRecord:
-        """Begin to keep a book on a namespace."""
+        """Start the record of a namespace."""
         return self._books.setdefault(namespace, NamespaceRecord())
 
     def close(self, namespace: str) -> None:
-        """Keep no book on a namespace any more."""
+        """End the record of a namespace."""
         self._books.pop(namespace, None)
 
     async def _follow(self, kind: Kind, version: str) -> None:
@@ -150,7 +150,7 @@ class Recorder:
                 await asyncio.sleep(_RETRY)
 
     async def _catch_up(self, kind: Kind) -> str:
-        """Book the difference between what is known and what exists now."""
+        """Record the difference between the recorded and the existing objects."""
         listing = await self._list(kind)
         for trial, record in self._books.items():
             known = {uid_of(each): each for each in record.list(kind)}

@@ -1,4 +1,4 @@
-"""Report: what a sweep found, for the terminal and for docs/reference/reliability.md."""
+"""Reports of sweeps, for the terminal and for docs/reference/reliability.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        """Whether anything was found."""
+        """Whether there are findings."""
         return bool(self.reference.findings) or any(each.failed for each in self.trial_results)
 
 
@@ -45,7 +45,7 @@ class Kill:
 
     @property
     def dead(self) -> bool:
-        """Whether any oracle found it."""
+        """Whether an oracle detected it."""
         return bool(self.oracles)
 
 
@@ -79,7 +79,7 @@ _HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", 
 
 
 def build_rows(results: Sequence[Result]) -> list[Row]:
-    """Sum up results by operator, workload and mode."""
+    """Summarize results by operator, workload and mode."""
     rows = []
     for result in results:
         for mode in dict.fromkeys(each.outcome.plan.mode for each in result.trial_results):
@@ -99,7 +99,7 @@ def build_rows(results: Sequence[Result]) -> list[Row]:
 
 
 def render_summary(results: Sequence[Result], seconds: float) -> str:
-    """Render the table for a terminal, and the total with the seconds that it took."""
+    """Render the table for a terminal, with totals and the duration."""
     table = [_HEADS, *(row.cells() for row in build_rows(results))]
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEADS))]
     lines = [_pad(line, widths) for line in table]
@@ -107,7 +107,7 @@ def render_summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def render_start(result: Result, trials: int) -> str:
-    """Say what is about to be run."""
+    """Describe the trials that are about to run."""
     moments = result.reference.moments
     writes = sum(moment.side == "write" for moment in moments)
     seconds = result.reference.outcome.seconds
@@ -118,7 +118,7 @@ def render_start(result: Result, trials: int) -> str:
 
 
 def render_trial_result(trial_result: TrialResult) -> str:
-    """Render one trial with what was found."""
+    """Render one trial with its findings."""
     head = "FAILED" if trial_result.failed else "passed"
     lines = [f"{head} {trial_result.outcome.plan} ({trial_result.outcome.seconds:.1f} s)"]
     lines += [f"    {finding}" for finding in trial_result.findings]
@@ -128,7 +128,7 @@ def render_trial_result(trial_result: TrialResult) -> str:
 
 
 def render_timeline(outcome: Outcome) -> str:
-    """Render the mutating requests of a trial, one a line."""
+    """Render the mutating requests of a trial, one per line."""
     start = outcome.records[0].at if outcome.records else 0.0
     return "\n".join(
         f"{record.at - start:7.3f} {record.phase:8} process {record.process}: {record.call} -> "
@@ -138,7 +138,7 @@ def render_timeline(outcome: Outcome) -> str:
 
 
 def render_kill(kill: Kill) -> str:
-    """Say what became of a mutant."""
+    """Describe the result of a mutant."""
     if not kill.dead:
         return f"ALIVE {kill.mutant} after {kill.trials} trials ({kill.seconds:.0f} s)"
     by = ", ".join(kill.oracles)
@@ -146,7 +146,7 @@ def render_kill(kill: Kill) -> str:
 
 
 def render_kills(kills: Sequence[Kill]) -> str:
-    """Say how many mutants are dead."""
+    """Describe how many mutants were detected."""
     dead = sum(kill.dead for kill in kills)
     seconds = sum(kill.seconds for kill in kills)
     return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
@@ -158,9 +158,9 @@ def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row
     A row of a larger tier stays when a smaller one is run.
 
     Args:
-        path: Where rows are kept.
+        path: File of the rows.
         rows: Rows of this run.
-        tier: What was tried in it.
+        tier: Tier of this run.
 
     Returns:
         All rows with their tiers, sorted.
@@ -181,7 +181,7 @@ def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row
 
 
 def write_page(rows: Sequence[tuple[str, Row]], seed: int, path: Path = PAGE) -> None:
-    """Write the table of the sweeps into the page, leaving the words around it alone.
+    """Write the table of the sweeps into the page, without changing the text around it.
 
     The lines of a workload on the page stay if it was not run, or only in a smaller tier.
     """
@@ -221,7 +221,7 @@ def _find_tier(lines: Sequence[Sequence[str]]) -> int:
 
 
 def _read_table(path: Path, columns: int) -> list[tuple[str, ...]]:
-    """Return the cells of the table of the sweeps on the page, without its head."""
+    """Return the cells of the table of the sweeps on the page, without its header."""
     block = read_block(path.read_text(), "sweep")
     lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("|")]
     return [tuple(cells) for cells in lines[2:] if len(cells) == columns]
@@ -244,10 +244,10 @@ def write_kills(kills: Sequence[Kill], path: Path = PAGE) -> None:
 
 
 def replace_block(text: str, name: str, lines: Iterable[str]) -> str:
-    """Replace what stands between the markers of a block.
+    """Replace the text between the markers of a block.
 
     Raises:
-        ValueError: The text has no such block.
+        ValueError: The text does not contain the block.
     """
     begin, end = _BEGIN.format(name), _END.format(name)
     before, found, rest = text.partition(begin)
@@ -258,7 +258,7 @@ def replace_block(text: str, name: str, lines: Iterable[str]) -> str:
 
 
 def read_block(text: str, name: str) -> str:
-    """Return what stands between the markers of a block; nothing if it has none."""
+    """Return the text between the markers of a block; empty if there is no such block."""
     rest = text.partition(_BEGIN.format(name))[2]
     return rest.partition(_END.format(name))[0].strip()
 

@@ -1,4 +1,4 @@
-"""Runner: fault-free runs first, then the trials side by side, each judged as it ends."""
+"""Runner: fault-free runs first, then concurrent trials, each evaluated when it ends."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tools.sweep.workload import Workload
 from tools.sweep.zygote import Zygote
 
 REFERENCES: Final = 2
-"""Fault-free runs of each workload; they must agree."""
+"""Number of fault-free runs of each workload; they must agree."""
 _APISERVER_ARGS: Final = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
-"""With it an owner reference that blocks a deletion takes a right, as on strict clusters."""
+"""Owner references that block a deletion require a permission, as on strict clusters."""
 _ATTEMPTS: Final = 3
 """Maximum number of runs of a trial whose moment did not occur: a burst of events may cause fewer
 status writes."""
@@ -46,7 +46,7 @@ class TrialResult:
 
     @property
     def failed(self) -> bool:
-        """Whether any oracle objects."""
+        """Whether an oracle has a finding."""
         return bool(self.findings)
 
 
@@ -55,10 +55,10 @@ class Reference:
     """The fault-free runs of a workload.
 
     Attributes:
-        workload: What was run.
+        workload: The workload.
         outcome: The run that others are compared with.
-        moments: Moments that all runs had.
-        findings: What the oracles say of the runs themselves.
+        moments: Moments that occurred in all runs.
+        findings: Findings of the oracles about these runs.
     """
 
     workload: Workload
@@ -71,13 +71,13 @@ class SweepRunner:
     """A runner of the trials of one operator.
 
     Args:
-        bench: What trials share.
+        bench: Objects that all trials share.
         slots: Maximum number of concurrent trials, including trials of other runners.
         seed: Seed for replay files.
     """
 
     def __init__(self, bench: Bench, slots: asyncio.Semaphore, *, seed: int = 0) -> None:
-        """Start with nothing run."""
+        """Initialize; nothing runs yet."""
         self.bench = bench
         self._slots = slots
         self._seed = seed
@@ -98,7 +98,7 @@ class SweepRunner:
         return Reference(workload, first, moments, findings)
 
     async def refer_all(self, workloads: Sequence[Workload]) -> list[Reference]:
-        """Run workloads without faults, side by side."""
+        """Run workloads without faults, concurrently."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.refer(workload)) for workload in workloads]
         return [task.result() for task in tasks]
@@ -106,9 +106,9 @@ class SweepRunner:
     async def try_plans(
         self, trials: Sequence[tuple[Reference, Plan]], tell: Callable[[TrialResult], None]
     ) -> list[TrialResult]:
-        """Run trials side by side, those that all would feel one by one at the end.
+        """Run trials concurrently; trials that affect all others run one by one at the end.
 
-        Those that take long begin first, so that no processor waits for the last one alone.
+        Long trials start first, so that processors are not idle while the last one runs.
         """
 
         async def run(reference: Reference, plan: Plan) -> TrialResult:
@@ -120,7 +120,7 @@ class SweepRunner:
         alone = [trial for trial in trials if trial[1].mode in EXCLUSIVE]
         together = [trial for trial in trials if trial[1].mode not in EXCLUSIVE]
         together.sort(key=lambda trial: trial[1].mode not in SLOW)
-        # A bug of the harness ends all of them, and each puts its own house in order.
+        # A bug of the harness ends all trials, and each one cleans up after itself.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(*trial)) for trial in together]
         trial_results = [task.result() for task in tasks]
@@ -131,7 +131,7 @@ class SweepRunner:
         return trial_results
 
     async def try_plan(self, reference: Reference, plan: Plan) -> TrialResult:
-        """Run one trial, again when its moment did not come."""
+        """Run one trial, and repeat it if its moment did not occur."""
         workload, trigger = reference.workload, plan.trigger
         outcome = await self._run(workload, plan)
         attempts = 1
@@ -139,7 +139,7 @@ class SweepRunner:
             if attempts >= _ATTEMPTS:
                 if trigger.occurrence <= 1:
                     break
-                # How often the same happens in a burst is a matter of timing: one time less.
+                # The number of repetitions in a burst depends on timing: try an earlier one.
                 trigger = replace(trigger, occurrence=trigger.occurrence - 1)
                 plan = replace(plan, trigger=trigger)
             outcome = await self._run(workload, plan)
@@ -161,7 +161,7 @@ class SweepRunner:
 
 
 def name_trial(plan: Plan, number: int) -> str:
-    """Return the namespace of a trial, which names it everywhere."""
+    """Return the namespace of a trial, which identifies it everywhere."""
     words = f"s-{plan.operator}-{plan.workload}-{plan.mode}".lower()
     return f"{re.sub('[^a-z0-9-]', '-', words)[:50]}-{number}"
 
@@ -170,8 +170,8 @@ class Crasher:
     """A helper that kills parts of a control plane and restarts them.
 
     Args:
-        control_plane: Whose parts.
-        proxy: By which operators reach it.
+        control_plane: The control plane.
+        proxy: The proxy through which operators reach it.
         client: Connection with all rights.
         owners: Kinds that own children.
     """
@@ -192,7 +192,7 @@ class Crasher:
     async def crash(self, name: str) -> None:
         """Kill `etcd` or `kube-apiserver` and return when it is ready again.
 
-        As behind a load balancer, no request gets to an API server that is not ready.
+        No request reaches an API server that is not ready, as behind a load balancer.
         """
         self._control_plane.kill(name)
         if name == "etcd":
@@ -224,7 +224,7 @@ async def open_bench(
     workloads: Sequence[Workload],
     folder: Path,
 ) -> AsyncIterator[Bench]:
-    """Prepare what the trials of one operator share."""
+    """Prepare the objects that the trials of one operator share."""
     folder.mkdir(parents=True, exist_ok=True)
     config = control_plane.config
     admin = (await config.authorization()).removeprefix("Bearer ")
@@ -243,5 +243,5 @@ async def open_bench(
 
 
 def now() -> float:
-    """Return the time that durations are measured with."""
+    """Return the time for measuring durations."""
     return time.monotonic()

@@ -1,7 +1,7 @@
-"""Scaled time, in one place: what takes a minute in production takes a moment in a trial.
+"""Scaled time: waits that take a minute in production are short in a trial.
 
-Nothing of the operator's logic is touched, only how long it waits. `run_child` is what a forked
-child does: scale, apply a mutant if one is asked for, and run the operator as its image does.
+Only the durations of waits change, not the logic of the operator. `run_child` runs in a forked
+child: it scales the time, applies a mutant if requested, and runs the operator as its image does.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.manager import Manager
 
 REQUEST_TIMEOUT: Final = 1.5
-"""Seconds after which an operator gives a request up, in trials in which no response comes."""
+"""Request timeout of an operator in seconds, in trials in which a response never arrives."""
 _PATIENCE: Final = 15.0
-"""The same in all other trials: on a busy machine a response may take its time."""
+"""Request timeout in all other trials; responses may be slow on a busy machine."""
 DELAY: Final = 1.0
-"""Seconds that a delayed event comes late."""
+"""Delay of a delayed event, in seconds."""
 SWEEP_PERIOD: Final = 0.7
-"""Seconds between sweeps, in trials that only a sweep can recover."""
+"""Seconds between sweeps, in trials in which only a sweep can recover."""
 LEASE_SECONDS: Final = 5
 RENEW_SECONDS: Final = 3.5
 """Seconds without a renewal after which a leader gives up."""
@@ -63,13 +63,13 @@ def build_arguments(
     """Build the command line of an operator in a trial.
 
     Args:
-        namespace: What it watches, and where its Lease is.
+        namespace: Namespace that it watches, and of its Lease.
         kubeconfig: Path of a kubeconfig for the proxy.
         port: Port of probes and metrics, on the loopback address.
         election: Whether it takes part in a leader election.
-        sweeps: Whether it compares its caches with listings every moment; otherwise so rarely that
-            a sweep never hides what the watches missed.
-        impatient: Whether it gives a request up soon.
+        sweeps: Whether it often compares its caches with lists; otherwise so rarely that a sweep
+            never hides events that the watches missed.
+        impatient: Whether it uses the short request timeout.
     """
     flags = {
         **_FLAGS,
@@ -90,7 +90,7 @@ def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
 
     Args:
         request: `operator`, `arguments`, `scaled` and optionally `mutant`.
-        working: To be called when the operator's workers have started.
+        working: Called when the operator's workers have started.
     """
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""The waits that a sweep shortens are there: a child that has none of them would only end."""
+"""The waits that a sweep shortens exist: a child in which one is missing would only exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session: what the proxy knows of one trial: what is to go wrong, and all that went by."""
+"""Session: the state of one trial in the proxy, with its fault and the recorded requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tools.sweep.triggers import Counters, Trigger
 from tools.sweep.wire import Call, Series
 
 type Kill = Callable[[int], None]
-"""Kill a process of the trial, by its number."""
+"""Kills a process of the trial, by its number."""
 type Crash = Callable[[str], Awaitable[None]]
-"""Kill a process of the control plane, by its name, and bring it back."""
+"""Kills a component of the control plane, by its name, and restarts it."""
 
 
 async def _crash_nothing(name: str) -> None:
@@ -31,16 +31,16 @@ class Record:
     """One mutating request as the proxy saw it.
 
     Attributes:
-        call: What was asked for.
+        call: Operation of the request.
         phase: Phase of the workload.
         process: Number of the process that sent it.
-        at: When it came, on the monotonic clock.
+        at: Time of arrival on the monotonic clock.
         query: Query of the request.
         agent: User-Agent.
         body: Body of the request.
-        status: Answer of the API server; 0 when it was not asked, or not yet.
+        status: Status of the response; 0 if the API server has not responded.
         injected: Whether the response came from the proxy.
-        before: Resource version of the object that was known before; empty for none.
+        before: Last known resource version of the object before the request; empty for none.
         after: Resource version in the response.
     """
 
@@ -70,30 +70,30 @@ class Session:
     Attributes:
         namespace: Namespace of the trial; names it in paths.
         token: Token of the operator's service account.
-        mode: What is to go wrong.
-        trigger: When; None for never.
+        mode: Kind of fault.
+        trigger: Moment of the fault; None for no fault.
         kill: Kills a process of the trial.
-        phase: Phase that the workload is in.
-        armed: Whether moments are counted, which they are only while the workload runs.
-        fired: Whether the moment has come.
+        phase: Current phase of the workload.
+        armed: Whether moments are counted; they are counted only while the workload runs.
+        fired: Whether the moment has occurred.
         newest: Number of the newest process.
         held: Whether a request is being held back.
         recovery: Writes of the process after a crash before it is killed again; 0 for never.
-        fouled: Resources whose next watch is answered 410.
+        fouled: Resources whose next watch gets status 410.
         silent: Resources whose streams are silent, with the process they were opened by.
         watched: Resources of which a stream was opened.
-        removed: Objects, as `resource name`, that the fault itself removed or put in the way.
-        foreign: Objects of somebody else that were put in the way: path and UID.
+        removed: Objects, as `resource name`, that the fault removed or created as foreign objects.
+        foreign: Foreign objects that the fault created, by path.
         canaries: Texts that are secret in this trial.
-        leaks: Where a canary was seen, in words.
+        leaks: Descriptions of places in which a canary was found.
         operator: Id of the operator, which names the Lease of its election.
-        group: API group of the operator; what its objects own is made again when it is lost.
-        hand_to_foreigner: Makes an object that is put in the way one of somebody else.
-        rewrite: Takes what differs from run to run out of a name, so that moments are alike.
-        scoped: Cluster-scoped resources of which a trial has objects of its own.
-        systems: Outside systems by id.
-        crash: Ends a part of the control plane and brings it back.
-        past: Which lists of a new process show the past.
+        group: API group of the operator; it recreates lost objects that its objects own.
+        hand_to_foreigner: Changes an object so that it is a foreign object.
+        rewrite: Removes parts of a name that differ from run to run, so that moments are equal.
+        scoped: Cluster-scoped resources of which each trial has separate objects.
+        systems: External systems by id.
+        crash: Kills a component of the control plane and restarts it.
+        past: The lists of a new process that return stale data.
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
         clock: Counts the seconds in which the trial could continue.
     """
@@ -147,7 +147,7 @@ class Session:
 
     @property
     def quiet_for(self) -> float:
-        """Seconds since the operator last wrote, 0 while a request or a fault is under way."""
+        """Seconds since the last activity; 0 while a request or a fault is in progress."""
         is_stirring = time.monotonic() < self._stirring_until
         if self._busy or self.held or self.is_out or is_stirring:
             self.note_activity()
@@ -155,7 +155,7 @@ class Session:
         return 0.0 if self._asking else self.clock() - self._stirred_at
 
     def note_activity(self, seconds: float = 0.0) -> None:
-        """Note that something happens now, or continues for some seconds of real time."""
+        """Record activity, which may continue for some seconds of real time."""
         self._stirred_at = self.clock()
         if seconds:
             self._stirring_until = time.monotonic() + seconds
@@ -167,7 +167,7 @@ class Session:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Note that something is under way, so that nobody takes the silence for rest."""
+        """Mark an action as in progress, so that silence is not mistaken for rest."""
         self._busy += 1
         try:
             yield
@@ -177,7 +177,7 @@ class Session:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Note that the operator waits for a response, so that silence is not taken for rest."""
+        """Mark that the operator waits for a response, so that silence is not mistaken for rest."""
         self._asking += 1
         try:
             yield
@@ -195,7 +195,7 @@ class Session:
         return True
 
     def show_external_systems(self) -> dict[str, Manifest]:
-        """Return what outside systems show, by title."""
+        """Return the objects of external systems by title."""
         return {
             f"{name} {title}": shown
             for name, (_, system) in self.systems.items()
@@ -203,7 +203,7 @@ class Session:
         }
 
     def series_of(self, call: Call) -> Series:
-        """Return the series of a request: a Lease that is no vote is a child like others."""
+        """Return the series of a request; a Lease is a child unless the operator elects with it."""
         is_child = call.series == "lease" and self.operator and call.name != self.operator
         return "write" if is_child else call.series
 
@@ -212,16 +212,16 @@ class Session:
         return time.monotonic() < self.muted.get(series, 0.0)
 
     def check_body(self, call: Call, body: bytes) -> None:
-        """Note canaries in what is written; Secrets may have them, and outside systems too."""
+        """Record canaries in a written body; only Secrets and external systems may contain them."""
         if call.resource != "secrets" and not call.system:
             self.leaks += find_leaks(body.decode(errors="replace"), self.canaries, str(call))
 
     def saw(self, call: Call, manifest: Manifest) -> None:
-        """Remember the newest version of an object."""
+        """Store the newest resource version of an object."""
         version = (manifest.get("metadata") or {}).get("resourceVersion")
         if version and call.name:
             self.versions[f"{call.group}/{call.resource}/{call.name}"] = version
 
     def known(self, call: Call) -> str:
-        """Return the newest version of an object that went by; empty for none."""
+        """Return the newest resource version of an object that the proxy saw; empty for none."""
         return self.versions.get(f"{call.group}/{call.resource}/{call.name}", "")

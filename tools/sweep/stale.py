@@ -36,17 +36,17 @@ class StaleLists:
     _over: set[tuple[int, str]] = field(default_factory=set)
 
     def begin(self, version: int, process: int) -> None:
-        """Show the state at a resource version to the processes that come after one."""
+        """Show the state at a resource version to all processes after the given one."""
         self._version, self._process = version, process
 
     def turn_back(self, process: int, path: str, query: Mapping[str, str]) -> dict[str, str]:
-        """Return what to add to the query of a list, which is nothing if it shows the present.
+        """Return parameters for the query of a list; none if it shows the current state.
 
-        The first list of a path by each selection shows the past, until the path is watched. The
-        later pages of a list are of the version of its first page anyway.
+        Until a path is watched, the first list of it with each selection shows the past. Later
+        pages of a list always have the version of its first page.
 
         Args:
-            process: Who asks.
+            process: Number of the process that sends the request.
             path: Path on the API server.
             query: Query of the request.
         """
@@ -61,13 +61,13 @@ class StaleLists:
         return {"resourceVersion": str(self._version), "resourceVersionMatch": "Exact"}
 
     async def catch_up(self, process: int, path: str) -> None:
-        """Hold a watch of what was listed as it was; lists show the present from then on."""
+        """Delay a watch after a stale list; from then on, lists show the current state."""
         if (process, path) in self._listed:
             await asyncio.sleep(LATE_SECONDS)
             self._over.add((process, path))
 
 
 async def find_version(exchange: Exchange) -> int:
-    """Return the newest resource version that there is."""
+    """Return the newest resource version."""
     response = await exchange.proxy.act("GET", "/api/v1/namespaces?limit=1")
     return int(parse_json(response.body)["metadata"]["resourceVersion"])

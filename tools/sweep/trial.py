@@ -1,4 +1,4 @@
-"""Trial: one run of a workload with one fault, in a namespace of its own."""
+"""Trial: one run of a workload with one fault, in a separate namespace."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from tools.sweep.zygote import Child, Zygote, read_log
 
 _POLL: Final = 0.02
 _PAUSE: Final = 0.05
-"""Seconds without a write after which the world acts, so that runs of a workload are alike."""
+"""Seconds without a write after which components act, so that all runs are alike."""
 _QUIET: Final = 0.15
-"""Seconds without a write after which the operator is taken to rest."""
+"""Seconds without a write after which the operator counts as at rest."""
 _REST: Final = 0.6
-"""Seconds during which nothing at all may be written after the last phase before the deletion."""
+"""Seconds after a quiet phase in which nothing may be written."""
 _DEADLINE: Final = 12.0
 _START: Final = 30.0
-"""Seconds in which the operator must begin to work; only time in which it could run counts."""
+"""Seconds in which the operator must start working; waits for a CPU do not count."""
 _FOREIGN: Final = 0.7
-"""Seconds that an object of somebody else stays in the way."""
+"""Seconds until a foreign object is removed."""
 _CONVERGE: Final = 0.7
 
 
@@ -54,12 +54,12 @@ class Bench:
 
     Attributes:
         zygote: Forks processes of the operator.
-        proxy: Where things go wrong.
-        client: Connection with all rights.
-        recorder: Sees every version of every object.
-        rights: Gives the operator its rights.
-        folder: Where logs and replay files go.
-        crash: Ends a part of the control plane and brings it back.
+        proxy: Injects the faults.
+        client: Connection with all permissions.
+        recorder: Records every version of every object.
+        rights: Grants the operator its permissions.
+        folder: Folder of logs and replay files.
+        crash: Kills a component of the control plane and restarts it.
         list_parts: Lists the processes of the control plane.
         meter: Reads how long processes waited for a CPU.
     """
@@ -76,7 +76,7 @@ class Bench:
 
 
 async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
-    """Run one trial and return all that is known of it."""
+    """Run one trial and return its outcome."""
     started = time.monotonic()
     token = await bench.rights.grant(namespace)
     record = bench.recorder.open(namespace)
@@ -105,7 +105,7 @@ class Trial:
         session: Session,
         record: NamespaceRecord,
     ) -> None:
-        """Prepare; `run` runs."""
+        """Initialize; `run` runs the trial."""
         self._bench = bench
         self._workload = workload
         self._session = session
@@ -139,7 +139,7 @@ class Trial:
         session.kill = self._kill
 
     async def run(self) -> None:
-        """Start the operator and take it through all phases."""
+        """Start the operator and run all phases."""
         self._log.unlink(missing_ok=True)
         await self._start()
         if self._plan.mode is Mode.H:
@@ -156,7 +156,7 @@ class Trial:
                 await self._probe()
 
     async def end(self) -> None:
-        """End all processes and collect what is known."""
+        """End all processes and collect the outcome."""
         self._ending = True
         faults.forget(self._session)
         for number, child in enumerate(self._children):
@@ -212,12 +212,12 @@ class Trial:
         self._tasks.append(asyncio.create_task(self._supervise(child, number)))
 
     async def _wait_ready(self) -> bool:
-        """Wait until the operator works and watches all that a workload is going to change.
+        """Wait until the operator works and watches all kinds that the workload changes.
 
         Returns:
-            Whether it did so in time.
+            Whether this happened in time.
         """
-        # An object that a first listing shows would never come as an event.
+        # Objects in the first list cause no events, so wait for the watches.
         unwatched = self._workload.unwatched
         kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
         deadline = self._pace.now() + _START
@@ -228,15 +228,15 @@ class Trial:
         return True
 
     async def _wait_working(self) -> None:
-        """Wait until the newest process works, which may be the next one by then.
+        """Wait until the newest process works, even if it is replaced in the meantime.
 
-        The scaled Lease of a process that gets no CPU for a second is lost before it works.
+        A process that gets no CPU for a second loses its scaled Lease before it works.
         """
         while not self._children[-1].working.is_set():
             await asyncio.sleep(_POLL)
 
     async def _supervise(self, child: Child, number: int) -> None:
-        """Start a process again when it ended, as a kubelet does."""
+        """Restart a process that has ended, as a kubelet does."""
         await child.exited.wait()
         self._bench.proxy.hang_up(self._session, number)
         if self._ending:
@@ -248,7 +248,7 @@ class Trial:
             await self._start()
 
     async def _crash(self, name: str) -> None:
-        """End a part of the control plane; until it is back nobody can continue."""
+        """Kill a component of the control plane; the clock stops until it is ready again."""
         self._pace.pause()
         try:
             await self._bench.crash(name)
@@ -256,12 +256,12 @@ class Trial:
             self._pace.resume()
 
     def _list_pids(self) -> list[int]:
-        """List the processes a trial waits for: this one, the API server, the newest operator."""
+        """List the processes that a trial waits for: itself, the control plane, the operator."""
         pids = [os.getpid(), *self._bench.list_parts()]
         return [*pids, self._children[-1].pid] if self._children else pids
 
     def _rewrite(self, text: str) -> str:
-        """Take what differs from trial to trial out of a name."""
+        """Remove the parts of a name that differ between trials."""
         return self._workload.name_in_moments(text, self._session.namespace)
 
     def _kill(self, number: int) -> None:
@@ -307,7 +307,7 @@ class Trial:
         )
 
     async def _is_recorded(self) -> bool:
-        """Return whether the book has all that is there: each kind comes by a watch of its own."""
+        """Return whether the record is current; each kind arrives by a separate watch."""
         for kind in self._workload.kinds:
             try:
                 live = await self._user.list(kind)
@@ -332,7 +332,7 @@ class Trial:
             session.note_activity()
 
     async def _remove_foreign(self) -> None:
-        """Take what was in the way away after a while, if it is still as it was."""
+        """Remove foreign objects after a while, and record whether they were changed."""
         await asyncio.sleep(_FOREIGN)
         for path, manifest in list(self._session.foreign.items()):
             self.outcome.damaged += await self._check_foreign(path, manifest)
@@ -356,11 +356,11 @@ class Trial:
         )
 
     async def _watch_rest(self) -> None:
-        """Note what is written while nothing must be done, even after a touch of no meaning."""
+        """Record writes while nothing must be written, even after an irrelevant change."""
         count = len(self._session.records)
         await asyncio.sleep(_REST)
         if self._plan.trigger is None:
-            await asyncio.sleep(_REST)  # Times have whole seconds: let one go by.
+            await asyncio.sleep(_REST)  # Times have a resolution of one second, so wait longer.
             for primary in self._record.list(self._workload.primary):
                 touch = {"metadata": {"annotations": {"sweep.slipway.dev/touched": "yes"}}}
                 await self._user.patch(self._workload.primary, primary["metadata"]["name"], touch)
@@ -369,10 +369,10 @@ class Trial:
         self.outcome.restless = [f"{record.call} in the phase {record.phase}" for record in late]
 
     async def _probe(self) -> None:
-        """Ask the newest process whether it is alive and ready, and look into its metrics."""
+        """Read the probes of the newest process, and search its metrics for canaries."""
         deadline = self._pace.now() + _DEADLINE
         while True:
-            # One that lost its lead ends at any moment and is started again.
+            # A process that lost its leadership may end at any moment, and is then restarted.
             while not self._is_at_rest() and self._pace.now() < deadline:
                 await asyncio.sleep(_POLL)
             probes = await read_probes(self._ports[-1])
@@ -393,7 +393,7 @@ class Trial:
         return "; ".join([f"not over after {_DEADLINE:.0f} s; {state}; there is {present}", *said])
 
     async def _clean_up(self) -> None:
-        """Leave nothing behind that the next trials would have to carry."""
+        """Delete all objects, because they would slow down later trials."""
         for kind in self._workload.kinds:
             for manifest in self._record.list(kind):
                 key, uid = key_of(manifest), uid_of(manifest)
@@ -413,7 +413,7 @@ def _build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        # The proxy puts the real token in its place; this one must never show anywhere.
+        # The proxy replaces this token with the real one.
         "users": [{"name": "nobody", "user": {"token": token}}],
         "contexts": [{"name": "proxy", "context": context}],
         "current-context": "proxy",

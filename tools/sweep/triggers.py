@@ -1,8 +1,8 @@
-"""Triggers: names for the moments of a workload at which something can go wrong. Pure.
+"""Triggers: names of the moments of a workload at which a fault can be injected. Pure.
 
-A moment is named by what happens, not by a number in a row: phase, verb, resource, name, which
-time. So a run in which unrelated requests change places still has the same moments, and a fault
-hits what it was planned for.
+The name of a moment contains phase, verb, resource, name and occurrence, but no sequence number. A
+run in which unrelated requests change their order therefore has the same moments, and a fault hits
+the request that it was planned for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Trigger:
         action: Verb of the request, or type of the event.
         target: Resource with group and subresource.
         name: Name of the object.
-        occurrence: Which time the same happens in that phase; the first is 1.
+        occurrence: Number of the occurrence in that phase; the first is 1.
     """
 
     side: Side
@@ -53,10 +53,10 @@ class Trigger:
 
 
 class Counters:
-    """Counters that name each moment as it happens."""
+    """Counters of occurrences, which name each moment."""
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
+        """Initialize without any moments."""
         self._seen: Counter[Trigger] = Counter()
 
     def name_write(self, phase: str, call: Call) -> Trigger:
@@ -73,7 +73,7 @@ class Counters:
 
 
 def common_triggers(runs: Iterable[Sequence[Trigger]]) -> list[Trigger]:
-    """Return the moments that every run had, in the order of the first run.
+    """Return the moments that occurred in every run, in the order of the first run.
 
     The number of status writes after a burst of events depends on timing; a fault cannot be aimed
     at writes that only some runs have.

@@ -1,7 +1,7 @@
 """Virtualization: fakes of KubeVirt, CDI and the other operators, which act immediately.
 
-For workloads whose operator makes machines or asks for them. The simulator of KubeVirt
-(`tools/kubevirt_sim`) plays them with time.
+They are for workloads whose operator creates or requests machines. The simulator of KubeVirt
+(`tools/kubevirt_sim`) simulates the time that actions take.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tools.sweep.recorder import NamespaceRecord
 from tools.sweep.workload import User
 
 STUCK: Final = "stuck"
-"""What the names of migrations and snapshots that never end begin with."""
+"""Prefix of the names of migrations and snapshots that never end."""
 _AGENT: Final = VmCondition.AGENT_CONNECTED
 _NODES: Final = ("node-1", "node-2")
 _BOOTED: Final = "2026-01-31T12:00:00Z"
@@ -57,12 +57,12 @@ class FakeGuests:
     """
 
     def __init__(self, trial: str, client: Client) -> None:
-        """Keep them; what guests do shows on their machines."""
+        """Store the arguments; the state of guests is in their machines."""
         self._trial = trial
         self._client = client
 
     async def answer(self, request: Request) -> Reply:
-        """Let the agent of a guest come back later than it was there."""
+        """Reboot a guest: its agent connects again at a later time."""
         key = Key(self._trial, request.path.split("/")[-2])
         try:
             run = await self._client.get(VIRTUAL_MACHINE_INSTANCE, key)
@@ -77,7 +77,7 @@ class FakeGuests:
         return Reply(202)
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return no further objects."""
+        """Return no objects."""
         return {}
 
 
@@ -180,7 +180,7 @@ def _build_run(machine: Manifest) -> Manifest:
             "phase": "Running",
             "nodeName": _NODES[0],
             "conditions": [
-                # KubeVirt writes since when an agent answers as the time of a probe.
+                # KubeVirt writes the time since which an agent responds as the time of a probe.
                 {"type": each, "status": "True", "lastProbeTime": _BOOTED}
                 for each in ready
             ],
@@ -261,6 +261,6 @@ VIRTUALIZATION: Final = (
     show_status(IP_CLAIM, _expect_address),
     show_status(FIREWALL, _expect_cover),
 )
-"""Tenders of all of them, and of claims."""
+"""The components of virtualization, and the binder of claims."""
 GUESTS: Final = ExternalSystem("guests", FakeGuests, prefixes=(f"/apis/{SUBRESOURCES_GROUP}/",))
-"""Where guests are asked to reboot."""
+"""The API for reboots of guests."""

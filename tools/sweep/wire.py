@@ -1,4 +1,4 @@
-"""What the proxy reads off the wire: which object a request or a watch frame is about. Pure."""
+"""Parsing of requests and watch frames: the operation and the object. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from libs.common.kinds import Manifest
 
 type Verb = Literal["get", "list", "watch", "create", "update", "patch", "apply", "delete"]
 type Series = Literal["write", "lease", "event", "read"]
-"""Requests are counted in series of their own: what is written for its own sake, Leases, Events."""
+"""Series in which requests are counted separately: writes, Leases, Events and reads."""
 
 APPLY_TYPE: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "json-patch"
-"""Name under which the operations of a JSON patch stand in a body."""
+"""Key of the operations of a JSON patch in a parsed body."""
 _WRITES: Final = frozenset({"create", "update", "patch", "apply", "delete"})
 _METHODS: Final[Mapping[str, Verb]] = {"POST": "create", "PUT": "update", "DELETE": "delete"}
 _REVIEWS: Final = ("selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews")
@@ -26,13 +26,13 @@ class Call:
     """The operation that a request performs, in RBAC terms.
 
     Attributes:
-        verb: What must be done; `apply` is a server-side apply.
+        verb: Verb of the operation; `apply` is a server-side apply.
         group: API group; empty for the core group.
         resource: Plural of the kind.
         namespace: Namespace in the path; empty for none.
         name: Name of the object; empty for a collection.
-        subresource: Such as `status`.
-        system: Outside system that is asked; empty for the API server itself.
+        subresource: Subresource, such as `status`; empty for none.
+        system: External system; empty for the API server itself.
     """
 
     verb: Verb
@@ -60,25 +60,25 @@ class Call:
 
     @property
     def rbac_verb(self) -> str:
-        """Verb that RBAC asks for; an apply is a patch."""
+        """Verb that RBAC requires; an apply is a patch."""
         return "patch" if self.verb == "apply" else self.verb
 
     def __str__(self) -> str:
-        """Render as people say it: `delete pods web-pod-1`."""
+        """Render for people: `delete pods web-pod-1`."""
         return f"{self.verb} {self.target} {self.name}".rstrip()
 
 
 def parse_call(
     method: str, path: str, query: Mapping[str, str], content_type: str, body: bytes
 ) -> Call | None:
-    """Read a request; None when it is about no object, such as discovery.
+    """Parse a request; None if it is not about objects, such as discovery.
 
     Args:
         method: HTTP method.
         path: Path on the API server.
         query: Query of the request.
         content_type: Type of the body.
-        body: Body; gives the name of an object that is created.
+        body: Body, which contains the name of an object that is created.
     """
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
@@ -119,7 +119,7 @@ def find_owned(call: Call, body: bytes) -> set[tuple[str, str, str]]:
     """Return the rights to block the deletion of owners that a write took; by kind, not plural.
 
     Args:
-        call: Request that was carried out.
+        call: Request that was executed.
         body: Body of its response.
     """
     if call.verb not in ("create", "apply", "patch", "update"):
@@ -133,7 +133,7 @@ def find_owned(call: Call, body: bytes) -> set[tuple[str, str, str]]:
 
 
 def render_status(code: int, reason: str, message: str) -> Manifest:
-    """Build the body of a failure as the API server does."""
+    """Build the body of an error response in the format of the API server."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,7 +1,6 @@
-"""Workload: what users do to an operator, step by step, and what must hold all the while.
+"""Workload: the actions of users in phases, and the invariants that must always hold.
 
-Adding an operator to the sweep takes one file in `tools/sweep/workloads` with its workloads, each
-of them phases and invariants.
+To add an operator to the sweep, add a file with its workloads to `tools/sweep/workloads`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ OPERATORS: Final = tuple(
 """Operators that have workloads: each is a file of `workloads`."""
 
 AWAY: Final = (ServerError, UnknownOutcome, Unreachable)
-"""What a client meets while an API server is not there, or begins."""
+"""Errors of a client while an API server is not available or is starting."""
 _AWAY_SECONDS: Final = 60.0
 _POLL: Final = 0.05
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
@@ -48,7 +47,7 @@ _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
 type State = dict[str, Manifest]
 """Normalized objects by `resource name`."""
 type Invariant = Callable[[Sequence[Version]], list[str]]
-"""Check a history of versions; returns one sentence for each offense."""
+"""Checks a history of versions; returns one sentence for each violation."""
 
 
 class User:
@@ -57,24 +56,24 @@ class User:
     Args:
         client: Connection.
         namespace: Namespace of the trial.
-        outside: URL of each outside system, for objects that name it.
+        outside: URL of each external system, for objects that refer to it.
     """
 
     def __init__(
         self, client: Client, namespace: str, outside: Mapping[str, str] | None = None
     ) -> None:
-        """Keep them."""
+        """Store the arguments."""
         self._client = client
         self._namespace = namespace
         self.outside = dict(outside or {})
 
     @property
     def canary(self) -> str:
-        """Text for the Secrets of a workload, which must not show anywhere else."""
+        """Text for the Secrets of a workload, which must not appear anywhere else."""
         return build_canary(self._namespace, "secret")
 
     async def create_secret(self, name: str, **data: str) -> None:
-        """Create a Secret; put `canary` into what the operator must keep to itself."""
+        """Create a Secret; use `canary` in values that the operator must not reveal."""
         await self.add(SECRET, {"metadata": {"name": name}, "stringData": data})
 
     async def create(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
@@ -82,7 +81,7 @@ class User:
         await self.add(kind, {"metadata": {"name": name}, "spec": dict(spec)})
 
     async def add(self, kind: Kind, fields: Mapping[str, Any]) -> None:
-        """Create an object of whatever shape."""
+        """Create an object from a manifest."""
         manifest: Manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **fields}
         if kind.namespaced:
             manifest["metadata"] = {**fields["metadata"], "namespace": self._namespace}
@@ -95,7 +94,7 @@ class User:
 
     @property
     def short_name(self) -> str:
-        """Short name of this trial, for where a whole one does not fit."""
+        """Short name of this trial, for names with a limited length."""
         return short_name(self._namespace)
 
     async def list(self, kind: Kind) -> Sequence[Manifest]:
@@ -112,7 +111,7 @@ class User:
         await _insist(lambda: self._client.patch(kind, key, dict(patch), subresource=subresource))
 
     async def delete(self, kind: Kind, name: str) -> None:
-        """Delete an object as it is now; it is no matter if it is gone already."""
+        """Delete the current incarnation of an object, if it exists."""
         key = self._key(kind, name)
         with contextlib.suppress(NotFound, Conflict):
             live = await _insist(lambda: self._client.get(kind, key))
@@ -126,7 +125,7 @@ class User:
 
 
 async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
-    """Do something again while the API server is away, as a person does."""
+    """Repeat an action while the API server is not available, as a person would."""
     async with asyncio.timeout(_AWAY_SECONDS):
         while True:
             try:
@@ -138,7 +137,7 @@ async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
 type Act = Callable[[User], Awaitable[None]]
 type Until = Callable[[NamespaceRecord], bool]
 type Shown = Mapping[str, Manifest]
-"""What outside systems show, by title."""
+"""Objects of external systems by title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +145,11 @@ class Phase:
     """One step of a workload.
 
     Attributes:
-        name: Its one word.
-        act: What the user does.
-        until: Says whether the operator has done what was asked; it must have said so too.
-        quiet: Whether faults stay out of it: it only shows that the operator still reacts.
-        outside: Tells the same of outside systems.
+        name: One word that names it.
+        act: Performs the actions of the user.
+        until: Returns whether the operator has finished, including its status.
+        quiet: Whether it has no faults, because it only checks that the operator still reacts.
+        outside: Returns whether the operator has finished, from objects of external systems.
     """
 
     name: str
@@ -165,27 +164,27 @@ class Workload:
     """The description of a trial of an operator.
 
     Attributes:
-        id: Its one word.
+        id: One word that names it.
         operator: The operator.
         rules: Permissions of its service account in addition to the rules of the framework.
         crds: CRDs to install.
         primary: Kind that users write.
         children: Kinds that the operator writes.
-        phases: What happens, in order.
-        invariants: What holds at each version.
-        initial_objects: Cluster-scoped objects that are there before.
-        fold: Rewrites a normalized state where different ends are equally right.
-        renames: Whether which names children have may differ, so that counts are by kind only, and
-            moments too.
-        components: What the rest of the cluster does about the children.
+        phases: Phases, in order.
+        invariants: Invariants that must hold at each version.
+        initial_objects: Cluster-scoped objects that exist before.
+        fold: Rewrites a normalized state if different final states are equally correct.
+        renames: Whether the names of children may differ, so that counts and moments are by kind
+            only.
+        components: Other components of the cluster, which act on the children.
         unwatched: Kinds of children that the operator writes and never watches.
-        outside: Outside systems that the operator talks to.
-        arguments: Flags of the operator, which turn on what this workload tries.
+        outside: External systems that the operator uses.
+        arguments: Flags of the operator, which enable the features that the workload tests.
         rewrite: Rewrites a title such as `pods web-0` or a line of a state if it has a part that
             differs from run to run, such as a hash of a UID.
         hand_to_foreigner: Makes an object foreign, for kinds whose ownership depends on more than
             labels and owners.
-        scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
+        scaled: Shorter waits of the operator in trials: seconds by name, by module.
         spares: Returns whether a fault is skipped because a different final state is correct after
             it, for example after a permanent refusal or a loss of data.
     """
@@ -216,12 +215,12 @@ class Workload:
         return (self.primary, *self.children)
 
     def name_in_moments(self, name: str, trial: str) -> str:
-        """Return the name by which moments know an object of a trial: the same in each run."""
+        """Return the name of an object in moments, which is the same in each run."""
         return "*" if self.renames else self.rewrite(name.replace(trial, "<namespace>"))
 
 
 def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -> Manifest:
-    """Build a CRD that takes anything, for a kind of others that is not installed here."""
+    """Build a CRD without a schema, for a kind of another project that is not installed."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": kind.version,
@@ -230,7 +229,7 @@ def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -
         "schema": {"openAPIV3Schema": schema},
         "subresources": dict(subresources),
     }
-    # Without it the API server refuses groups of Kubernetes itself.
+    # The API server requires this annotation for groups of Kubernetes.
     approved = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}
     spec = {
         "group": kind.group,
@@ -242,7 +241,7 @@ def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -
 
 
 def is_empty(record: NamespaceRecord) -> bool:
-    """Return whether nothing is left."""
+    """Return whether no objects remain."""
     return not record.live
 
 
@@ -250,7 +249,7 @@ def load_workloads(operator_id: str) -> tuple[Workload, ...]:
     """Return the workloads of an operator.
 
     Raises:
-        ValueError: It has none.
+        ValueError: The operator has no workloads.
     """
     if operator_id not in OPERATORS:
         raise ValueError(f"{operator_id}: no workloads; choose one of {', '.join(OPERATORS)}")
@@ -260,7 +259,7 @@ def load_workloads(operator_id: str) -> tuple[Workload, ...]:
 
 
 def is_observed(primary: Manifest | None, *, ready: bool = True) -> bool:
-    """Return whether the status of an object is about its newest spec and reports Ready."""
+    """Return whether the status of an object describes its current spec and reports Ready."""
     if primary is None:
         return False
     status = primary.get("status") or {}

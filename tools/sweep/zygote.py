@@ -23,17 +23,17 @@ from typing import Any, Final
 
 _READY: Final = b"w"
 type Body = Callable[[dict[str, Any], Callable[[], None]], int]
-"""Run a child: takes the request and a function that tells that it works; returns its status."""
+"""Runs a child: takes the request and a function that reports it as working; returns its status."""
 
 
 @dataclass
 class Child:
-    """Follow one process.
+    """The state of one process.
 
     Attributes:
         pid: Process id.
-        working: Set once the process said that it works.
-        exited: Set once it ended.
+        working: Set when the process has reported that it works.
+        exited: Set when it has ended.
         status: Its exit status; negative for a signal; None while it runs.
     """
 
@@ -44,11 +44,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended as far as is known."""
+        """Whether it still runs, as far as is known."""
         return self.status is None
 
     def kill(self) -> None:
-        """End it as a crash does: immediately, whatever it is at."""
+        """Kill it immediately, as a crash does."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -58,7 +58,7 @@ class Zygote:
     """The connection of the process that runs the trials to the zygote."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
-        """Take over the end of the socket pair; `fork_zygote` builds it."""
+        """Take one end of a socket pair; `fork_zygote` calls this."""
         self._socket = connection
         self.pid = pid
         self._children: dict[int, Child] = {}
@@ -77,7 +77,7 @@ class Zygote:
             return await self._forked.get()
 
     async def close(self) -> None:
-        """Let the zygote end, and its children with it."""
+        """Stop the zygote and its children."""
         if self._task is not None:
             self._task.cancel()
             self._writer.close()
@@ -109,7 +109,7 @@ def fork_zygote(body: Body) -> Zygote:
         theirs.close()
         return Zygote(ours, pid)
     ours.close()
-    # What is imported stays: children need neither look through it nor copy its pages.
+    # Exclude imported modules from garbage collection, so that children do not copy their pages.
     gc.collect()
     gc.freeze()
     try:
@@ -220,5 +220,5 @@ def _say(ready: int) -> None:
 
 
 def read_log(path: Path) -> str:
-    """Return what a child has logged so far."""
+    """Return the log of a child."""
     return path.read_text(errors="replace") if path.exists() else ""
