@@ -155,7 +155,7 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
         for title in sorted({*counts, *asked}):
-            # The foreign object is created and deleted too, and so is the object that it replaced.
+            # The counts include the foreign object, and the object whose name it had.
             extra = 2 * removed[title] + late[title]
             if not asked[title] <= counts[title] <= asked[title] + extra:
                 times = f"{counts[title]} times instead of {asked[title]}"

@@ -31,23 +31,23 @@ from operators.pulsarconsumer.app.worker import Worker
 from slipway_handler import Message
 
 SUBSCRIPTION: Final = "sub"
-"""The subscription of all tests; each has topics of its own."""
+"""Name of the subscription in all tests; each test uses separate topics."""
 _POLL_SECONDS: Final = 0.02
 
 
 def fail_first_attempt(message: Message) -> None:
-    """Handle a message in its second attempt; for the app as a process."""
+    """Fail in the first attempt, and succeed in later ones; a handler for the app as a process."""
     if message.attempt == 1:
         raise ValueError("the first attempt fails")
 
 
 def new_topic() -> str:
-    """Return the full name of a topic that nobody uses."""
+    """Return the full name of an unused topic."""
     return f"persistent://public/default/t-{uuid.uuid4().hex[:10]}"
 
 
 def build_environment(server: str, topic: str, /, **values: object) -> dict[str, str]:
-    """Return variables of the app; further ones by their names in small letters."""
+    """Return environment variables of the app; `values` has their names in lower case."""
     chosen: dict[str, object] = {
         "server": server,
         "topic": topic,
@@ -60,10 +60,10 @@ def build_environment(server: str, topic: str, /, **values: object) -> dict[str,
 
 
 def wait_until(probe: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait in a thread until a probe returns something true.
+    """Wait until a probe returns a true value; this blocks the thread.
 
     Raises:
-        AssertionError: It did not in time.
+        AssertionError: The probe did not return one in time.
     """
     deadline = time.monotonic() + seconds
     while not probe():
@@ -82,7 +82,7 @@ class RunningWorker:
         log: Path,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
-        """Start it; the lines of messages go to a file."""
+        """Start the worker, which writes the lines of messages to a file."""
         self.settings = load_settings(environ)
         self.metrics = Metrics(GAUGES, framework=False, process=False)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -93,7 +93,7 @@ class RunningWorker:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The consumers, one a topic."""
+        """The consumers, one per topic."""
         return self.worker.sources
 
     def value(self, name: str, **labels: str) -> float:
@@ -105,15 +105,15 @@ class RunningWorker:
         return self.value("messages_handled_total", result=result)
 
     def wait_ready(self) -> None:
-        """Wait until it is subscribed."""
+        """Wait until the worker is subscribed."""
         wait_until(lambda: self.worker.check_ready() is None, "the worker is ready")
 
     def wait_ended(self) -> None:
-        """Wait until it ends by itself."""
+        """Wait until the worker has ended by itself."""
         wait_until(lambda: not self._thread.is_alive(), "the worker ends")
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Drain and close."""
+        """Stop the worker, with a time-out for running handlers, and close the file."""
         self.worker.stop(time.monotonic() + seconds)
         self._thread.join(seconds + 10)
         assert not self._thread.is_alive()
@@ -127,7 +127,7 @@ def running(
     log: Path,
     telemetry: Telemetry = NO_TELEMETRY,
 ) -> Iterator[RunningWorker]:
-    """Run a worker for the length of a block."""
+    """Run a worker while the block runs."""
     worker = RunningWorker(environ, handler, log, telemetry)
     try:
         yield worker
@@ -136,12 +136,12 @@ def running(
 
 
 class AppProcess:
-    """The app as a process of its own, as in its container."""
+    """The app as a separate process, as in its container."""
 
     def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
-        """Start it; its output goes to files in a folder."""
+        """Start the app, with its output in files of a folder."""
         self.health_port, self.metrics_port = _free_port(), _free_port()
-        # The handler of a test may be in a folder of its own.
+        # The handler of a test may be in a different folder.
         modules = [environ.get("PYTHONPATH", ""), *sys.path]
         ports = {"HEALTH_PORT": self.health_port, "METRICS_PORT": self.metrics_port}
         name = uuid.uuid4().hex[:6]
@@ -172,11 +172,11 @@ class AppProcess:
 
     @property
     def errors(self) -> str:
-        """What it logged of itself."""
+        """The log of the app itself."""
         return self._err.read_text()
 
     def get(self, path: str, *, metrics: bool = False) -> tuple[int, str]:
-        """Return the status and the text of a page; 0 where nobody answers."""
+        """Return the status and the text of a page; status 0 if there is no response."""
         port = self.metrics_port if metrics else self.health_port
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
@@ -188,7 +188,7 @@ class AppProcess:
             return 0, ""
 
     def wait_ready(self, seconds: float = 30.0) -> None:
-        """Wait until it says that it is ready."""
+        """Wait until the app reports that it is ready."""
         wait_until(lambda: self.get("/readyz")[0] == 200, "the app is ready", seconds)
 
     def terminate(self, seconds: float = 20.0) -> int:
@@ -197,14 +197,14 @@ class AppProcess:
         return self.process.wait(seconds)
 
     def kill(self) -> None:
-        """End it without warning."""
+        """Kill the app, so that it cannot finish anything."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 @contextmanager
 def app(environ: Mapping[str, str], folder: Path) -> Iterator[AppProcess]:
-    """Run the app for the length of a block."""
+    """Run the app while the block runs."""
     process = AppProcess(environ, folder)
     try:
         yield process
@@ -214,14 +214,14 @@ def app(environ: Mapping[str, str], folder: Path) -> Iterator[AppProcess]:
 
 
 class Notes:
-    """What handlers of a process wrote to the file `$NOTES`, a line each."""
+    """The lines that handlers of a process append to the file `$NOTES`."""
 
     def __init__(self, folder: Path, handlers: str) -> None:
         """Write the module `noted_handlers` to a folder.
 
         Args:
-            folder: Where the module and the file are.
-            handlers: The source of the module.
+            folder: Folder for the module and the file.
+            handlers: Source of the module.
         """
         self.path = folder / "notes"
         self.path.write_text("")
@@ -234,35 +234,35 @@ class Notes:
         return self.path.read_text().splitlines()
 
     def of(self, word: str) -> list[str]:
-        """Return what follows a word, of the lines that begin with it."""
+        """Return the rest of each line that begins with a word."""
         return [line.removeprefix(f"{word} ") for line in self.lines if line.startswith(f"{word} ")]
 
     def has(self, count: int) -> bool:
-        """Return whether so many calls have ended."""
+        """Return whether at least `count` calls have ended."""
         return len(self.of("end")) >= count
 
     def go(self) -> None:
-        """Let the handlers end: they wait for the file `$NOTES.go`."""
+        """Let the handlers end, by creating the file `$NOTES.go` that they wait for."""
         self.path.with_name("notes.go").write_text("")
 
 
 class Peer:
-    """A plain client next to the app, which sends messages and reads topics."""
+    """A client, independent of the app, that sends messages and reads topics."""
 
     def __init__(self, server: str, **options: object) -> None:
-        """Connect with the first use."""
+        """Create the client, which connects when it is first used."""
         level = pulsar.LoggerLevel.Error
         self.client = pulsar.Client(server, logger=pulsar.ConsoleLogger(level), **options)
 
     def send(self, topic: str, payloads: Sequence[bytes], **options: object) -> None:
-        """Send messages, each stored when this returns."""
+        """Send messages, and return when the broker has stored all of them."""
         producer = self.client.create_producer(topic)
         for payload in payloads:
             producer.send(payload, **options)
         producer.close()
 
     def read(self, topic: str, count: int, **options: object) -> list[pulsar.Message]:
-        """Return messages of a topic from its beginning, by a subscription of their own."""
+        """Return messages of a topic from its beginning, with a temporary subscription."""
         name = uuid.uuid4().hex
         reader = self.client.subscribe(
             topic, name, initial_position=pulsar.InitialPosition.Earliest, **options
