@@ -135,7 +135,8 @@ class Machine:
 
     async def start(self) -> None:
         """Create the Instance and its run, in a pod of the first node."""
-        instance = build_object(INSTANCE, "web", self._namespace, spec={"size": "small"})
+        spec = {"size": "small", "image": {"url": "https://images.example.com/linux.img"}}
+        instance = build_object(INSTANCE, "web", self._namespace, spec=spec)
         uid = uid_of(await self._client.create(INSTANCE, instance))
         metadata = {"labels": {INSTANCE_UID_LABEL: uid}}
         run = build_object(VIRTUAL_MACHINE_INSTANCE, "web", self._namespace, metadata=metadata)

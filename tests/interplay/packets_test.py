@@ -74,6 +74,11 @@ class Users:
         manifest = build_object(kind, name, self._namespace, spec=spec)
         return uid_of(await self._client.create(kind, manifest))
 
+    async def add_instance(self, name: str, **spec: Any) -> str:
+        """Create an Instance, which another test may have a CRD with all rules for."""
+        image = {"url": "https://images.example.com/linux.img"}
+        return await self.add(INSTANCE, name, size="small", image=image, **spec)
+
     async def add_pod(
         self, name: str, uid: str = "", network: str = "", node: str = "node-1"
     ) -> str:
@@ -161,7 +166,7 @@ async def test_packets_pass_as_the_rules_of_a_firewall_say(users: Users) -> None
     await users.add(NETWORK, "lan", cidrs=["10.10.0.0/16"])
     await users.add(FIREWALL, "web", networkRef={"name": "lan"}, rules=[_OPEN])
     refs = {"networkRef": {"name": "lan"}, "firewallRef": {"name": "web"}}
-    uid = await users.add(INSTANCE, "vm", **refs)
+    uid = await users.add_instance("vm", **refs)
     address = await users.add_pod("vm", uid, "lan")
 
     for client in ("client", "far"):
@@ -178,7 +183,7 @@ async def test_rule_by_address_opens_to_the_pods_of_one_node(users: Users) -> No
     rule = {**_OPEN, "cidrs": ["10.99.2.0/24"]}
     await users.add(FIREWALL, "web", networkRef={"name": "lan"}, rules=[rule])
     refs = {"networkRef": {"name": "lan"}, "firewallRef": {"name": "web"}}
-    uid = await users.add(INSTANCE, "vm", **refs)
+    uid = await users.add_instance("vm", **refs)
     address = await users.add_pod("vm", uid, "lan")
 
     await users.becomes(False, address, client="client")
@@ -191,7 +196,7 @@ async def test_closed_machine_answers_no_ping_and_an_open_one_does(users: Users)
     await users.add(NETWORK, "lan", cidrs=["10.10.0.0/16"])
     await users.add(FIREWALL, "web", networkRef={"name": "lan"}, rules=[_OPEN])
     refs = {"networkRef": {"name": "lan"}, "firewallRef": {"name": "web"}}
-    uid = await users.add(INSTANCE, "vm", **refs)
+    uid = await users.add_instance("vm", **refs)
     address = await users.add_pod("vm", uid, "lan")
     await users.becomes(False, address, 9090)
     await users.becomes(True, address, 8080)
@@ -221,7 +226,7 @@ async def test_machine_without_network_stays_closed_while_it_changes_its_firewal
     users: Users,
 ) -> None:
     await users.add(FIREWALL, "web", networkRef={"name": "lan"}, rules=[_OPEN])
-    uid = await users.add(INSTANCE, "vm", firewallRef={"name": "web"})
+    uid = await users.add_instance("vm", firewallRef={"name": "web"})
     address = await users.add_pod("vm", uid)
     await users.becomes(False, address, 9090)
     await users.becomes(True, address, 8080)

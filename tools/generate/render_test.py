@@ -141,7 +141,9 @@ def test_reference_has_a_page_for_each_source(tmp_path: Path) -> None:
         "settings.md",
     ]
     api = pages[Path("docs/reference/fleet/api.md")]
-    assert "| `spec.crew` | integer (0 to 9) | `1` | crew is the number of sailors. |" in api
+    assert (
+        "| `spec.crew` | integer (0 to 9) | crew is the number of sailors. Defaults to 1. |" in api
+    )
     assert r"home is the harbor \| port." in api
     assert "| `spec.masts[].name` | string (at most 63 characters" in api
     assert "| `spec.home` | home is immutable | `self == oldSelf` |" in api
