@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
+from libs.common.testing.apiserver import ASSETS_VARIABLE
 from tools.cluster.command_line import Parser, run
 from tools.dev.operators import has_module, list_operators
+
+_LIBRARY: Final = "library"
+"""The benchmark that runs without a real API server."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process with a benchmark, which gets the other arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     known = [each for each in list_operators() if has_module(f"tools.bench.{each}")]
-    known.append("library")
+    known.append(_LIBRARY)
     parser = Parser(
         prog="./dev bench",
         description="Run the benchmark of an operator or of the library. `./dev bench ID --help` "
@@ -22,8 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("id", metavar="ID", choices=known, help="benchmark")
     # Everything after the id belongs to the benchmark.
-    module = f"tools.bench.{parser.parse_args(arguments[:1]).id}"
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments[1:]])
+    chosen = parser.parse_args(arguments[:1]).id
+    options = arguments[1:]
+    needs_server = chosen != _LIBRARY and not {"-h", "--help"} & set(options)
+    if needs_server and not os.environ.get(ASSETS_VARIABLE):
+        from tools.cluster.binaries import ensure_assets
+
+        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    os.execv(sys.executable, [sys.executable, "-m", f"tools.bench.{chosen}", *options])
 
 
 if __name__ == "__main__":
