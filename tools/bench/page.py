@@ -95,6 +95,9 @@ tables above its goal means that the goal is not met.
     8% in the cache and the handlers of the responses, 6% in building the pods and ordering
     the requests, and 5% in planning and the status. The requests alone cost the bare client
     about as much CPU time as all of ReplicaSet, so a ratio of 1.3 leaves little for the rest.
+  * Removed since the first profile: spans if nothing is traced, a time-out object and cookies
+    for each request, and the count of a cache after each event. This saved 5.5% of all
+    function calls (655,656 instead of 693,889).
   * A new process opens up to 32 connections in the burst. They resume TLS sessions,
     because full handshakes made a burst of the bare client a sixth slower (0.46 s compared
     with 0.39 s, 25 rounds in turns).
