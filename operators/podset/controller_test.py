@@ -269,3 +269,19 @@ async def test_events_tell_what_was_done(api: FakeApi, operator: OperatorHarness
     (event,) = api.objects(EVENT)
     assert event["reason"] == "PodsCreated"
     assert event["note"] == "Created web-pod-0, web-pod-1, web-pod-2 and 2 more"
+
+
+async def test_event_names_the_pod_that_ended_and_is_replaced(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=1))
+    await run_pods(api, operator)
+    fail_pod(api, "web-pod-0", datetime.now(UTC) - timedelta(hours=1))
+
+    def warnings() -> list[Manifest]:
+        return [event for event in api.objects(EVENT) if event["type"] == "Warning"]
+
+    await operator.eventually(warnings, "an event about the pod")
+    (event,) = warnings()
+    assert event["reason"] == "PodsEnded"
+    assert event["note"] == "web-pod-0 ended and is replaced: Failed"
