@@ -166,6 +166,7 @@ CASES: Final[Mapping[str, Case]] = {
     "serviceAccount.name": Case("other", "ServiceAccount", "metadata.name"),
     "serviceAccount.annotations": Case({"a": "b"}, "ServiceAccount", "metadata.annotations"),
     "cleanup.timeoutSeconds": Case(30, "Job", "spec.activeDeadlineSeconds"),
+    "networkPolicy.flavor": Case("cilium", "CiliumNetworkPolicy", "kind", "CiliumNetworkPolicy"),
     "networkPolicy.metricsFrom": Case(_PEERS, "NetworkPolicy", "spec.ingress.0.from"),
     "networkPolicy.apiServer.ports": Case(
         [6444], "NetworkPolicy", "spec.egress.1.ports", [{"port": 6444}]

@@ -42,6 +42,9 @@ _METALLB: Final = "go.universe.tf/metallb"
 METALLB_MODULE: Final = f"{_METALLB}@v0.15.2"
 """Sources of MetalLB, which include its CRDs; the version is in metallb/go.mod as well."""
 
+CILIUM_MODULE: Final = "github.com/cilium/cilium@v1.20.2"
+"""Sources of Cilium, for its CRDs."""
+
 TOOL_DIRECTORIES: Final = {
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),

@@ -22,12 +22,17 @@ spec:
       targetPort: probes
 {{- end -}}
 
+{{/* operator-common.networkPolicyFlavor: kind of the policies, kubernetes or cilium; empty without policies. */}}
+{{- define "operator-common.networkPolicyFlavor" -}}
+{{- ternary .Values.networkPolicy.flavor "" .Values.networkPolicy.enabled -}}
+{{- end -}}
+
 {{/*
 operator-common.networkPolicy: allows ingress for scrapes, probes and webhooks, and egress to DNS, the API
 server and, if tracing is enabled, the collector.
 */}}
 {{- define "operator-common.networkPolicy" -}}
-{{- if .Values.networkPolicy.enabled -}}
+{{- if eq (include "operator-common.networkPolicyFlavor" .) "kubernetes" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -65,7 +70,7 @@ operator-common.hooksNetworkPolicy: network access of the clean-up Job and the t
 denies egress by default, neither of them could finish without it, nor could an uninstall.
 */}}
 {{- define "operator-common.hooksNetworkPolicy" -}}
-{{- if .Values.networkPolicy.enabled -}}
+{{- if eq (include "operator-common.networkPolicyFlavor" .) "kubernetes" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -97,17 +102,7 @@ spec:
 
 {{/* operator-common.egressToServer: egress to DNS and the API server. */}}
 {{- define "operator-common.egressToServer" -}}
-- ports:
-    {{- range .Values.networkPolicy.dns.ports }}
-    - port: {{ . }}
-      protocol: UDP
-    - port: {{ . }}
-      protocol: TCP
-    {{- end }}
-  {{- with .Values.networkPolicy.dns.to }}
-  to:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{ include "operator-common.egressToDns" . }}
 # The API server. Policies apply to the endpoints behind the Service: a node address and its port.
 - ports:
     {{- range .Values.networkPolicy.apiServer.ports }}
@@ -122,9 +117,29 @@ spec:
   {{- end }}
 {{- end -}}
 
+{{/* operator-common.egressToDns: egress to the DNS servers. */}}
+{{- define "operator-common.egressToDns" -}}
+- ports:
+    {{- range .Values.networkPolicy.dns.ports }}
+    - port: {{ . }}
+      protocol: UDP
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+  {{- with .Values.networkPolicy.dns.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
 {{/* operator-common.egress: all egress rules of the operator. */}}
 {{- define "operator-common.egress" -}}
 {{- include "operator-common.egressToServer" . }}
+{{- include "operator-common.egressToOthers" . }}
+{{- end -}}
+
+{{/* operator-common.egressToOthers: egress to the collector of traces, and the rules of the user. */}}
+{{- define "operator-common.egressToOthers" -}}
 {{- with .Values.tracing.endpoint }}
 {{- $url := urlParse . }}
 {{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) }}

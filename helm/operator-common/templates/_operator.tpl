@@ -4,7 +4,7 @@ as one YAML stream. A template that renders nothing leaves an empty document, wh
 */}}
 {{- define "operator-common.operator" -}}
 {{- $root := . -}}
-{{- range list "serviceAccount" "rbac" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "signing" "networkPolicy" "hooksNetworkPolicy" "serviceMonitor" "podMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" "extraObjects" }}
+{{- range list "serviceAccount" "rbac" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "signing" "networkPolicy" "hooksNetworkPolicy" "ciliumPolicy" "hooksCiliumPolicy" "serviceMonitor" "podMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" "extraObjects" }}
 ---
 {{ include "operator-common.decorate" (list $root (include (printf "operator-common.%s" .) $root)) }}
 {{- end }}

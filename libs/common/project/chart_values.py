@@ -213,6 +213,7 @@ class Dns(ValuesModel):
 class NetworkPolicy(Switch):
     """The connections that are allowed from and to the operator."""
 
+    flavor: Literal["kubernetes", "cilium"]
     metrics_from: Objects
     dns: Dns
     api_server: ApiServer
