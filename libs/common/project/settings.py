@@ -26,6 +26,7 @@ CHART_OWNED: Final = frozenset(
         "pod_name",
         "pod_namespace",
         "role_binding",
+        "watch_all_by_default",
         "watch_namespace_selector",
         "watch_namespaces",
         "webhook_bind_address",

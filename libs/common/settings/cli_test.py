@@ -116,6 +116,27 @@ def test_namespaces_come_from_a_comma_list(
 
 
 @pytest.mark.parametrize(
+    ("targets", "selector", "expected"),
+    [
+        ("a,b", "", ("a", "b")),
+        ("", "", ()),
+        ("*", "", ()),
+        # The operator finds the namespaces of a selector at run time.
+        ("", "tenant=yes", ("operators",)),
+    ],
+)
+def test_empty_list_means_all_namespaces_if_the_lifecycle_manager_fills_it(
+    environment: pytest.MonkeyPatch, targets: str, selector: str, expected: tuple[str, ...]
+) -> None:
+    environment.setenv("POD_NAMESPACE", "operators")
+    environment.setenv("PODSET_WATCH_ALL_BY_DEFAULT", "true")
+    environment.setenv("PODSET_WATCH_NAMESPACES", targets)
+    environment.setenv("PODSET_WATCH_NAMESPACE_SELECTOR", selector)
+
+    assert parse_settings(Settings, [], {}).namespaces() == expected
+
+
+@pytest.mark.parametrize(
     ("argv", "expected"),
     [
         (["--leader-elect"], True),

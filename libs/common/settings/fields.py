@@ -99,6 +99,10 @@ class CommonSettings(BaseSettings):
     """watch_namespaces is a comma list of the namespaces to watch; empty means the operator's own
     namespace, `*` means all."""
 
+    watch_all_by_default: bool = False
+    """watch_all_by_default makes an empty watch_namespaces mean all namespaces, in the way that the
+    Operator Lifecycle Manager passes the namespaces of an OperatorGroup."""
+
     watch_namespace_selector: str = ""
     """watch_namespace_selector is a label selector, such as `tenant=yes`. The operator watches the
     namespaces that match it, as they come and go. Needs permission to get, list and watch
@@ -325,7 +329,9 @@ class CommonSettings(BaseSettings):
     @property
     def watches_all_namespaces(self) -> bool:
         """Whether the operator watches the whole cluster."""
-        return "*" in self.watch_namespaces
+        if self.watch_namespaces or self.watch_namespace_selector:
+            return "*" in self.watch_namespaces
+        return self.watch_all_by_default
 
     def namespaces(self, own_namespace: str = "") -> tuple[str, ...]:
         """Return the namespaces to watch, sorted; empty means all.
