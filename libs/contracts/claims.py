@@ -21,9 +21,14 @@ from libs.common.reading import (
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 """Binding mode: provision the volume only when a pod that uses the claim is scheduled."""
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""Annotation of a claim: the node from which its volume must be reachable.
+
+The scheduler sets it for a class with the binding mode WaitForFirstConsumer. It respects a value
+that is already there, and so does the provisioner.
+"""
 
 _REQUEST: Final = ("spec", "resources", "requests", "storage")
-_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -144,7 +149,7 @@ class ClaimView:
     @property
     def has_consumer(self) -> bool:
         """Whether the scheduler has chosen a node for the first pod that uses the claim."""
-        return bool(self.annotations.get(_SELECTED_NODE))
+        return bool(self.annotations.get(SELECTED_NODE))
 
     def condition(self, *types: str) -> ClaimCondition | None:
         """Return the first condition that has one of the types and holds, or None."""

@@ -127,6 +127,7 @@ class VmCondition(StrEnum):
     RESTART_REQUIRED = "RestartRequired"
     SYNCHRONIZED = "Synchronized"
     EVICTION_REQUESTED = "EvictionRequested"
+    POD_SCHEDULED = "PodScheduled"
     HOT_VCPU_CHANGE = "HotVCPUChange"
     HOT_MEMORY_CHANGE = "HotMemoryChange"
 

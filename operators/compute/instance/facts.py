@@ -271,5 +271,8 @@ def _find_problem(observed: Observed) -> str:
         return f"KubeVirt cannot start the machine ({failure.reason}): {failure.message}"
     if machine.view.printable_status not in _PROBLEM:
         return ""
+    if machine.view.printable_status == PrintableStatus.UNSCHEDULABLE and observed.run is not None:
+        # KubeVirt copies this condition, with the words of the scheduler, from the pod of the run.
+        failure = observed.run.view.conditions.find(VmCondition.POD_SCHEDULED)
     detail = f": {failure.message}" if failure is not None and failure.message else ""
     return f"KubeVirt says {machine.view.printable_status}{detail}"

@@ -14,6 +14,7 @@ from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
+from libs.contracts.claims import SELECTED_NODE
 from libs.contracts.compute import NETWORK_LABEL
 from libs.contracts.images import Image
 from libs.contracts.instancetypes import Matcher
@@ -57,7 +58,9 @@ def build_labels(instance: Instance) -> dict[str, str]:
     return common | identity_labels(name, uid)
 
 
-def build_disk(instance: Instance, name: str, image: Image, default_size: str) -> Manifest:
+def build_disk(
+    instance: Instance, name: str, image: Image, default_size: str, node: str = ""
+) -> Manifest:
     """Build a root disk.
 
     CDI fills it immediately, before a machine uses it: the machine runs on its old disk meanwhile.
@@ -69,6 +72,9 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
         name: Name of the disk.
         image: Source of the data.
         default_size: Size if the spec has none.
+        node: Node from which the disk must be reachable, for storage that not every node reaches;
+            empty for any node. CDI copies the annotation to the claim, where the scheduler and the
+            provisioner read it.
     """
     wanted = instance.spec.root_disk
     storage: Manifest = {}
@@ -86,6 +92,8 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
     metadata = manifest["metadata"]
     metadata["labels"][ROLE_LABEL] = ROOT_ROLE
     annotations = {BIND_IMMEDIATELY: "true", KEEP_AFTER_COMPLETION: "false"}
+    if node:
+        annotations[SELECTED_NODE] = node
     metadata["annotations"] = {**annotations, **metadata.get("annotations", {})}
     return manifest
 

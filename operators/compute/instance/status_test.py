@@ -147,3 +147,15 @@ def test_ready_names_the_first_thing_that_is_missing(
     assert ready is not None
     assert f"{ready['status']}/{ready['reason']}" == expected
     assert shown["status"]["message"] == ready["message"]
+
+
+def test_machine_that_no_node_can_run_quotes_the_scheduler() -> None:
+    words = "0/3 nodes are available: 1 node(s) had volume node affinity conflict"
+    run = build_run(state("PodScheduled", "False", words, "Unschedulable"), cpus=2, memory="4Gi")
+    run["status"] |= {"phase": "Scheduling", "nodeName": ""}
+    machine = show_machine(status={"printableStatus": "ErrorUnschedulable"})
+
+    running = find_condition(show(run, machine), "Running")
+
+    assert running is not None and running["reason"] == "StartFailed"
+    assert words in running["message"]

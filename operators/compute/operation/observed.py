@@ -123,6 +123,12 @@ class Target:
                 return self.message(condition)
         return ""
 
+    @property
+    def start_problem(self) -> str:
+        """Why KubeVirt cannot start the machine; empty if it reports no problem."""
+        reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
+        return self.message(ConditionType.RUNNING) if reason == Reason.START_FAILED else ""
+
     def holds(self, condition: ConditionType) -> bool:
         """Return whether a condition is True for the current spec."""
         return holds_at(self.manifest, condition)

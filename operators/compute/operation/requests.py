@@ -47,7 +47,7 @@ def build_boot(operation: Operation, disk: str, use: DiskUse = DiskUse.BOOT) -> 
         disk=disk,
         image=find_image(operation),
         use=use,
-        attach=facts.old_disk if rescue and use is DiskUse.BOOT else None,
+        attach=facts.old_disk if rescue else None,
     )
 
 
@@ -63,6 +63,8 @@ def explain_wait(target: Target, what: str) -> str:
     """Return a message about a wait, with the problem that the Instance reports."""
     if target.holds(ConditionType.BLOCKED):
         return f"{what}; {target.message(ConditionType.BLOCKED)}"
+    if target.start_problem:
+        return f"{what}; {target.start_problem}"
     if target.runs and target.is_false(ConditionType.GUEST_VERIFIED):
         return f"{what}; {target.message(ConditionType.GUEST_VERIFIED)}"
     return what

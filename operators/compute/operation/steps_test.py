@@ -141,3 +141,21 @@ def test_resize_restarts_a_machine_that_kubevirt_cannot_change(condition: Condit
 def test_resize_restarts_a_machine_that_kubevirt_changes_too_slowly() -> None:
     assert "step" not in resize(seconds=59).changes
     assert resize(seconds=60).changes["step"] == "Restart"
+
+
+def test_rescue_of_a_machine_that_no_node_can_run_says_so() -> None:
+    manifest = build_instance("web")
+    manifest["metadata"] |= {"uid": "u1", "generation": 2}
+    words = "KubeVirt says ErrorUnschedulable: 0/3 nodes are available"
+    running = Condition.false("Running", "StartFailed", words)
+    manifest["status"] = {"conditions": build_conditions([], [running], generation=2, now=NOW)}
+    operation = build_operation("Rescue", rescue={"image": {"url": "https://example.com/i.img"}})
+    operation["metadata"]["uid"] = "u2"
+    facts = {"oldDisk": "web-root", "newDisk": "web-root-2"}
+    operation["status"] = {"phase": OperationPhase.RUNNING, "step": "Swap", "facts": facts}
+    target = Target(manifest, Instance.parse(manifest), "run-2")
+
+    turn = take_step(Operation.parse(operation), target, Observed(target), NOW)
+
+    assert "outcome" not in turn.changes
+    assert turn.message == f"waiting for the machine to run from web-root-2; {words}"
