@@ -73,8 +73,8 @@ class Directive(
     use: DiskUse = DiskUse.BOOT
     """use is Prepare to create the disk while the machine runs, or Boot to boot from it."""
     attach: DnsSubdomain | None = None
-    """attach is another root disk to attach as an additional disk when the machine boots, so that it
-    can be repaired. A new disk is created on the node of the machine, because both are used there."""
+    """attach is another root disk to attach as an additional disk when the machine boots, so that
+    it can be repaired. A new disk is then created on the node of the machine."""
 
 
 Directives = Annotated[list[Directive], ListMap("kind"), Field(max_length=4)]
