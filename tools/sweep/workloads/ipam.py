@@ -213,15 +213,21 @@ def _is_given(record: NamespaceRecord) -> bool:
 
 
 def leads(name: str, number: int) -> Any:
-    """Return a condition: the address of a claim is routed to the launcher pod with this number."""
+    """Return a condition: the address of a claim is routed to the launcher pod with this number.
+
+    The claim must name the pod too: the routes are written before the status.
+    """
+    place = f"10.0.0.{number}"
 
     def check(record: NamespaceRecord) -> bool:
         held = record.get(ENDPOINT_SLICE, f"{name}-ip-v4")
         places = [each["addresses"] for each in (held or {}).get("endpoints") or ()]
-        bound = find_condition(record.get(IP_CLAIM, name) or {}, "Bound")
+        claim = record.get(IP_CLAIM, name) or {}
+        bound = find_condition(claim, "Bound")
         return (
             _has_address(record, name)
-            and places == [[f"10.0.0.{number}"]]
+            and places == [[place]]
+            and map_at(claim, "status", "binding").get("podIP") == place
             and bound is not None
             and bound["status"] == "True"
             and record.get(SERVICE, f"{name}-ip") is not None
