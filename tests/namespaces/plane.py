@@ -32,7 +32,7 @@ from libs.common.testing.serving import serve
 from tools.generate.sources import ROOT, load_operators
 from tools.sweep.workload import load_workloads
 
-_CLUSTER_ROLE_BINDING: Final = Kind(
+CLUSTER_ROLE_BINDING: Final = Kind(
     "rbac.authorization.k8s.io",
     "v1",
     "ClusterRoleBinding",
@@ -41,7 +41,7 @@ _CLUSTER_ROLE_BINDING: Final = Kind(
 )
 _RIGHTS: Final = {
     kind.kind: kind
-    for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, CLUSTER_ROLE, _CLUSTER_ROLE_BINDING)
+    for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 }
 _CONTROLLERS: Final = (
     "garbage-collector-controller",
@@ -93,12 +93,19 @@ async def install_rights(
     for manifest in render_chart(operator, values, namespace=home, show_only=tuple(_RIGHTS)):
         with contextlib.suppress(AlreadyExists):
             await client.create(_RIGHTS[manifest["kind"]], manifest)
+    return await log_in(plane, client, operator, home)
+
+
+async def log_in(
+    plane: ControlPlane, client: Client, account: str, namespace: str
+) -> ConnectionConfig:
+    """Return a connection as a service account."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    response = await client.raw("POST", SERVICE_ACCOUNT.path(home, operator, "token"), request)
+    response = await client.raw("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), request)
     return plane.config_for(response["status"]["token"])
 
 

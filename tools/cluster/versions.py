@@ -42,6 +42,10 @@ _METALLB: Final = "go.universe.tf/metallb"
 METALLB_MODULE: Final = f"{_METALLB}@v0.15.2"
 """Sources of MetalLB, which include its CRDs; the version is in metallb/go.mod as well."""
 
+OLM_MODULE: Final = "github.com/operator-framework/api@v0.45.0"
+"""Sources of the kinds of the Operator Lifecycle Manager; the version is in olm_verify/go.mod as
+well."""
+
 CILIUM_MODULE: Final = "github.com/cilium/cilium@v1.20.2"
 """Sources of Cilium, for its CRDs."""
 
@@ -57,6 +61,7 @@ TOOL_DIRECTORIES: Final = {
     "kube-router": ("kube_router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     "metallb-controller": ("metallb", f"{_METALLB}/controller"),
     "metallb-speaker": ("metallb", f"{_METALLB}/speaker"),
+    "olm-verify": ("olm_verify", "."),
     "pause": ("pause", "."),
     "snapshot-controller": (_SIDECARS, f"{_SNAPSHOTTER}/snapshot-controller"),
 }

@@ -16,6 +16,7 @@ from tools.cluster.command_line import Parser, run
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
+from tools.release.bundle import pack_bundle, read_chart, render_bundle
 from tools.release.chart import Image, build_chart
 from tools.release.images import Bills, join_images, make_images, read_bills
 from tools.release.install import render_install
@@ -136,7 +137,7 @@ def write_bills(folder: Path, bills: Bills) -> None:
 def write_files(
     release: Release, folder: Path, images: Mapping[str, Image], progress: Progress
 ) -> Path:
-    """Write chart, manifest, references of images, notes and checksums; return the chart's path.
+    """Write everything but the bills of materials; return the path of the chart.
 
     Args:
         release: What is released.
@@ -155,6 +156,8 @@ def write_files(
         # Without a registry there is no image that a cluster could pull.
         text = render_install(helm, package, release.operator, release.version)
         (folder / f"{release.name}-install.yaml").write_text(text)
+        bundle = render_bundle(helm, read_chart(package), [str(one) for one in images.values()])
+        pack_bundle(bundle, folder / f"{release.name}-bundle.tgz")
         lines = [f"{image}\n" for image in images.values()]
         (folder / f"{release.name}-images.txt").write_text("".join(lines))
     (folder / f"{release.name}.md").write_text(release.notes)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from libs.common import fastyaml
+from libs.common.kinds import Manifest
 from libs.common.project.text import render_yaml
 from tools.cluster.errors import ToolError
 from tools.generate.bases import drop_helm_labels, is_hook
@@ -30,15 +33,32 @@ def render_install(helm: Path, chart: Path, operator: str, version: str) -> str:
     Raises:
         ToolError: helm refuses the chart.
     """
-    command = [str(helm), "template", operator, str(chart), "--namespace", NAMESPACE]
-    run = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
-    )
-    if run.returncode:
-        raise ToolError(f"{chart.name}: {run.stderr.strip()}")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    manifests = [one for one in fastyaml.load_all(run.stdout) if one and not is_hook(one)]
-    documents = [render_yaml(drop_helm_labels(one)) for one in (namespace, *manifests)]
+    manifests = render_manifests(helm, chart, operator, NAMESPACE)
+    documents = [render_yaml(one) for one in (namespace, *manifests)]
     file = f"{operator}-{version}-install.yaml"
     header = _HEADER.format(operator=operator, version=version, file=file, namespace=NAMESPACE)
     return header + "---\n".join(["", *documents])
+
+
+def render_manifests(
+    helm: Path, chart: Path, operator: str, namespace: str, values: Mapping[str, Any] | None = None
+) -> list[Manifest]:
+    """Render a packaged chart without its hooks and without the labels of Helm.
+
+    Raises:
+        ToolError: helm refuses the chart.
+    """
+    command = [str(helm), "template", operator, str(chart), "--namespace", namespace]
+    run = subprocess.run(
+        [*command, "--values", "-"],
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if run.returncode:
+        raise ToolError(f"{chart.name}: {run.stderr.strip()}")
+    documents = fastyaml.load_all(run.stdout)
+    return [drop_helm_labels(one) for one in documents if one and not is_hook(one)]

@@ -51,6 +51,7 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     assert lines == [str(image) for image in images.values()]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "SHA256SUMS",
+        f"{release.name}-bundle.tgz",
         f"{release.name}-images.txt",
         f"{release.name}-install.yaml",
         *bills,

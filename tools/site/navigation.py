@@ -21,6 +21,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "size-and-tune",
         "back-up",
         "gitops",
+        "olm",
         "private-registry",
         "policies",
         "migrate-from-the-predecessors",
