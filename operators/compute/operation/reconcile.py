@@ -56,6 +56,8 @@ from operators.compute.operation.requests import (
     SWAP,
     WAIT_RUNNING,
     build_boot,
+    cause_of,
+    explain_rollback,
     explain_wait,
 )
 from operators.compute.operation.resizes import undo_resize
@@ -166,11 +168,11 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
         message = (
             f"{operation.spec.timeout_seconds} s were not enough for {operation.observed.step}"
         )
-        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, _explain(message, target))
+        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     ready = _ready_deadline(operation)
     if ready is not None and now >= ready:
         message = "the machine was not ready in time on its new disk"
-        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, _explain(message, target))
+        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     turn = take_step(operation, target, observed, now)
     soonest = min(deadline, ready) if ready is not None else deadline
     return _with_timer(turn, soonest, now)
@@ -235,8 +237,8 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
     begun = status.step_started_at or now
     deadline = begun + timedelta(seconds=operation.spec.timeout_seconds)
     if now >= deadline:
-        message = _explain(
-            "the previous state of the Instance could not be restored; check the Instance", target
+        message = explain_wait(
+            target, "the previous state of the Instance could not be restored; check the Instance"
         )
         return fail(OperationReason.ROLLBACK_FAILED, message)
     rebuild = operation.spec.type in _DISKS
@@ -247,7 +249,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
     what = f"disk {status.facts.old_disk}" if rebuild else describe_size(status.facts.old_size_ref)
     if cancelled:
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, f"back on {what}")
-    return fail(OperationReason.ROLLED_BACK, f"back on {what}: {status.message}"[:1024])
+    return fail(OperationReason.ROLLED_BACK, f"back on {what}: {cause_of(operation)}"[:1024])
 
 
 def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
@@ -256,8 +258,7 @@ def _undo_rebuild(operation: Operation, target: Target) -> NextAction | None:
     directive = build_boot(operation, disk)
     if is_done(target.answer(directive)) and (target.runs or target.stopped):
         return None
-    what = operation.observed.message
-    return wait(_explain(what, target), *set_directive(target, directive))
+    return wait(explain_rollback(operation, target), *set_directive(target, directive))
 
 
 def _finish(
@@ -298,10 +299,6 @@ def _ready_deadline(operation: Operation) -> datetime | None:
     if operation.spec.type not in _DISKS or operation.observed.step != SWAP:
         return None
     return None if begun is None else begun + timedelta(seconds=operation.spec.ready_seconds)
-
-
-def _explain(message: str, target: Target) -> str:
-    return explain_wait(target, message)
 
 
 def _with_timer(turn: NextAction, deadline: datetime, now: datetime) -> NextAction:

@@ -30,6 +30,8 @@ HOLD: Final = "Hold"
 """The machine runs from the rescue disk."""
 RETURN: Final = "Return"
 """The machine goes back to its own disk."""
+_NOW: Final = "; now: "
+"""Separates the cause of a rollback from the current problem."""
 
 
 def build_restart(operation: Operation, uid: str) -> Directive:
@@ -61,13 +63,32 @@ def find_image(operation: Operation) -> Image | None:
 
 def explain_wait(target: Target, what: str) -> str:
     """Return a message about a wait, with the problem that the Instance reports."""
+    problem = _find_problem(target)
+    return f"{what}; {problem}" if problem else what
+
+
+def explain_rollback(operation: Operation, target: Target) -> str:
+    """Return the cause of a rollback, with the problem that the Instance reports now.
+
+    The message holds the cause from one reconcile to the next, so an earlier problem is replaced.
+    """
+    cause, problem = cause_of(operation), _find_problem(target)
+    return f"{cause}{_NOW}{problem}" if problem and problem not in cause else cause
+
+
+def cause_of(operation: Operation) -> str:
+    """Return the cause of a rollback."""
+    return operation.observed.message.partition(_NOW)[0]
+
+
+def _find_problem(target: Target) -> str:
     if target.holds(ConditionType.BLOCKED):
-        return f"{what}; {target.message(ConditionType.BLOCKED)}"
+        return target.message(ConditionType.BLOCKED)
     if target.start_problem:
-        return f"{what}; {target.start_problem}"
+        return target.start_problem
     if target.runs and target.is_false(ConditionType.GUEST_VERIFIED):
-        return f"{what}; {target.message(ConditionType.GUEST_VERIFIED)}"
-    return what
+        return target.message(ConditionType.GUEST_VERIFIED)
+    return ""
 
 
 def refuse_stopped(target: Target) -> NextAction:

@@ -22,6 +22,7 @@ from operators.compute.operation.requests import (
     SET_SIZE,
     WAIT_SIZE,
     build_restart,
+    explain_rollback,
     explain_wait,
 )
 from operators.compute.operation.resources import set_directive, set_size
@@ -57,7 +58,7 @@ def resize(operation: Operation, target: Target, observed: Observed, now: dateti
 def undo_resize(operation: Operation, target: Target) -> NextAction | None:
     """Restore the old size; None if the machine has it."""
     size = operation.observed.facts.old_size_ref or target.instance.spec.size_ref
-    what = explain_wait(target, operation.observed.message)
+    what = explain_rollback(operation, target)
     actions = set_size(target, size)
     if actions:
         return wait(what, *actions)
