@@ -25,7 +25,7 @@ from operators.compute.api.operation import FINAL_PHASES, OPERATION
 from operators.compute.controller import OPERATOR
 from operators.compute.samples import build_instance, build_operation, build_size
 from tools.kubevirt_sim.attach import attach
-from tools.kubevirt_sim.behavior import PREFIX
+from tools.kubevirt_sim.direct import annotate_new
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB: Final = Key("default", "web")
@@ -98,15 +98,7 @@ class Cloud:
         self, kind: Kind, note: str, value: str, chosen: Callable[[Manifest], bool] = bool
     ) -> None:
         """Give each object of a kind that is made from now on an order for the simulator."""
-
-        def mark(change: Any) -> None:
-            obj = change.record.obj
-            if change.table != (kind.group, kind.plural) or not chosen(obj):
-                return
-            notes = obj["metadata"].get("annotations") or {}
-            obj["metadata"]["annotations"] = {PREFIX + note: value, **notes}
-
-        self.api.store.listeners.insert(0, mark)
+        annotate_new(self.api, kind, note, value, chosen)
 
     def deletions(self) -> int:
         """Return how many runs were ended on request."""

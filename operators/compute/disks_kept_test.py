@@ -16,7 +16,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE
-from operators.compute.fake_kubevirt import run_kubevirt
+from operators.compute.fake_cluster import run_cluster
 from operators.compute.instance.observed import DiskView
 from operators.compute.instance.reconcile import plan_instance
 from operators.compute.instance.teardown import plan_teardown
@@ -53,7 +53,7 @@ def refuse(simulation: Simulation, phase: str) -> None:
     simulation.drive = drive
 
 
-async def begin(drive: Any = run_kubevirt) -> Simulation:
+async def begin(drive: Any = run_cluster) -> Simulation:
     """Have an Instance that runs."""
     simulation = Simulation(drive)
     simulation.api.create(build_size())
@@ -79,8 +79,8 @@ async def test_disk_with_data_is_not_replaced_because_its_class_lost_its_profile
     # restore from a backup, it refuses one whose claim exists and is full.
     simulation = await begin()
     before = uid_of(simulation.api.get(DATA_VOLUME, ROOT))
-    if claimed:
-        simulation.api.create(build_object(PVC, ROOT.name, ROOT.namespace, spec=CLAIM))
+    if not claimed:
+        simulation.api.vanish(PVC, ROOT)
     refuse(simulation, phase)
 
     disk = {"rootDisk": {"accessModes": ["ReadWriteOnce"]}}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
+from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import (
@@ -16,9 +17,11 @@ from libs.contracts.kubevirt import (
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
-from operators.compute.fake_kubevirt import REBOOTS, run_kubevirt
+from operators.compute.fake_cluster import run_cluster
 from operators.compute.samples import build_instance, build_size, build_snapshot
 from operators.compute.simulation import Simulation
+from tools.kubevirt_sim.behavior import PREFIX
+from tools.kubevirt_sim.direct import annotate_new
 
 WEB: Final = Key("default", "web")
 """Key of the Instance."""
@@ -26,8 +29,14 @@ OP: Final = Key("default", "op")
 """Key of the Operation."""
 NEW: Final = {"registry": "docker://example.com/new"}
 """An image that differs from the image of the Instance."""
-TIMED: Final = ("SoftReboot", "Rescue")
+TIMED: Final = ("SoftReboot", "Rescue", "Resize")
 """Types that need time to pass, at least after a crash."""
+
+
+def _is_broken(manifest: Manifest) -> bool:
+    """Return whether a disk cannot be filled, or a snapshot not be taken."""
+    source = text_at(manifest, "spec", "source", "http", "url")
+    return "broken" in source or "broken" in key_of(manifest).name
 
 
 class Scenario:
@@ -40,11 +49,15 @@ class Scenario:
         self.dead_disks = dead_disks
         self.runs: list[str] = []
         self.moves = 0
+        self.before_action: Callable[[FakeApi], None] = lambda _: None
         self.at_action: Callable[[FakeApi], None] = lambda _: None
+        annotate_new(self.simulation.api, DATA_VOLUME, "import", "fail", _is_broken)
+        annotate_new(self.simulation.api, MACHINE_SNAPSHOT, "snapshot", "fail", _is_broken)
 
     def drive(self, api: FakeApi) -> None:
         """Perform the actions of the rest of the cluster, and check the invariants."""
-        run_kubevirt(api)
+        self.before_action(api)
+        run_cluster(api)
         self.at_action(api)
         run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
         if run is not None and uid_of(run) not in self.runs:
@@ -72,8 +85,7 @@ class Scenario:
         await self.simulation.settle()
         assert self.phase(INSTANCE) == "Running"
         if self.dead_disks:
-            annotations = {"fake-kubevirt/dead-disks": "true"}
-            api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": annotations}})
+            annotate_new(api, DATA_VOLUME, "boots", "false")
         self.simulation.writes.clear()
 
     async def live(self, kill_at: int | None = None, *, lose: bool = False) -> list[str]:
@@ -116,5 +128,5 @@ class Scenario:
 
     def reboots(self) -> int:
         """Return the number of reboots that the guest of the current run performed itself."""
-        run = self.simulation.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {"metadata": {}}
-        return int((run["metadata"].get("annotations") or {}).get(REBOOTS) or 0)
+        run = self.simulation.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {}
+        return int(text_map_at(run, "metadata", "annotations").get(PREFIX + "reboots", "0"))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from libs.common.client import Client
+from libs.common.clock import Clock
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi, Request, Review, StatusError
@@ -12,10 +16,21 @@ from libs.contracts.kubevirt import (
 )
 from tools.kubevirt_sim.actions import Actions
 from tools.kubevirt_sim.admission import evaluate
-from tools.kubevirt_sim.simulator import KubeVirtSim
 
 
-def attach(sim: KubeVirtSim, api: FakeApi) -> None:
+class Simulator(Protocol):
+    """A simulator in the process of a test."""
+
+    @property
+    def client(self) -> Client:
+        """Connection with all rights."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time source."""
+
+
+def attach(sim: Simulator, api: FakeApi) -> Actions:
     """Serve the subresources of a simulator on a fake API server, and its webhooks."""
     actions = Actions(sim.client, sim.clock)
 
@@ -52,3 +67,4 @@ def attach(sim: KubeVirtSim, api: FakeApi) -> None:
 
     api.aggregate(SUBRESOURCES_GROUP, "v1", act)
     api.admit(admit)
+    return actions

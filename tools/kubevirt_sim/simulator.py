@@ -15,7 +15,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
 from libs.common.kinds import CRD, NODE, STORAGE_CLASS, Key, Kind, Manifest, key_of
 from libs.common.reading import text_map_at
-from libs.common.runtime import Operator
+from libs.common.runtime import Controller, Operator
 from libs.common.runtime.manager import Manager
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.serving import kinds_of
@@ -161,21 +161,9 @@ class KubeVirtSim:
 
     def build_operator(self) -> Operator:
         """Declare the simulator as an operator of the library."""
-        builders = [
-            build_machine_controller,
-            build_instance_controller,
-            build_migration_controller,
-            build_disk_controller,
-            build_profile_controller,
-            build_snapshot_controller,
-        ]
-        if self.simulator.simulated:
-            builders += [build_scheduler, build_kubelet, build_volume_controller]
-        if self.simulator.load_balancer != "Off":
-            builders.append(build_load_balancer)
         return Operator(
             ID,
-            [lambda _, build=build: build(self.simulator) for build in builders],  # type: ignore[misc] # bound at definition
+            [lambda _, each=each: each for each in build_controllers(self.simulator)],  # type: ignore[misc] # bound at definition
             settings=SimulatorSettings,
             summary="Simulates KubeVirt and CDI.",
         )
@@ -312,6 +300,23 @@ class KubeVirtSim:
         with contextlib.suppress(SlipwayError):
             return await self.client.serves(kind)
         return False
+
+
+def build_controllers(simulator: SimulatorContext) -> list[Controller]:
+    """Build the controllers of a simulator."""
+    builders = [
+        build_machine_controller,
+        build_instance_controller,
+        build_migration_controller,
+        build_disk_controller,
+        build_profile_controller,
+        build_snapshot_controller,
+    ]
+    if simulator.simulated:
+        builders += [build_scheduler, build_kubelet, build_volume_controller]
+    if simulator.load_balancer != "Off":
+        builders.append(build_load_balancer)
+    return [build(simulator) for build in builders]
 
 
 def _version_of(manifest: Mapping[str, Any]) -> tuple[str, str]:

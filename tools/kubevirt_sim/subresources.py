@@ -230,11 +230,9 @@ def _soft_reboot(
     if not agent and not acpi:
         text = "VMI neither have the agent connected nor the ACPI feature enabled"
         return Answer(409, text)
-    ignores_acpi = (
-        text_map_at(vmi, "metadata", "annotations").get(PREFIX + "ignores-acpi") == "true"
-    )
-    if not agent and ignores_acpi:
-        # The button is pressed, and nobody hears.
+    ignored = "ignores-reboot" if agent else "ignores-acpi"
+    if text_map_at(vmi, "metadata", "annotations").get(PREFIX + ignored) == "true":
+        # The guest is asked, or the button is pressed, and nothing happens.
         return Answer(_OK)
     if text_at(vmi, "spec", "domain", "rebootPolicy") == "Terminate":
         return Answer(_OK, writes=(_annotate_guest(vmi, "shutdown"),))

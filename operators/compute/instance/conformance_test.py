@@ -15,7 +15,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.network import FIREWALL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.controller import OPERATOR
-from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
+from operators.compute.fake_cluster import blur, build_crds, run_cluster
 from operators.compute.samples import build_instance, build_size
 
 ENDING = Key("default", "ending")
@@ -51,7 +51,7 @@ def build_ending() -> list[Manifest]:
 
 def run_and_delete(api: FakeApi) -> None:
     """Let the cluster continue, and delete the second Instance once it runs."""
-    run_kubevirt(api)
+    run_cluster(api)
     held = api.find(INSTANCE, ENDING)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"
     if held is not None and running and not is_deleting(held):
@@ -80,7 +80,7 @@ class TestInstanceConformance(BlurredConformance):
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
         rules=OPERATOR.rules(),
         initial_objects=build_initial_objects,
-        drive=run_kubevirt,
+        drive=run_cluster,
     )
 
 

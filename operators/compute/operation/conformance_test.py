@@ -24,7 +24,7 @@ from libs.contracts.kubevirt import (
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.controller import OPERATOR
-from operators.compute.fake_kubevirt import blur, build_crds, run_kubevirt
+from operators.compute.fake_cluster import blur, build_crds, run_cluster
 from operators.compute.samples import build_instance, build_operation, build_size
 
 WEB, OP = Key("default", "web"), Key("default", "op")
@@ -40,7 +40,7 @@ def build_objects() -> list[Manifest]:
 
 def drive(api: FakeApi, operation: Manifest) -> None:
     """Let the cluster continue, and create the operation once the machine runs."""
-    run_kubevirt(api)
+    run_cluster(api)
     held = api.find(INSTANCE, WEB)
     running = held is not None and (held.get("status") or {}).get("phase") == "Running"
     if running and api.find(OPERATION, OP) is None:

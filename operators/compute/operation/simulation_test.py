@@ -23,6 +23,7 @@ from operators.compute.operation.observe import observe_operation
 from operators.compute.samples import build_operation
 from operators.compute.scenario import NEW, OP, WEB, Scenario
 from operators.compute.simulation import SimulatedContext
+from tools.kubevirt_sim.direct import annotate_new
 
 BROKEN = {"url": "https://example.com/broken.qcow2"}
 STRIDES = {"Restore": 3, "Rescue": 2}
@@ -75,7 +76,7 @@ async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
         "runs": 2,
         "disks": 1,
         "migrations": 0,
-        "node": "node-1",
+        "node": "sim-node-1",
         "snapshots": [],
         "reboots": 0,
     }
@@ -291,6 +292,8 @@ async def test_operation_does_not_fail_for_what_the_cache_does_not_show_yet(unse
 
     life.simulation.unseen = None
     await life.simulation.settle()
+    life.simulation.clock.advance(500)
+    await life.simulation.settle()
     assert life.phase(OPERATION) == "Succeeded"
 
 
@@ -323,9 +326,7 @@ async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() ->
     api = life.simulation.api
     api.create(life.operation)
     await life.simulation.settle()
-    api.patch(
-        VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"fake-kubevirt/dead-disks": "true"}}}
-    )
+    annotate_new(api, DATA_VOLUME, "boots", "false")
     api.create(build_operation("Rebuild", "op"))
     await life.simulation.settle()
     assert life.phase(OPERATION) == "Running"

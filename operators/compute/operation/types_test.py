@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from libs.common.kinds import Key, Manifest, key_of
+from libs.common.kinds import NODE, STORAGE_CLASS, Key, Manifest, key_of
+from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.kstatus import compute_status
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -21,6 +22,8 @@ from operators.compute.samples import (
     build_snapshot,
 )
 from operators.compute.scenario import NEW, OP, WEB, Scenario
+from tools.kubevirt_sim.behavior import PREFIX, SILENT
+from tools.kubevirt_sim.storage import CLASS_NAME
 
 
 def status_of(life: Scenario) -> dict[str, Any]:
@@ -38,12 +41,17 @@ async def begin(life: Scenario, **annotations: str) -> Scenario:
     """Have an Instance whose run has some annotations, and then its Operation."""
     await life.begin()
     if annotations:
-        notes = {f"fake-kubevirt/{name}": value for name, value in annotations.items()}
+        notes = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
         patch = {"metadata": {"annotations": notes}}
         life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, patch)
     life.simulation.api.create(life.operation)
     await life.simulation.settle()
     return life
+
+
+def lose_class(life: Scenario) -> None:
+    """Have nobody know any more whether the storage of the disks can take snapshots."""
+    life.simulation.api.vanish(STORAGE_CLASS, Key("", CLASS_NAME))
 
 
 async def pass_time(life: Scenario, seconds: float, times: int = 1) -> None:
@@ -82,9 +90,9 @@ async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() ->
 async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
     life = Scenario(build_operation("SoftReboot"))
     await life.begin()
-    run = life.simulation.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
-    kept = [each for each in run["status"]["conditions"] if each["type"] != "AgentConnected"]
-    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, {"status": {"conditions": kept}})
+    notes = {"metadata": {"annotations": {PREFIX + "agent": "false"}}}
+    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
+    await life.simulation.settle()
     life.simulation.api.create(life.operation)
     await life.simulation.settle()
 
@@ -123,12 +131,20 @@ async def test_snapshot_that_cannot_be_taken_says_why() -> None:
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotFailed")
-    assert "the driver cannot take snapshots" in status["message"]
+    assert "injected by the simulator" in status["message"]
     assert compute_status(life.simulation.api.get(OPERATION, OP)) == "Failed", "waits end"
 
 
 async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_ready() -> None:
-    life = await begin(Scenario(build_operation("Snapshot", snapshot={"name": "partial"})))
+    life = Scenario(build_operation("Snapshot", snapshot={"name": "partial"}))
+    api = life.simulation.api
+
+    def leave_disk_out(_: FakeApi) -> None:
+        if api.objects(MACHINE_SNAPSHOT) and api.find(STORAGE_CLASS, Key("", CLASS_NAME)):
+            lose_class(life)
+
+    life.before_action = leave_disk_out
+    await begin(life)
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotIncomplete")
@@ -138,19 +154,15 @@ async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_r
 async def test_snapshot_that_kubevirt_cannot_take_is_not_asked_for() -> None:
     life = Scenario(build_operation("Snapshot", snapshot={"name": "before"}))
     await life.begin()
-    why = "No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass"
-    states = [
-        {"enabled": False, "name": "root", "reason": why},
-        {"enabled": False, "name": "cloud-init", "reason": "Snapshot is not supported"},
-    ]
-    api = life.simulation.api
-    api.patch_status(VIRTUAL_MACHINE, WEB, {"volumeSnapshotStatuses": states})
+    lose_class(life)
+    await life.simulation.settle()
     life.simulation.api.create(life.operation)
     await life.simulation.settle()
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotUnsupported")
-    assert status["message"] == f"KubeVirt cannot take a snapshot of disk root: {why}"
+    why = "KubeVirt cannot take a snapshot of disk root: No VolumeSnapshotClass"
+    assert status["message"].startswith(why)
     assert life.simulation.api.objects(MACHINE_SNAPSHOT) == []
 
 
@@ -172,7 +184,7 @@ async def test_restore_boots_from_a_disk_that_is_made_of_the_snapshot() -> None:
 
     assert status_of(life)["phase"] == "Succeeded"
     (disk,) = life.simulation.api.objects(DATA_VOLUME)
-    assert disk["spec"]["source"] == {"snapshot": {"name": "kept-root", "namespace": "default"}}
+    assert disk["spec"]["source"]["snapshot"]["name"].endswith("-volume-root")
     assert volumes_of(life)["root"]["dataVolume"]["name"] == key_of(disk).name
 
 
@@ -238,14 +250,20 @@ async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
 
 async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_disk() -> None:
     life = await begin(Scenario(build_rescue()))
-    notes = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": "true"}}}
-    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
-    await pass_time(life, 4000, times=4)
+    node = life.simulation.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)["status"]["nodeName"]
+    silent = {"metadata": {"annotations": {SILENT: "true"}}}
+    life.simulation.api.patch(NODE, Key("", node), silent)
+    await pass_time(life, 4000, times=2)
+    status = status_of(life)
+    assert status["phase"] == "RollingBack"
+    assert status["message"].startswith("3600 s were not enough for Return; node ")
+    assert status["message"].count("does not report") == 1, "the message does not grow"
+
+    await pass_time(life, 4000)
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "RollbackFailed")
 
-    gone = {"metadata": {"annotations": {"fake-kubevirt/out-of-reach": None}}}
-    life.simulation.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, gone)
+    life.simulation.api.patch(NODE, Key("", node), {"metadata": {"annotations": {SILENT: None}}})
     await life.simulation.settle()
 
     assert volumes_of(life, VIRTUAL_MACHINE_INSTANCE)["root"]["dataVolume"]["name"] == "web-root"

@@ -6,7 +6,12 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from libs.common.testing.fakeapi.schema import FREE, Schema
+
+type Patch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A merge patch, or the operations of a JSON patch."""
 
 
 class PatchError(Exception):
@@ -47,7 +52,7 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
             "[]handlers.jsonPatchOp",
             unprocessable=False,
         )
-    document = copy.deepcopy(document)
+    document = orjson.loads(orjson.dumps(document))
     for operation in operations:
         document = _apply_operation(document, operation)
     return document

@@ -23,7 +23,7 @@ from libs.common.testing.fakeapi.extensions import Admission, Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Handlers
 from libs.common.testing.fakeapi.http import Frontend, WatchSettings
-from libs.common.testing.fakeapi.patches import apply_merge_patch
+from libs.common.testing.fakeapi.patches import Patch, apply_json_patch, apply_merge_patch
 from libs.common.testing.fakeapi.registry import Registry, build_crd
 from libs.common.testing.fakeapi.requests import Request, RequestLog
 from libs.common.testing.fakeapi.store import Store
@@ -241,15 +241,22 @@ class FakeApi:
             if not namespace or key.namespace == namespace
         ]
 
-    def patch(self, kind: Kind, key: Key | tuple[str, str], patch: Mapping[str, Any]) -> Manifest:
-        """Merge a patch into an object as another client would; returns it."""
-        return self._patch(self._target(kind, Key(*key)), patch)
+    def patch(
+        self, kind: Kind, key: Key | tuple[str, str], patch: Patch, *, subresource: str = ""
+    ) -> Manifest:
+        """Change an object by a merge patch or a JSON patch as another client would; returns it."""
+        target = self._target(kind, Key(*key), subresource)
+        apply = apply_merge_patch if isinstance(patch, Mapping) else apply_json_patch
+        record = self._writer.patch(
+            target, lambda obj: apply(obj, patch), WriteOptions(_TEST_MANAGER)
+        )
+        return _copy(self._writer.present(target, record))
 
     def patch_status(
         self, kind: Kind, key: Key | tuple[str, str], status: Mapping[str, Any]
     ) -> Manifest:
         """Merge a patch into the status of an object as its controller would; returns it."""
-        return self._patch(self._target(kind, Key(*key), "status"), {"status": dict(status)})
+        return self.patch(kind, key, {"status": dict(status)}, subresource="status")
 
     def delete(
         self, kind: Kind, key: Key | tuple[str, str], *, propagation: str = "Background"
@@ -388,12 +395,6 @@ class FakeApi:
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or ("default" if found[0].namespaced else "")
         return Target(*found, Key(namespace, metadata.get("name", "")))
-
-    def _patch(self, target: Target, patch: Mapping[str, Any]) -> Manifest:
-        record = self._writer.patch(
-            target, lambda obj: apply_merge_patch(obj, patch), WriteOptions(_TEST_MANAGER)
-        )
-        return _copy(self._writer.present(target, record))
 
 
 def _copy(obj: Mapping[str, Any]) -> Manifest:
