@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common.testing.apiserver import ASSETS_VARIABLE
+from tools.cluster.binaries import export_assets
 from tools.cluster.command_line import Parser, run
 from tools.dev.operators import has_module, list_operators
 
@@ -29,11 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Everything after the id belongs to the benchmark.
     chosen = parser.parse_args(arguments[:1]).id
     options = arguments[1:]
-    needs_server = chosen != _LIBRARY and not {"-h", "--help"} & set(options)
-    if needs_server and not os.environ.get(ASSETS_VARIABLE):
-        from tools.cluster.binaries import ensure_assets
-
-        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    if chosen != _LIBRARY and not {"-h", "--help"} & set(options):
+        export_assets()
     os.execv(sys.executable, [sys.executable, "-m", f"tools.bench.{chosen}", *options])
 
 

@@ -32,6 +32,7 @@ COMPONENTS: Final = (
 )
 """Names under which the one binary is a component."""
 
+_ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _HERE: Final = Path(__file__).parent
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -60,7 +61,7 @@ def ensure_assets(
     Raises:
         ToolError: KUBEBUILDER_ASSETS lacks a program, or the build failed.
     """
-    if chosen := environ.get("KUBEBUILDER_ASSETS"):
+    if chosen := environ.get(_ASSETS_VARIABLE):
         return _check_assets(Path(chosen))
     cache = cache or Cache()
     key = _kube_key()
@@ -77,6 +78,18 @@ def ensure_assets(
                 (directory / name).symlink_to("kube")
 
     return cache.ensure("kube", key, build, lambda: _say_waiting(progress, "kube"))
+
+
+def export_assets() -> None:
+    """Set KUBEBUILDER_ASSETS, from which tests and benchmarks take the API server.
+
+    A value that is set already stays. Otherwise, the components are built if they are missing.
+
+    Raises:
+        ToolError: The build failed.
+    """
+    if not os.environ.get(_ASSETS_VARIABLE):
+        os.environ[_ASSETS_VARIABLE] = str(ensure_assets())
 
 
 def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None = None) -> Path:
@@ -117,7 +130,7 @@ def find_tool(name: str, cache: Cache | None = None) -> Path | None:
 
 def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:
     """Return a kubectl: the one built here, else the one on PATH, else one built now."""
-    chosen = os.environ.get("KUBEBUILDER_ASSETS")
+    chosen = os.environ.get(_ASSETS_VARIABLE)
     built = Path(chosen) if chosen else (cache or Cache()).find("kube", _kube_key())
     if built and (built / "kubectl").exists():
         return built / "kubectl"

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from libs.common.testing.apiserver import ASSETS_VARIABLE
 from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE as PULSAR_VARIABLE
 from tools.cluster.command_line import Parser
 from tools.fuzz.subject import OPERATORS, load_subjects
@@ -51,10 +50,9 @@ def _run_nodes(options: argparse.Namespace) -> list[str]:
 
 
 def _run_churn(options: argparse.Namespace) -> list[str]:
-    if not os.environ.get(ASSETS_VARIABLE):
-        from tools.cluster.binaries import ensure_assets
+    from tools.cluster.binaries import export_assets
 
-        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    export_assets()
     problems = []
     for operator in options.operators or OPERATORS[:1]:
         subject = choose(load_subjects(), operator)

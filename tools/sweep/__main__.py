@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from libs.common.testing.apiserver import ASSETS_VARIABLE
 from tools.cluster.command_line import Parser
 from tools.sweep.commands import Options, replay_trial, sweep_operators, try_mutants
 from tools.sweep.modes import Mode
@@ -27,10 +26,9 @@ At Go's default of 100, garbage collection is a quarter of their cost of a trial
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parse(sys.argv[1:] if argv is None else argv)
-    if not os.environ.get(ASSETS_VARIABLE):
-        from tools.cluster.binaries import ensure_assets
+    from tools.cluster.binaries import export_assets
 
-        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    export_assets()
     operators = OPERATORS if options.operator in ("", "mutants") else (options.operator,)
     for operator in OPERATORS:
         importlib.import_module(f"operators.{operator}.controller")
