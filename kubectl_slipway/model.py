@@ -45,14 +45,19 @@ NEUTRAL = frozenset(
         "Remediating",
         "ReplacedDiskKept",
         "ResizePending",
-        "ScalingActive",
         "Terminating",
     }
 )
 """Conditions that report no problem by themselves, whatever their status."""
 
-BENIGN = frozenset({"NoTarget", "NotAsked", "NotObserved", "NotRequested", "Idle"})
-"""Reasons of conditions that are not True because nothing requires them to be True."""
+BENIGN = frozenset(
+    {
+        *("BrokerNotAsked", "Idle", "NoTarget", "NotAsked", "NotObserved", "NotRequested"),
+        *("Paused", "Seeking"),
+    }
+)
+"""Reasons of conditions that are not True because nothing requires them to be True, or because of a
+state that another condition reports."""
 
 Manifest = Mapping[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from kubectl_slipway.diagnosis.advice import ADVICE
 from kubectl_slipway.diagnosis.findings import Facts, Finding
@@ -15,6 +15,8 @@ _IMPERATIVES = frozenset(
         *("Remove", "Restore", "See", "Set", "Start", "Use", "Wait"),
     )
 )
+_SUMMARIES = frozenset({"Available", "Progressing"})
+"""Conditions that follow from others."""
 _BUILTIN = frozenset({"Pod", "PersistentVolumeClaim", "Deployment", "ReplicaSet", "Node"})
 
 
@@ -30,9 +32,18 @@ def find_conditions(facts: Facts) -> Iterator[Finding]:
     ]
     is_ready = any(each.type == "Ready" and each.status == "True" for each in listed)
     same = {each.reason for each in ready}
-    ordered = sorted(specific, key=lambda each: each.reason not in same)
-    for each in [*ready, *ordered] if not (same & {e.reason for e in specific}) else ordered:
+    chosen = specific if same & {each.reason for each in specific} else [*ready, *specific]
+    for each in sorted(chosen, key=lambda each: _rank(facts, each, same)):
         yield _build(facts, each, "Warning" if is_ready else "Error")
+
+
+def _rank(facts: Facts, found: Condition, ready_reasons: Container[str]) -> int:
+    """Rank a condition: what Ready says comes first, unless it leaves open what to do."""
+    if not advise(facts, found.reason):
+        return 3
+    if found.reason in ready_reasons:
+        return 0
+    return 2 if found.type in _SUMMARIES else 1
 
 
 def find_failures(facts: Facts) -> Iterator[Finding]:
@@ -56,10 +67,15 @@ def _build(facts: Facts, found: Condition, severity: str) -> Finding:
     return Finding(
         found.reason or f"{found.type}{found.status}",
         title(facts.manifest),
-        f"{message.rstrip('.')}. ({state})",
+        f"{_end(message)} ({state})",
         advise(facts, found.reason),
         severity,
     )
+
+
+def _end(message: str) -> str:
+    """Return a message that ends like a sentence."""
+    return message if message.endswith("?") else f"{message.rstrip('.')}."
 
 
 def advise(facts: Facts, reason: str) -> str:

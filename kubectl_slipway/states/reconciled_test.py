@@ -10,12 +10,14 @@ import pytest
 from kubectl_slipway.conftest import Lab
 from kubectl_slipway.states.conftest import (
     IMAGE,
+    PODSET,
     claim,
     not_ready,
+    podset,
     pool,
 )
 from kubectl_slipway.states.made_test import STATES
-from libs.common.kinds import PVC, Manifest, build_object
+from libs.common.kinds import POD, PVC, Manifest, build_object
 from libs.common.testing.harness import OperatorHarness
 from operators.clusters.controller import OPERATOR as CLUSTERS
 from operators.clusters.samples import build_cluster, build_network
@@ -28,6 +30,9 @@ from operators.jmxexporter.controller import OPERATOR as JMX
 from operators.network.api.v1alpha1.firewall import FIREWALL
 from operators.network.api.v1alpha1.network import NETWORK
 from operators.network.controller import OPERATOR as NETWORKS
+from operators.podset.controller import OPERATOR as PODSETS
+from operators.pulsarconsumer.controller import OPERATOR as CONSUMERS
+from operators.pulsarconsumer.samples import build_manifest
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from operators.volumes.controller import OPERATOR as VOLUMES
 
@@ -37,13 +42,20 @@ OPERATORS = {
     "ipam": IPAM,
     "jmxexporter": JMX,
     "network": NETWORKS,
+    "podset": PODSETS,
+    "pulsarconsumer": CONSUMERS,
     "volumes": VOLUMES,
 }
+LOGIN = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """Objects for which a real operator reports a problem, and the expected finding."""
+    """Objects for which a real operator reports a problem, and the expected finding.
+
+    Attributes:
+        quota: Message with which the API server refuses every pod; empty if it refuses none.
+    """
 
     name: str
     operator: str
@@ -53,6 +65,7 @@ class Reconciled:
     cause: str
     remedy: str
     exit: int = 1
+    quota: str = ""
 
 
 def network(**spec: Any) -> Manifest:
@@ -238,6 +251,61 @@ RECONCILED = [
         "The network operator is not installed",
         "helm install network oci://",
     ),
+    Reconciled(
+        "quota refuses the pods of a set",
+        "podset",
+        [podset()],
+        "podset/web",
+        "FailedCreate",
+        "exceeded quota: pods",
+        "Check quotas",
+        quota="exceeded quota: pods",
+    ),
+    Reconciled(
+        "set with pods paused",
+        "podset",
+        [build_object(PODSET, "web", "default", spec={"replicas": 1, "paused": True})],
+        "podset/web",
+        "Paused",
+        "spec.paused is set: 0 of 1 pod exist",
+        "Set spec.paused to false",
+    ),
+    Reconciled(
+        "pod of a set does not start",
+        "podset",
+        [podset()],
+        "podset/web",
+        "PodsNotReady",
+        "web-pod-0 (Pending, not ready)",
+        "kubectl slipway tree PodSet/web",
+    ),
+    Reconciled(
+        "Secret of a consumer's login missing",
+        "pulsarconsumer",
+        [build_manifest(authentication=LOGIN, adminAddress="http://broker.example.com:8080")],
+        "pulsarconsumer/orders",
+        "SecretMissing",
+        "spec.authentication.token: there is no Secret login",
+        "Create the Secret",
+    ),
+    Reconciled(
+        "broker address of a consumer belongs to the operator",
+        "pulsarconsumer",
+        [build_manifest(adminAddress="http://127.0.0.1:8080")],
+        "pulsarconsumer/orders",
+        "RefusedAddress",
+        "127.0.0.1 resolves to an address of the operator's own pod or node",
+        "Set spec.adminAddress to the address of the broker",
+    ),
+    Reconciled(
+        "broker of a consumer does not respond",
+        "pulsarconsumer",
+        [build_manifest()],
+        "pulsarconsumer/orders",
+        "Unreachable",
+        "the admin API does not respond",
+        "Check spec.adminAddress",
+    ),
 ]
 
 
@@ -245,15 +313,32 @@ RECONCILED = [
 async def test_why_understands_the_operators(lab: Lab, state: Reconciled) -> None:
     lab.install(state.operator)
     lab.put(*state.objects)
+    if state.quota:
+        lab.api.fail("create", POD, status=403, times=None, message=state.quota)
     async with OperatorHarness(OPERATORS[state.operator], lab.api.config) as harness:
         await harness.converged()
-        result = await lab.run("why", state.target, "-o", "json")
+    # Not before, because the operator logs to the output from which the findings are read.
+    result = await lab.run("why", state.target, "-o", "json")
     first = result.data["findings"][0]
     assert (first["code"], result.code) == (state.code, state.exit), result.out
     assert state.cause
     assert state.cause in first["cause"]
     assert state.remedy
     assert state.remedy in first["remedy"]
+
+
+async def test_why_reports_a_missing_engine_in_addition_to_the_broker(lab: Lab) -> None:
+    lab.install("pulsarconsumer")
+    lab.put(build_manifest(autoscaling={"engine": "KEDA", "maxReplicas": 3}))
+    async with OperatorHarness(CONSUMERS, lab.api.config) as harness:
+        await harness.converged()
+    result = await lab.run("why", "pulsarconsumer/orders", "-o", "json")
+
+    broker, engine, *rest = result.data["findings"]
+    assert (broker["code"], engine["code"]) == ("Unreachable", "EngineMissing")
+    assert engine["remedy"] == "Install KEDA, or set spec.autoscaling.engine to Native."
+    # What follows from the causes comes last.
+    assert [each["code"] for each in rest] == ["NoConsumerReady", "Starting"]
 
 
 def test_there_are_thirty_states() -> None:
