@@ -205,6 +205,39 @@ def test_migration_says_when_it_failed() -> None:
     assert ended == datetime(2026, 11, 23, 3, 4, 41, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("condition", "blocked"),
+    [
+        ({"type": "migrationAbortRequested", "status": "True"}, ""),
+        (
+            {"type": "migrationRejectedByResourceQuota", "status": "True"},
+            "a ResourceQuota of the namespace does not allow the second virt-launcher pod",
+        ),
+        (
+            {"type": "migrationBlockedByBackup", "status": "True", "message": "a backup runs"},
+            "a backup runs",
+        ),
+        ({"type": "migrationBlockedByBackup", "status": "False", "message": "none"}, ""),
+    ],
+)
+def test_conditions_of_a_migration_say_what_it_waits_for(
+    condition: dict[str, str], blocked: str
+) -> None:
+    """The types are those of KubeVirt d923fdb (`api/core/v1/types.go`)."""
+    assert MigrationView.parse(build_part(status={"conditions": [condition]})).blocked == blocked
+
+
+def test_launcher_that_no_node_can_run_quotes_the_scheduler() -> None:
+    pod = build_launcher()
+    words = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod["status"]["conditions"] = [{**placed, "message": words}]
+
+    assert LauncherView.parse(shrink_launcher(pod)).unscheduled == words
+    pod["status"]["conditions"][0]["status"] = "True"
+    assert LauncherView.parse(shrink_launcher(pod)).unscheduled == ""
+
+
 def test_shrunk_launcher_shows_the_same() -> None:
     pod = build_launcher()
 

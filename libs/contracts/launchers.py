@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -34,6 +35,8 @@ class LauncherView:
         ready: Whether it is ready.
         address: IP address of the pod; empty while it has none.
         addresses: All IP addresses of the pod, one per family.
+        unscheduled: Why no node can run it, in the words of the scheduler; empty if it found one or
+            has not looked yet.
     """
 
     key: Key
@@ -48,6 +51,7 @@ class LauncherView:
     ready: bool
     address: str
     addresses: tuple[str, ...]
+    unscheduled: str
 
     @classmethod
     def parse(cls, pod: Manifest) -> Self:
@@ -55,6 +59,9 @@ class LauncherView:
         labels = text_map_at(pod, "metadata", "labels")
         first = text_at(pod, "status", "podIP")
         others = [text_at(item, "ip") for item in maps_at(pod, "status", "podIPs")]
+        conditions = ConditionsView.parse(pod)
+        placed = conditions.find("PodScheduled")
+        unplaced = placed is not None and placed.status == "False"
         return cls(
             key=key_of(pod),
             uid=uid_of(pod),
@@ -65,9 +72,10 @@ class LauncherView:
             migration=labels.get(MIGRATION_JOB, ""),
             node_name=text_at(pod, "spec", "nodeName"),
             phase=text_at(pod, "status", "phase"),
-            ready=ConditionsView.parse(pod).holds("Ready"),
+            ready=conditions.holds("Ready"),
             address=first,
             addresses=tuple(dict.fromkeys(each for each in (first, *others) if each)),
+            unscheduled=placed.message if placed is not None and unplaced else "",
         )
 
     @property
@@ -91,7 +99,7 @@ def shrink_launcher(pod: Manifest) -> Manifest:
     if owner is not None:
         small["ownerReferences"] = [owner]
     status = map_at(pod, "status")
-    ready = [item for item in maps_at(status, "conditions") if item.get("type") == "Ready"]
+    conditions = [item for item in maps_at(status, "conditions") if _is_read(item)]
     return {
         "apiVersion": pod.get("apiVersion", "v1"),
         "kind": pod.get("kind", "Pod"),
@@ -102,7 +110,19 @@ def shrink_launcher(pod: Manifest) -> Manifest:
             "podIP": text_at(status, "podIP"),
             "podIPs": [dict(item) for item in maps_at(status, "podIPs")],
             "conditions": [
-                {name: text_at(item, name) for name in ("type", "status")} for item in ready
+                {name: text_at(item, name) for name in _names_of(item)} for item in conditions
             ],
         },
     }
+
+
+def _is_read(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "Ready" or _is_unscheduled(condition)
+
+
+def _is_unscheduled(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+
+
+def _names_of(condition: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("type", "status", *(("message",) if _is_unscheduled(condition) else ()))

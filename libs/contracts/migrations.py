@@ -42,6 +42,11 @@ class MigrationPhase(StrEnum):
     FAILED = "Failed"
 
 
+_QUOTA: Final = "migrationRejectedByResourceQuota"
+"""Condition of a migration whose target pod a ResourceQuota does not allow; it has no message."""
+_ABORTED: Final = "migrationAbortRequested"
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationStateView:
     """`status.migrationState` of an instance.
@@ -156,6 +161,18 @@ class MigrationView:
     def final(self) -> bool:
         """Whether it has ended, successfully or not."""
         return self.phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
+
+    @property
+    def blocked(self) -> str:
+        """Why KubeVirt does not begin, by the conditions of the migration; empty if none says."""
+        for condition in self.conditions:
+            if condition.holds and condition.type == _QUOTA:
+                return (
+                    "a ResourceQuota of the namespace does not allow the second virt-launcher pod"
+                )
+            if condition.holds and condition.type != _ABORTED:
+                return condition.message or condition.type
+        return ""
 
     @property
     def succeeded(self) -> bool:

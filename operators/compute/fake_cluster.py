@@ -30,7 +30,7 @@ from tools.kubevirt_sim import crds
 from tools.kubevirt_sim.direct import DirectKubeVirt
 from tools.kubevirt_sim.timing import INSTANT
 
-_TIMING: Final = INSTANT.model_copy(update={"import_disk": 1})
+_TIMING: Final = INSTANT.model_copy(update={"import_disk": 1, "migration_pending": 10})
 """Disks are filled one run of the cluster after their creation, so that the operator waits."""
 _KUBEVIRTS: Final = WeakValueDictionary[int, DirectKubeVirt]()
 """The KubeVirt of each API server by its identity. The API server keeps it alive: it listens."""

@@ -182,8 +182,8 @@ def _plan_scheduling(
             if item.get("type") == "PodScheduled" and item.get("status") == "False"
         ]
         if placed:
-            reason = "Migration target pod was unschedulable for too long"
-            return _fail(migration, inputs, reason)
+            # KubeVirt deletes the pod, and fails the migration once the pod is gone.
+            return MigrationPlan(pods_ended=((target, False),))
     return MigrationPlan(wait=left or None)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from libs.common.actions import batches_of, refusals_of
 from libs.common.client import ANY_ANSWER
 from libs.common.errors import BadRequest, Conflict, Forbidden, SlipwayError, TransientError
-from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
+from libs.common.kinds import LEASE, POD, Key, Manifest, is_deleting, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.reading import text_at
 from libs.common.runtime import Context, Controller, Result
@@ -18,6 +18,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
+from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import (
@@ -36,6 +37,7 @@ from operators.compute.operation.observe import (
     count_newer,
     find_agent,
     is_behind,
+    map_launcher_to_operation,
     map_lease,
     map_sibling,
     map_snapshot,
@@ -86,6 +88,14 @@ def build_operations(settings: Settings) -> Controller:
             optional=True,
             writes=("create", "delete"),
             why="start and cancel migrations",
+        )
+        .watches(
+            POD,
+            map_launcher_to_operation,
+            transform=shrink_launcher,
+            label_selector=LAUNCHER_SELECTOR,
+            source="reflector",
+            why="quote the scheduler if no node can run a machine that moves",
         )
         .watches(
             MACHINE_SNAPSHOT,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from libs.common.crd import ParseError
-from libs.common.kinds import LEASE, Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
+from libs.common.kinds import LEASE, POD, Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of, controller_uid
 from libs.common.reading import condition_at, map_at, text_at, text_map_at, time_at
 from libs.common.runtime import Cache, Context
 from libs.contracts.compute import FINAL_PHASES
@@ -17,6 +17,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmCondition,
 )
+from libs.contracts.launchers import LauncherView
 from libs.contracts.machine_snapshots import (
     MACHINE_SNAPSHOT,
     MACHINE_SNAPSHOT_CONTENT,
@@ -29,7 +30,7 @@ from operators.compute.api.instance import INSTANCE, ROOT, Instance
 from operators.compute.api.instancetypes import Instancetype
 from operators.compute.api.operation import OPERATION, Operation, OperationType
 from operators.compute.api.size import INSTANCE_SIZE
-from operators.compute.instance.watches import BY_TARGET
+from operators.compute.instance.watches import BY_RUN, BY_TARGET
 from operators.compute.naming import MADE_IN, lease_name, migration_name
 from operators.compute.operation.observed import Lock, Observed, Restorable, Target
 from operators.compute.operation.resources import holder_of
@@ -40,11 +41,13 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
     target = _find_target(ctx, operation)
     place = _locate_size(ctx, operation)
     size = None if place is None or not ctx.is_served(place[0]) else ctx.get(*place)
+    migration = _find_migration(ctx, operation)
     return Observed(
         target=target,
         before=tuple(_find_before(ctx, operation)),
         lock=_find_lock(ctx, operation, target),
-        migration=_find_migration(ctx, operation),
+        migration=migration,
+        held_up=_find_held_up(ctx, migration),
         size_known=size is not None,
         snapshot=_find_snapshot(ctx, operation),
         unsavable=_find_unsavable(ctx, operation),
@@ -184,6 +187,24 @@ def _find_migration(ctx: Context, operation: Operation) -> MigrationView | None:
     return MigrationView.parse(held)
 
 
+def _find_held_up(ctx: Context, migration: MigrationView | None) -> str | None:
+    """Return why a migration does not begin.
+
+    KubeVirt reports in Events alone that no node can run the target pod. The pod has the words of
+    the scheduler.
+    """
+    if migration is None or migration.blocked:
+        return None if migration is None else migration.blocked
+    run = ctx.get(VIRTUAL_MACHINE_INSTANCE, Key(ctx.key.namespace, migration.vmi_name))
+    held = [] if run is None else ctx.indexed(POD, BY_RUN, uid_of(run))
+    pods = [LauncherView.parse(each) for each in held]
+    targets = [pod for pod in pods if pod.migration == migration.uid and pod.live]
+    if not targets:
+        return None
+    why = targets[0].unscheduled
+    return f"no node can run it: {why}" if why else ""
+
+
 def _find_snapshot(ctx: Context, operation: Operation) -> MachineSnapshotView | None:
     name = operation.observed.facts.snapshot
     if name is None or not ctx.is_served(MACHINE_SNAPSHOT):
@@ -243,6 +264,16 @@ def map_sibling(operation: Manifest, cache: Cache) -> Iterable[Key]:
     for other in cache.store(OPERATION).indexed(BY_TARGET, str(Key(key.namespace, name))):
         if key_of(other) != key:
             yield key_of(other)
+
+
+def map_launcher_to_operation(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map the target pod of a migration to the Operation that asked for the migration."""
+    view = LauncherView.parse(pod)
+    if view.migration:
+        for migration in cache.store(VIRTUAL_MACHINE_INSTANCE_MIGRATION).list(view.key.namespace):
+            owner = controller_of(migration)
+            if uid_of(migration) == view.migration and owner is not None:
+                yield Key(view.key.namespace, text_at(owner, "name"))
 
 
 def map_lease(lease: Manifest, cache: Cache) -> Iterable[Key]:

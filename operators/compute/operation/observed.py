@@ -173,6 +173,8 @@ class Observed:
         before: Names of Operations on the same Instance that come first.
         lock: Lease of the Instance; None if nobody holds it.
         migration: Migration of this Operation; None if it does not exist.
+        held_up: Why KubeVirt cannot move the guest yet; empty if it reports no problem, None if its
+            target pod does not exist.
         size_known: Whether the InstanceSize that a Resize names exists.
         snapshot: Snapshot that a Snapshot takes; None if it does not exist.
         unsavable: Disks that KubeVirt cannot snapshot, with its reason.
@@ -184,6 +186,7 @@ class Observed:
     before: tuple[str, ...] = ()
     lock: Lock | None = None
     migration: MigrationView | None = None
+    held_up: str | None = None
     size_known: bool = True
     snapshot: MachineSnapshotView | None = None
     unsavable: Mapping[str, str] = field(default_factory=dict)

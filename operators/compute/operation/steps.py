@@ -50,6 +50,8 @@ type _Step = Callable[[Operation, Target, Observed, datetime], NextAction]
 
 _REASON_PATIENCE: Final = timedelta(seconds=10)
 """Time to wait for the reason of a failed migration, which KubeVirt adds with its next write."""
+_HELD_UP: Final = "; KubeVirt cannot move it yet: "
+"""Precedes the reason for which a migration does not begin, in the message."""
 
 FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.START: SET_POWER,
@@ -127,6 +129,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
         return wait("asking KubeVirt to migrate the guest", action)
     if migration.final and not migration.succeeded:
         why = migration.state.failure_reason if migration.state is not None else ""
+        why = why or _held_up_before(operation)
         ended = migration.ended_at
         left = 0 if ended is None else (ended + _REASON_PATIENCE - now).total_seconds()
         if not why and left > 0:
@@ -134,7 +137,17 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
             return NextAction(message=explain_wait(target, what), look_again=left)
         message = f"the machine stays on {facts.node_name}: {why or 'KubeVirt gives no reason'}"
         return fail(OperationReason.MIGRATION_FAILED, message)
-    return wait(explain_wait(target, f"waiting for the guest to leave {facts.node_name}"))
+    what = f"waiting for the guest to leave {facts.node_name}"
+    held_up = _held_up_before(operation) if observed.held_up is None else observed.held_up
+    return wait(f"{what}{_HELD_UP}{held_up}" if held_up else explain_wait(target, what))
+
+
+def _held_up_before(operation: Operation) -> str:
+    """Return what the message said of a migration that could not begin.
+
+    KubeVirt deletes the target pod before it gives up, and then gives no reason.
+    """
+    return operation.observed.message.partition(_HELD_UP)[2]
 
 
 _TYPES: Final[Mapping[OperationType, _Step]] = {

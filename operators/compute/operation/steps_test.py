@@ -49,7 +49,9 @@ def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: s
     assert turn.message == f"the machine does not run: {why}"
 
 
-def fail_migration(seconds: float, reason: str = "") -> NextAction:
+def fail_migration(
+    seconds: float, reason: str = "", message: str = "", phase: str = "Failed"
+) -> NextAction:
     """Look at a Migrate some seconds after KubeVirt gave up its migration."""
     manifest = build_instance("web")
     manifest["metadata"] |= {"uid": "u1", "generation": 2}
@@ -57,9 +59,10 @@ def fail_migration(seconds: float, reason: str = "") -> NextAction:
     operation["metadata"]["uid"] = "u2"
     facts = {"vmiUID": "run-1", "nodeName": "node-a"}
     operation["status"] = {"phase": OperationPhase.RUNNING, "step": "Move", "facts": facts}
+    operation["status"]["message"] = message
     at = render_time(NOW - timedelta(seconds=seconds))
     status = {
-        "phase": "Failed",
+        "phase": phase,
         "phaseTransitionTimestamps": [{"phase": "Failed", "phaseTransitionTimestamp": at}],
         "migrationState": {"failureReason": reason} if reason else {},
     }
@@ -67,6 +70,20 @@ def fail_migration(seconds: float, reason: str = "") -> NextAction:
     target = Target(manifest, Instance.parse(manifest), "run-1")
     observed = Observed(target, migration=migration)
     return take_step(Operation.parse(operation), target, observed, NOW)
+
+
+def test_migration_whose_target_pod_is_gone_keeps_the_reason_until_kubevirt_gives_up() -> None:
+    """KubeVirt deletes a pod that no node can run, then fails the migration without a reason."""
+    message = (
+        "waiting for the guest to leave node-a; KubeVirt cannot move it yet: no node can run it"
+    )
+
+    gone = fail_migration(0, message=message, phase="Scheduling")
+    failed = fail_migration(0, message=gone.message)
+
+    assert gone.message == message
+    assert failed.message == "the machine stays on node-a: no node can run it"
+    assert failed.changes["reason"] == "MigrationFailed"
 
 
 def test_failed_migration_is_not_final_before_kubevirt_gave_its_reason() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.kinds import NODE, STORAGE_CLASS, Key, Manifest, key_of
+from libs.common.kinds import NODE, POD, STORAGE_CLASS, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.kstatus import compute_status
 from libs.contracts.cdi import DATA_VOLUME
@@ -58,6 +58,37 @@ async def pass_time(life: Scenario, seconds: float, times: int = 1) -> None:
     for _ in range(times):
         life.simulation.clock.advance(seconds)
         await life.simulation.settle()
+
+
+# Migrate.
+
+
+async def test_migration_that_no_node_can_take_quotes_the_scheduler() -> None:
+    """KubeVirt says so in Events alone, and deletes the pod before it gives up."""
+    life = await begin(Scenario(build_operation("Migrate")), unschedulable="true")
+
+    scheduler = "KubeVirt cannot move it yet: no node can run it: 0/2 nodes are available"
+    status = status_of(life)
+    assert status["message"] == f"waiting for the guest to leave sim-node-1; {scheduler}"
+
+    await pass_time(life, 1, times=10)
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "MigrationFailed")
+    why = "no node can run it: 0/2 nodes are available"
+    assert status["message"] == f"the machine stays on sim-node-1: {why}"
+
+
+async def test_migration_that_finds_a_node_after_all_succeeds() -> None:
+    life = await begin(Scenario(build_operation("Migrate")), unschedulable="true")
+    (pod,) = [each for each in life.simulation.api.objects(POD) if "nodeName" not in each["spec"]]
+    life.simulation.api.bind(key_of(pod), "sim-node-2")
+    await life.simulation.settle()
+
+    status = status_of(life)
+    assert (status["phase"], status["message"]) == (
+        "Succeeded",
+        "the machine moved from sim-node-1 to sim-node-2",
+    )
 
 
 # SoftReboot.
