@@ -19,7 +19,9 @@ import pulsar
 import structlog
 
 from libs.common.redaction import redact_text
+from operators.pulsarconsumer.app.attempt_log import AttemptLog
 from operators.pulsarconsumer.app.connection import Connection
+from operators.pulsarconsumer.app.core.faults import AttemptsUsed, HandlerCrash
 from operators.pulsarconsumer.app.core.headers import (
     COPY_OF,
     build_dead_letter_properties,
@@ -29,7 +31,12 @@ from operators.pulsarconsumer.app.core.retry import DeadLetter, Retry, Strategy,
 from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.received import Received, next_attempt, read_properties
+from operators.pulsarconsumer.app.received import (
+    Received,
+    next_attempt,
+    read_properties,
+    set_attempt,
+)
 from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 from slipway_handler import Pause
@@ -53,6 +60,7 @@ class MessageAcknowledger:
         held: HeldMessages,
         journal: Journal,
         connection: Connection,
+        attempts: AttemptLog,
         *,
         pending: Callable[[], Iterable[Received]] = tuple,
         monotonic: Callable[[], float] = time.monotonic,
@@ -66,6 +74,7 @@ class MessageAcknowledger:
             held: Messages that wait for their next attempt.
             journal: Records failed attempts.
             connection: Sends copies.
+            attempts: Shares failed attempts with other consumers.
             pending: Returns the messages that are being handled or wait for a thread.
             monotonic: Returns seconds of a monotonic clock.
             roll: Returns random numbers from 0 to 1, which spread the delays.
@@ -74,7 +83,7 @@ class MessageAcknowledger:
         self._policy = settings.retry_policy
         self._meters, self._settled = meters, meters.settle
         self._held, self._journal = held, journal
-        self._connection = connection
+        self._connection, self._attempts, self._shared = connection, attempts, attempts.table
         self._pending = pending
         self._monotonic = monotonic
         self._roll = roll
@@ -88,7 +97,8 @@ class MessageAcknowledger:
         # With Exclusive and Failover, the broker always reports 0.
         redeliveries: int = message.raw.redelivery_count()
         known = self._held.attempts(message.identity) if self._held.attempts_made else 0
-        return max(redeliveries, known) + 1
+        shared = 0 if self._shared.is_empty else self._shared.count(message.identity)
+        return max(redeliveries, known, shared) + 1
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:
         """Acknowledge a message, and count the result of its handling."""
@@ -102,6 +112,8 @@ class MessageAcknowledger:
             log.warning("Cannot acknowledge", message_id=message.message_id, error=str(err))
         else:
             self._settled[result](None)
+        if not self._shared.is_empty or result == "dead_lettered":
+            self._attempts.finish(message.identity, dead_lettered=result == "dead_lettered")
         held = self._held
         if held.is_watching or held.attempts_made:
             held.acknowledged(message)
@@ -112,6 +124,28 @@ class MessageAcknowledger:
         """Acknowledge a message that was redelivered while it was being acknowledged."""
         with suppress(pulsar.PulsarException):
             message.source.acknowledge(message.raw)
+
+    def check_shared(self, message: Received) -> tuple[bool, Received | None]:
+        """Consider the attempts of other consumers at a message.
+
+        Returns:
+            Whether the message is finished without another attempt, and the message if it waits in
+            memory.
+        """
+        if self._shared.is_dead_lettered(message.identity):
+            # The acknowledgment of another consumer was lost, or this one is not the active one.
+            with suppress(pulsar.PulsarException):
+                message.source.acknowledge(message.raw)
+            self._held.acknowledged(message)
+            return True, None
+        made = self._shared.count(message.identity)
+        if made >= message.attempt:
+            set_attempt(message, made + 1)
+        if made < self._policy.max_attempts:
+            return False, None
+        set_attempt(message, made)
+        error = AttemptsUsed("other consumers failed, or ended during an attempt")
+        return True, self.fail(message, error, {})
 
     def fail(
         self, message: Received, error: BaseException, headers: Mapping[str, str]
@@ -149,6 +183,8 @@ class MessageAcknowledger:
                 self._settled["retried"](None)
                 if not message.source.is_retry:
                     self._journal.remember(message.identity, attempt)
+                if not isinstance(error, HandlerCrash):  # It was counted at the start.
+                    self._attempts.add(message.identity)
                 return self._keep(next_attempt(message), delay)
 
     def is_paused(self, now: float) -> bool:

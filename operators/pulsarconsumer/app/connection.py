@@ -121,6 +121,47 @@ class Connection:
             deliver_after=timedelta(seconds=delay) if delay > 0 else None,
         )
 
+    def publish_record(self, topic: str, data: bytes) -> None:
+        """Publish a record of attempts, and return after the broker has stored it.
+
+        Raises:
+            pulsar.PulsarException: The record may not be stored.
+            CredentialsMissing: A file with credentials cannot be read.
+        """
+        self._send(topic, data)
+
+    def provide(self, topic: str) -> None:
+        """Create the topic of attempts, with the subscription that keeps its records.
+
+        Raises:
+            pulsar.PulsarException: The broker is unreachable or refuses.
+            CredentialsMissing: A file with credentials cannot be read.
+        """
+        self._subscribe_to_records(topic).close()
+
+    def acknowledge_until(self, topic: str, position: pulsar.MessageId) -> None:
+        """Acknowledge the records of attempts up to one, so that the broker deletes them.
+
+        Raises:
+            pulsar.PulsarException: The broker is unreachable or refuses.
+            CredentialsMissing: A file with credentials cannot be read.
+        """
+        consumer = self._subscribe_to_records(topic)
+        try:
+            consumer.acknowledge_cumulative(position)
+        finally:
+            consumer.close()
+
+    def _subscribe_to_records(self, topic: str) -> pulsar.Consumer:
+        return self.client().subscribe(
+            topic,
+            self._settings.subscription_name,
+            # Several consumers may do this, and only this type acknowledges up to a message.
+            consumer_type=pulsar.ConsumerType.Failover,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=1,
+        )
+
     def publish(self, output: Output) -> None:
         """Publish the output of a handler, and return after the broker has stored it.
 

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -126,17 +126,32 @@ class HeldMessages:
         with self._lock:
             self._drop(message)
 
-    def pop_due(self, now: float) -> list[Received]:
-        """Return due messages in the order of their times; they are kept until `take`."""
+    def pop_due(
+        self, now: float, is_early: Callable[[Received], bool] = lambda _: False
+    ) -> list[Received]:
+        """Return due messages in the order of their times; they are kept until `take`.
+
+        Args:
+            now: Monotonic time.
+            is_early: Returns whether a message must wait longer.
+        """
         if not self._due:
             return []
         found: list[Received] = []
+        early: list[tuple[float, int, Received]] = []
         with self._lock:
             while self._due and self._due[0][0] <= now:
-                _, number, message = heapq.heappop(self._due)
-                if self._scheduled.get(message.identity) == number:
-                    del self._scheduled[message.identity]
-                    found.append(message)
+                entry = heapq.heappop(self._due)
+                _, number, message = entry
+                if self._scheduled.get(message.identity) != number:
+                    continue
+                if is_early(message):
+                    early.append(entry)
+                    continue
+                del self._scheduled[message.identity]
+                found.append(message)
+            for entry in early:
+                heapq.heappush(self._due, entry)
         return found
 
     def forget(self, source: object, pending: Iterable[Received] = ()) -> None:

@@ -50,6 +50,8 @@ class Journal:
         """
         self.unsettled: set[str] = set()
         """Those of these messages that were not redelivered yet."""
+        self.interrupted: tuple[str, ...] = ()
+        """Identities of messages at which the last process crashed."""
         self.attempts: dict[str, int] = {}
         """Number of attempts that failed in earlier processes, by identity of the message."""
         self.copied: list[str] = []
@@ -153,7 +155,8 @@ class Journal:
             self._map = mmap.mmap(file.fileno(), size)
         self._map[: len(_RUNNING)] = _RUNNING
         found = [before[at : at + _SLOT].rstrip(b"\0") for at in range(_SLOT, len(before), _SLOT)]
-        for identity in (each.decode(errors="replace") for each in found if each):
+        self.interrupted = tuple(each.decode(errors="replace") for each in found if each)
+        for identity in self.interrupted:
             self.crashes[identity] = self.crashes.get(identity, 0) + 1
             log.warning("The process ended while it handled a message", message=identity)
         if self._attempts.exists():

@@ -59,7 +59,7 @@ BROKER_ERRORS: Final = MetricSpec(
     "pulsar_consumer_broker_errors_total",
     MetricKind.COUNTER,
     "Total number of requests to the broker that failed: subscribe, receive, acknowledge, retry,"
-    " dead_letter, schema.",
+    " dead_letter, schema, attempts.",
     ("operation",),
 )
 
@@ -78,4 +78,12 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
 )
 """Metrics that the contract of the app lists."""
 RESULTS: Final = ("acknowledged", "retried", "dead_lettered", "skipped")
-OPERATIONS: Final = ("subscribe", "receive", "acknowledge", "retry", "dead_letter", "schema")
+OPERATIONS: Final = (
+    "subscribe",
+    "receive",
+    "acknowledge",
+    "retry",
+    "dead_letter",
+    "schema",
+    "attempts",
+)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
+from operators.pulsarconsumer.app.core.attempts import AttemptTable
 from operators.pulsarconsumer.app.core.faults import HandlerCrash, HandlerTimeout
 from operators.pulsarconsumer.app.core.faults import Mismatch as MismatchError
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
@@ -25,6 +25,7 @@ from operators.pulsarconsumer.app.received import (
     is_decoded,
     read_for_log,
     receive_message,
+    set_attempt,
     set_value,
 )
 from operators.pulsarconsumer.app.schemas import DecodeFailed, Payloads, SchemaUnavailable
@@ -62,6 +63,7 @@ class Processor:
         acknowledger: MessageAcknowledger,
         held: HeldMessages,
         journal: Journal,
+        attempts: AttemptTable,
         meters: Meters,
         telemetry: Telemetry,
         *,
@@ -71,6 +73,7 @@ class Processor:
         """Initialize; see Worker for the other arguments.
 
         Args:
+            attempts: Attempts of all consumers.
             publish: Publishes the result of the handler; None to ignore it.
             time: Returns the seconds since 1970.
         """
@@ -82,7 +85,7 @@ class Processor:
         self._payloads, self._decodes = payloads, payloads.decodes
         self._acknowledger = acknowledger
         self._held = held
-        self._journal = journal
+        self._journal, self._shared = journal, attempts
         self._meters, self._took = meters, meters.took
         self._telemetry = telemetry
         self._lines = settings.line_options
@@ -118,7 +121,8 @@ class Processor:
         """
         # Each call costs about 0.1 us, so rarely needed functions are called only after a check.
         journal = self._journal
-        if self._held.is_watching or journal.careful or journal.unsettled:
+        shared = not self._shared.is_empty
+        if shared or self._held.is_watching or journal.careful or journal.unsettled:
             done, waits = self._prepare(message)
             if done:
                 return Blocked(waits) if waits is not None else None
@@ -136,7 +140,7 @@ class Processor:
 
     def process_list(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
         """Handle messages in one call of the handler, and finish each; raises as `process`."""
-        if not (self._decodes or self._held.is_watching or self._journal.is_watching):
+        if not (self._decodes or self._must_prepare):
             fit, blocked = unit, None
         else:
             fit, blocked = self._sort_out(unit, slot)
@@ -168,7 +172,7 @@ class Processor:
         blocked: Received | None = None
         for message in unit:
             done, waits = False, None
-            if self._held.is_watching or self._journal.is_watching:
+            if self._must_prepare:
                 done, waits = self._prepare(message)
             if not done and self._decodes and not self._decode(message):
                 done, waits = True, self._settle_undecoded(message, slot)
@@ -176,6 +180,10 @@ class Processor:
                 fit.append(message)
             blocked = blocked or waits
         return fit, blocked
+
+    @property
+    def _must_prepare(self) -> bool:
+        return self._held.is_watching or self._journal.is_watching or not self._shared.is_empty
 
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
         """Return whether a message was finished without its handler, and the message that waits."""
@@ -191,13 +199,16 @@ class Processor:
                 # The broker may have counted the redelivery after a crash as well.
                 known = self._held.attempts(message.identity) + crashes
                 attempt = max(message.origin.attempt - 1, known)
-            object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
-            object.__setattr__(message, "attempt", attempt)
+            set_attempt(message, attempt)
             error = HandlerCrash("the process ended while it handled this message")
             return True, self._acknowledger.fail(message, error, {})
+        if not self._shared.is_empty:
+            done, waits = self._acknowledger.check_shared(message)
+            if done:
+                return True, waits
         if self._acknowledger.is_paused(monotonic()):
             return True, self._acknowledger.postpone(message)
-        if self._journal.careful:
+        if self._journal.careful or self._shared.is_known(message.identity):
             self._journal.begin(threading.get_ident(), message.identity)
         return False, None
 

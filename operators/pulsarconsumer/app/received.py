@@ -93,6 +93,12 @@ def next_attempt(message: Received, failed: int = 1) -> Received:
     return again
 
 
+def set_attempt(message: Received, attempt: int) -> None:
+    """Set the number of the attempt that begins next, or that has failed."""
+    object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
+    object.__setattr__(message, "attempt", attempt)
+
+
 def set_value(
     message: Received, value: object, mismatch: str = "", error: Exception | None = None
 ) -> None:

@@ -18,6 +18,7 @@ import structlog
 
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
+from operators.pulsarconsumer.app.attempt_log import AttemptLog
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.rate import RateLimit
 from operators.pulsarconsumer.app.core.retry import Strategy
@@ -50,6 +51,8 @@ _CAREFUL_SECONDS: Final = 600.0
 """Time after a crash in which each call is recorded."""
 _COPY_SECONDS: Final = 2.0
 """Minimum time for storing the copies of messages whose handler timed out."""
+_ATTEMPTS_SECONDS: Final = 2.0
+"""Maximum time for publishing the last attempts."""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
@@ -85,12 +88,16 @@ class Worker:
             self._held.remember(id_, attempts)
         for id_ in self._journal.copied:
             self._held.copied(id_)
+        self._attempts = AttemptLog(settings, self._connection, meters)
+        for id_ in self._journal.interrupted:
+            self._attempts.add(id_)
         acknowledger = MessageAcknowledger(
             settings,
             meters,
             self._held,
             self._journal,
             self._connection,
+            self._attempts,
             pending=self._pending,
         )
         self._processor = Processor(
@@ -101,6 +108,7 @@ class Worker:
             acknowledger,
             self._held,
             self._journal,
+            self._attempts.table,
             meters,
             telemetry,
             publish=self._connection.publish if settings.output_topic else None,
@@ -141,6 +149,7 @@ class Worker:
 
     def run(self) -> None:
         """Consume until `stop` or a permanent failure; see `failure`."""
+        self._attempts.start()
         for source in self.sources:
             self._start(source)
         try:
@@ -227,6 +236,7 @@ class Worker:
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
                 continue
             self._held.restart_watch(source, time.monotonic())
+            self._attempts.catch_up()
             name = self._settings.subscription_name
             log.info("Consuming", topic=source.name, subscription=name)
             return True
@@ -285,6 +295,8 @@ class Worker:
                     self._meters.fail("receive")
                     log.warning("Cannot receive", topic=source.name, error=describe(err))
                 return True
+            if self._attempts.repeats and any(raw.redelivery_count() for raw in batch):
+                self._attempts.catch_up_if_known()
             if self._held.is_watching or source.may_repeat:
                 batch = self._sort_out(source, batch)
             if batch and not self._submit(source, self._processor.accept(source, batch)):
@@ -354,7 +366,7 @@ class Worker:
 
     def _watch(self, started: float) -> None:
         now = time.monotonic()
-        due = self._held.pop_due(now)
+        due = self._held.pop_due(now, self._attempts.is_early)
         if due:
             # For handlers of lists, messages without an order are retried together.
             together = self._whole and not self._settings.keeps_order
@@ -433,6 +445,7 @@ class Worker:
         for thread in self._giving_up:
             thread.join(max(_COPY_SECONDS, left()))
         self._journal.close()
+        self._attempts.stop(_ATTEMPTS_SECONDS)
         # Stop sending first: a copy of a message that the broker redelivers would be a duplicate.
         self._connection.stop()
         for source in self.sources:

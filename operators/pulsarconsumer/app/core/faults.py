@@ -13,5 +13,9 @@ class HandlerTimeout(Exception):
     """A call of the handler did not end in time."""
 
 
+class AttemptsUsed(Exception):
+    """Other consumers have made all attempts at the message."""
+
+
 class HandlerCrash(Exception):
     """An earlier process crashed while it handled the message."""

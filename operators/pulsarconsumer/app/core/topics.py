@@ -10,6 +10,8 @@ RETRY_SUFFIX: Final = "RETRY"
 """Suffix of a retry topic, as in the Java client."""
 DEAD_LETTER_SUFFIX: Final = "DLQ"
 """Suffix of a dead-letter topic, as in all clients."""
+ATTEMPTS_SUFFIX: Final = "ATTEMPTS"
+"""Suffix of a topic in which consumers share the numbers of failed attempts."""
 
 _PARTITION: Final = re.compile(r"-partition-\d+$")
 _FULL: Final = re.compile(r"(?:non-)?persistent://[^/]+/[^/]+/.+")

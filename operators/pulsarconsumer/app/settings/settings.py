@@ -271,6 +271,22 @@ class Settings(ConnectionSettings):
         )
 
     @property
+    def attempts_topic_name(self) -> str:
+        """The full name of the topic in which consumers share attempts; empty if they do not.
+
+        It has a default name only: a topic that is consumed or used otherwise is not used for it.
+        """
+        if self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.DISABLED:
+            return ""
+        name = topics.full_name(f"{self._base}-{topics.ATTEMPTS_SUFFIX}")
+        if not name.startswith("persistent://"):
+            return ""
+        if self.topic_pattern and topics.matches_pattern(self.topic_pattern, name):
+            return ""
+        used = (*self.all_topics, *(topic for _, topic in self._own_topics()))
+        return "" if name in used else name
+
+    @property
     def retry_policy(self) -> RetryPolicy:
         """How often and how soon a failed message is tried again."""
         return RetryPolicy(
