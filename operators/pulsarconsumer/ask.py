@@ -30,6 +30,7 @@ from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.statistics import StatusQuery
 from operators.pulsarconsumer.naming import (
     Topic,
+    attempts_topic,
     dead_letter_subscription,
     dead_letter_topic,
     retry_topic,
@@ -210,6 +211,7 @@ def build_status_query(consumer: PulsarConsumer) -> StatusQuery:
         precise=precise,
         aged=scaling is not None and scaling.targets.max_backlog_age_seconds is not None,
         retries=retry_topic(consumer),
+        attempts=attempts_topic(consumer),
         dead_letters=dead_letter_topic(consumer),
         dead_letter_subscription=dead_letter_subscription(consumer),
     )

@@ -14,6 +14,7 @@ from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from operators.pulsarconsumer.api.consuming import RetryStrategy
 from operators.pulsarconsumer.api.v1 import GROUP, PulsarConsumer
+from operators.pulsarconsumer.app.core.topics import ATTEMPTS_SUFFIX
 
 OPERATOR: Final = "pulsarconsumer"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
@@ -83,6 +84,20 @@ def dead_letter_subscription(consumer: PulsarConsumer) -> str:
     """Return the subscription that keeps the dead letters; empty if there are none."""
     dead = consumer.spec.dead_letter
     return "" if dead is None else dead.subscription_name or consumer.spec.subscription_name
+
+
+def attempts_topic(consumer: PulsarConsumer) -> str:
+    """Return the topic in which consumers share attempts; empty if they do not."""
+    spec = consumer.spec
+    if spec.dead_letter is None or not consumer.topics:
+        return ""
+    if spec.retry is not None and spec.retry.strategy is RetryStrategy.RETRY_TOPIC:
+        return ""
+    name = _name_after_first(consumer, ATTEMPTS_SUFFIX)
+    output = consumer.spec.output
+    named = [*consumer.topics, dead_letter_topic(consumer), *([output.topic] if output else [])]
+    is_used = name in {str(Topic.parse(each)) for each in named}
+    return "" if is_used or not name.startswith("persistent://") else name
 
 
 def _name_after_first(consumer: PulsarConsumer, suffix: str) -> str:

@@ -153,6 +153,7 @@ class Report:
         created: Whether a subscription was created for this report.
         retry: The retry topic; None if there is none, or if its statistics cannot be read.
         retry_hidden: Whether there is a retry topic whose statistics cannot be read.
+        attempts: Whether the subscription exists on the topic in which consumers share attempts.
         dead_letters: Number of entries in the dead-letter topic; None if there is none, or if its
             statistics cannot be read.
         detailed_at: Time at which the expensive statistics were last read.
@@ -166,6 +167,7 @@ class Report:
     created: bool = False
     retry: TopicReport | None = None
     retry_hidden: bool = False
+    attempts: bool = False
     dead_letters: int | None = None
     detailed_at: float = 0.0
     missing: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from operators.pulsarconsumer.api.status import (
 )
 from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
 from operators.pulsarconsumer.app.core.topics import matches_pattern
-from operators.pulsarconsumer.naming import Topic, retry_topic
+from operators.pulsarconsumer.naming import Topic, attempts_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.report import Report, SubscriptionRef, round_number
 
@@ -30,8 +30,7 @@ _NAMED: Final = 3
 
 def list_subscriptions(consumer: PulsarConsumer) -> tuple[SubscriptionRef, ...]:
     """Return the subscriptions that the consumers of a spec use; none for a topicPattern."""
-    retries = retry_topic(consumer)
-    topics = [*consumer.topics, *([retries] if retries else [])]
+    topics = [*consumer.topics, *_list_own_topics(consumer)]
     name = consumer.spec.subscription_name
     return tuple(SubscriptionRef(str(Topic.parse(topic)), name) for topic in topics)
 
@@ -52,9 +51,8 @@ def is_subscribed(consumer: PulsarConsumer) -> bool:
     """Return whether the status records the subscription on every topic of the spec."""
     status = consumer.status or PulsarConsumerStatus()
     recorded = {SubscriptionRef(each.topic, each.name) for each in status.subscriptions or ()}
-    retries = retry_topic(consumer)
-    own = str(Topic.parse(retries)) if retries else ""
-    return all(each in recorded for each in list_subscriptions(consumer) if each.topic != own)
+    own = {str(Topic.parse(topic)) for topic in _list_own_topics(consumer)}
+    return all(each in recorded for each in list_subscriptions(consumer) if each.topic not in own)
 
 
 def find_deletable(
@@ -91,6 +89,8 @@ def show_subscriptions(consumer: PulsarConsumer, report: Report | None) -> Manif
         held = [each for each in used if each in recorded]
     else:
         found = {str(Topic.parse(each.topic)) for each in report.consumed if each.subscribed}
+        if report.attempts:
+            found.add(attempts_topic(consumer))
         held = [each for each in used if each.topic in found]
     reports = {each.subscription: each for each in (report.abandoned if report else ())}
     backlogs = {
@@ -128,6 +128,11 @@ def evaluate_abandoned(consumer: PulsarConsumer, status: Manifest) -> Condition 
     message = f"earlier specs left subscriptions that keep a backlog: {', '.join(names)}{more}"
     kind = ConditionType.SUBSCRIPTIONS_ABANDONED
     return Condition.true(kind, Reason.SPEC_CHANGED, f"{message}; {remedy}")
+
+
+def _list_own_topics(consumer: PulsarConsumer) -> list[str]:
+    """Return the topics that the consumers create themselves, without the dead-letter topic."""
+    return [topic for topic in (retry_topic(consumer), attempts_topic(consumer)) if topic]
 
 
 def _matches(consumer: PulsarConsumer, subscription: SubscriptionRef) -> bool:

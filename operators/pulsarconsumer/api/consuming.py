@@ -259,8 +259,9 @@ class Retry(
     topic."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 5
     """maxAttempts is the number of attempts for a message, including the first: one more than
-    maxRedeliverCount of Pulsar's clients. With strategy NegativeAck, a pod that receives a message
-    from another pod counts its attempts from 1. Without deadLetter, attempts are not limited."""
+    maxRedeliverCount of Pulsar's clients. The attempts of all pods count. With strategy
+    NegativeAck, pods share them in the topic topic-subscription-ATTEMPTS; if they cannot use it,
+    each pod counts its own attempts. Without deadLetter, attempts are not limited."""
     initial_delay_seconds: Seconds = 1
     """initialDelaySeconds is the delay before the second attempt."""
     max_delay_seconds: Seconds = 600

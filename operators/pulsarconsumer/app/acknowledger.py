@@ -183,9 +183,10 @@ class MessageAcknowledger:
                 self._settled["retried"](None)
                 if not message.source.is_retry:
                     self._journal.remember(message.identity, attempt)
+                again = next_attempt(message)  # Before its origin would include this attempt.
                 if not isinstance(error, HandlerCrash):  # It was counted at the start.
                     self._attempts.add(message.identity)
-                return self._keep(next_attempt(message), delay)
+                return self._keep(again, delay)
 
     def is_paused(self, now: float) -> bool:
         """Return whether a pause that a handler requested is in effect at a time."""

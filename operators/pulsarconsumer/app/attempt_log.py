@@ -73,7 +73,7 @@ class AttemptLog:
             clock: Returns the seconds since 1970.
         """
         self._settings, self._connection, self._meters = settings, connection, meters
-        self._clock = clock
+        self._clock, self._started_at = clock, clock()
         self.topic = settings.attempts_topic_name
         longest = 2 * settings.retry_max_delay_seconds
         self.table = AttemptTable(max(_KEEP_SECONDS, longest))
@@ -268,12 +268,13 @@ class AttemptLog:
         record = parse_record(message.data())
         if record is None:
             record = AttemptRecord("")  # It is removed with the others.
+        published = message.publish_timestamp() / 1000
         self.table.apply(
             record,
             message.topic_name(),
             message.message_id(),
-            message.publish_timestamp() / 1000,
-            self._clock(),
+            published,
+            is_new=published >= self._started_at,
         )
 
     def _trim(self) -> None:

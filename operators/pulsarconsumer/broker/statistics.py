@@ -54,6 +54,7 @@ class StatusQuery:
         precise: Whether the broker counts entries in its ledgers.
         aged: Whether each poll needs the age of the backlog.
         retries: Retry topic; empty for none.
+        attempts: Topic in which consumers share attempts; empty for none.
         dead_letters: Dead-letter topic; empty for none.
         dead_letter_subscription: Subscription that keeps the dead letters.
     """
@@ -66,6 +67,7 @@ class StatusQuery:
     precise: bool = False
     aged: bool = False
     retries: str = ""
+    attempts: str = ""
     dead_letters: str = ""
     dead_letter_subscription: str = ""
 
@@ -95,9 +97,10 @@ async def read_broker(
     if previous is not None and previous.extents and now < previous.full_at:
         extents, full_at = dict(previous.extents), previous.full_at
     poll = _Poll(admin, query, detailed, extents)
-    reports, (retry, hidden), dead, earlier = await run_together(
+    reports, (retry, hidden), attempts, dead, earlier = await run_together(
         run_together(*(poll.ask_topic(name) for name in query.topics)),
         poll.ask_retries(),
+        poll.ask_attempts(known=previous is not None and not detailed and previous.attempts),
         poll.ask_dead_letters(),
         run_together(*(poll.ask_abandoned(each) for each in abandoned)),
     )
@@ -110,6 +113,7 @@ async def read_broker(
         created=any(created for _, created in reports),
         retry=retry,
         retry_hidden=hidden,
+        attempts=attempts,
         dead_letters=dead,
         detailed_at=now if previous is None or detailed else previous.detailed_at,
         missing=tuple(sorted(poll.missing)),
@@ -168,6 +172,23 @@ class _Poll:
             # Copies that were sent before the subscription exists would be lost.
             await self._provide(query.retries, query.subscription)
         return report, False
+
+    async def ask_attempts(self, *, known: bool) -> bool:
+        """Return whether the topic of attempts has its subscription; create it if necessary.
+
+        Args:
+            known: Whether it had one lately.
+        """
+        query = self.query
+        if not query.attempts or known:
+            return known
+        try:
+            report = await self._read(query.attempts)
+        except AdminError:
+            return False
+        if not report.exists:
+            await self._provide(query.attempts, query.subscription)
+        return report.subscribed
 
     async def ask_dead_letters(self) -> int | None:
         """Return the entries in the dead-letter topic, in the subscription that has most."""
@@ -249,7 +270,7 @@ class _Poll:
         )
 
     async def _provide(self, name: str, subscription: str) -> None:
-        """Create a retry or dead-letter topic with the subscription that keeps its messages.
+        """Create a topic for the consumers with the subscription that keeps its messages.
 
         Best effort: the role of the operator may lack the permission, and consumers create both
         themselves, unless the broker does not create topics automatically.

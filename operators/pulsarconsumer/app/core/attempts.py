@@ -17,11 +17,6 @@ _REMEMBERED: Final = 20_000
 """Maximum number of messages with failed attempts, and of remembered dead letters."""
 _DEAD_SECONDS: Final = 600.0
 """Time for which a dead-lettered message is recognized if it is received again."""
-_OLD_SECONDS: Final = 30.0
-"""Time for which processes that start later recognize it.
-
-It covers the replacement of a consumer, but not a subscription that was moved back by intent.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +138,13 @@ class AttemptTable:
             self._note_change()
 
     def apply(
-        self, record: AttemptRecord, topic: str, position: Any, published: float, now: float
+        self,
+        record: AttemptRecord,
+        topic: str,
+        position: Any,
+        published: float,
+        *,
+        is_new: bool = True,
     ) -> None:
         """Apply a stored record.
 
@@ -152,13 +153,14 @@ class AttemptTable:
             topic: The topic that holds it, which may be a partition.
             position: Its message id.
             published: Its publish time in seconds since 1970.
-            now: The time.
+            is_new: Whether it was published after this process has started. Older dead letters are
+                not recognized, because the subscription may have been moved back since.
         """
         for identity in record.acknowledged:
             self.finish(identity)
         for identity in record.dead_lettered:
-            if now - published < _OLD_SECONDS:
-                self.bury(identity, now)
+            if is_new:
+                self.bury(identity, published)
             else:
                 self.finish(identity)
         with self._lock:

@@ -23,10 +23,10 @@ class Stored:
         for record in records:
             self.read(record)
 
-    def read(self, record: AttemptRecord, published: float = 0.0, now: float = 0.0) -> None:
+    def read(self, record: AttemptRecord, published: float = 0.0, *, is_new: bool = True) -> None:
         parsed = parse_record(record.render())
         assert parsed == record
-        self.table.apply(parsed, TOPIC, self.next, published, now)
+        self.table.apply(parsed, TOPIC, self.next, published, is_new=is_new)
         self.next += 1
 
     def unneeded(self, now: float = 0.0) -> int | None:
@@ -89,7 +89,7 @@ def test_dead_letter_is_recognized_for_some_time() -> None:
 
 def test_old_dead_letter_is_not_recognized_when_the_subscription_is_moved_back() -> None:
     stored = Stored()
-    stored.read(AttemptRecord("a", dead_lettered=("x",)), published=100.0, now=131.0)
+    stored.read(AttemptRecord("a", dead_lettered=("x",)), is_new=False)
 
     assert not stored.table.is_dead_lettered("x")
 
