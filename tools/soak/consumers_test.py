@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tools.soak.consumers import Call, evaluate
+from tools.soak.consumers import MAX_ATTEMPTS, Call, evaluate
 
 TAKEN_OVER = 100.0
 
@@ -60,3 +60,21 @@ def test_order_is_that_of_the_topic_and_not_of_a_producer_that_batches_by_key() 
     ]
 
     assert evaluate("Exclusive", {}, calls, Counter()).figures["out of order"] == 1
+
+
+def test_attempts_of_all_pods_are_counted_for_each_stored_message() -> None:
+    once = [begin(1, 90.0 + number, pod) for number, pod in enumerate("aabbb")]
+    twice = [
+        Call("begin", 99.0 + number, "a", 2, "key", f"1:{number % 2}:0:-1", 1)
+        for number in range(8)
+    ]
+    stored = {1: ("key", True), 2: ("key", True)}
+    result = evaluate("Exclusive", stored, [*once, *twice], Counter({1: 1, 2: 2}))
+
+    assert result.figures["most tries"] == MAX_ATTEMPTS + 1
+    assert result.figures["poison tried in two pods"] == 1
+    assert not [each for each in result.problems if "tries" in each]
+
+    result = evaluate("Exclusive", stored, [*once, begin(1, 99.0, "a"), *twice], Counter())
+    assert result.figures["most tries"] == MAX_ATTEMPTS + 2
+    assert [each for each in result.problems if "tries" in each]
