@@ -110,6 +110,33 @@ async def test_topics_of_the_consumers_are_created_by_the_operator(
     assert list(broker.topics[dead].subscriptions) == ["review"]
 
 
+async def test_topic_of_attempts_is_created_by_the_operator(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.creates_topics = False
+    attempts = "my-topic-my-subscription-ATTEMPTS"
+
+    api.create(build(broker, deadLetter={}))
+    await harness.eventually(lambda: attempts in broker.topics)
+    await harness.eventually(lambda: attempts in str(status(api).get("subscriptions")))
+
+    assert list(broker.topics[attempts].subscriptions) == ["my-subscription"]
+    assert "abandonedSubscriptions" not in status(api)
+
+
+async def test_missing_rights_on_the_topic_of_attempts_do_not_matter(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 350
+    broker.creates_topics = False
+    broker.forbidden = {"my-topic-my-subscription-ATTEMPTS"}
+
+    api.create(build(broker, deadLetter={}))
+    await harness.eventually(lambda: condition(api, "SubscriptionReady")[0] == "True")
+
+    assert condition(api, "BrokerReachable")[0] == "True"
+
+
 async def test_dead_letter_topic_without_a_subscription_gets_one(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

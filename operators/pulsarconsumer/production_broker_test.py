@@ -7,11 +7,13 @@ a namespace over several bundles and looks for delayed messages once a second.
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 from libs.common.conditions import find_condition
@@ -114,6 +116,49 @@ async def test_failed_messages_are_retried_and_kept(
         ),
         timeout=_SECONDS,
     )
+
+
+async def test_attempts_are_shared(
+    api: FakeApi, harness: OperatorHarness, broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    create_topic(broker, topic)
+    api.create(
+        build(
+            broker,
+            topic,
+            replicas=1,
+            subscription={"create": "Operator", "deletionPolicy": "Delete"},
+            deadLetter={},
+            handler="operators.pulsarconsumer.app.harness:fail_first_attempt",
+            messageLog={"samplePercent": 100},
+        )
+    )
+    attempts = f"{topic}-orders-ATTEMPTS"
+    peer = Peer(broker.service_url)
+    async with run_fake_nodes(api, tmp_path) as nodes:
+        await harness.eventually(
+            lambda: condition(api, "Ready").get("reason") == Reason.ALL_READY, timeout=_SECONDS
+        )
+        await asyncio.to_thread(peer.send, topic, [b"hello"])
+        await harness.eventually(lambda: len(nodes.payloads) == 1, timeout=_SECONDS)
+        # A reader needs no subscription.
+        reader = peer.client.create_reader(attempts, pulsar.MessageId.earliest)
+        record = await asyncio.to_thread(reader.read_next, 30_000)
+        reader.close()
+        await harness.eventually(
+            lambda: (
+                [each["topic"].rpartition("/")[2] for each in status(api)["subscriptions"]]
+                == [topic, attempts]
+            ),
+            timeout=_SECONDS,
+        )
+        api.delete(PULSAR_CONSUMER, ORDERS)
+        # The broker deletes a topic without subscriptions.
+        await harness.eventually(lambda: attempts not in list_topics(broker), timeout=_SECONDS)
+    await asyncio.to_thread(peer.close)
+
+    assert list(json.loads(record.data())["attempts"].values()) == [1]
 
 
 async def test_missing_topic_is_named(

@@ -53,6 +53,45 @@ def test_spec_uses_a_subscription_on_each_topic_and_on_the_retry_topic() -> None
 
 
 @pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"deadLetter": {}}, [f"{ROOT}/a", f"{ROOT}/a-my-subscription-ATTEMPTS"]),
+        ({}, [f"{ROOT}/a"]),
+        (
+            {"deadLetter": {}, "retry": {"strategy": "RetryTopic"}},
+            [f"{ROOT}/a", f"{ROOT}/a-my-subscription-RETRY"],
+        ),
+        (
+            {"deadLetter": {}, "topic": None, "topics": ["a", "a-my-subscription-ATTEMPTS"]},
+            [f"{ROOT}/a", f"{ROOT}/a-my-subscription-ATTEMPTS"],
+        ),
+        ({"deadLetter": {}, "topic": None, "topicPattern": f"{ROOT}/a.*"}, []),
+        ({"deadLetter": {}, "topic": "non-persistent://x/y/a"}, ["non-persistent://x/y/a"]),
+    ],
+)
+def test_spec_with_dead_letters_uses_a_subscription_on_the_topic_of_attempts(
+    spec: dict[str, Any], expected: list[str]
+) -> None:
+    """As the app does: see `Settings.attempts_topic_name`."""
+    consumer = parse_consumer(**({"topic": "a"} | spec))
+
+    assert [each.topic for each in list_subscriptions(consumer)] == expected
+
+
+def test_subscription_on_the_topic_of_attempts_is_shown_if_it_exists() -> None:
+    consumer = recorded("a", topic="a", deadLetter={})
+
+    shown = [
+        show_subscriptions(consumer, Report(topics=(TopicReport("a"),), attempts=attempts))
+        for attempts in (False, True)
+    ]
+
+    names = [[each["topic"] for each in status["subscriptions"]] for status in shown]
+    assert names == [[f"{ROOT}/a"], [f"{ROOT}/a", f"{ROOT}/a-s-ATTEMPTS"]]
+    assert is_subscribed(consumer), "consumers create the other one"
+
+
+@pytest.mark.parametrize(
     ("held", "spec", "left"),
     [
         (["a"], {"topic": "a"}, []),
@@ -68,6 +107,8 @@ def test_spec_uses_a_subscription_on_each_topic_and_on_the_retry_topic() -> None
             {"topic": "a", "retry": {"strategy": "RetryTopic", "topic": "a-s-RETRY"}},
             [],
         ),
+        (["a", "a-s-ATTEMPTS"], {"topic": "a"}, ["a-s-ATTEMPTS"]),
+        (["a", "a-s-ATTEMPTS"], {"topic": "a", "deadLetter": {}}, []),
         (["a", "x"], {"topic": None, "topicPattern": f"{ROOT}/a.*"}, ["x"]),
     ],
 )  # fmt: skip

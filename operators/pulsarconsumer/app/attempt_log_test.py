@@ -22,10 +22,10 @@ class Failures(list[str]):
         self.append(operation)
 
 
-def build(**values: object) -> AttemptLog:
+def build(failures: Failures | None = None, /, **values: object) -> AttemptLog:
     settings = load_settings(build_environment("pulsar://localhost:1", "orders", **values))
     connection: Any = SimpleNamespace()
-    meters: Any = Failures()
+    meters: Any = Failures() if failures is None else failures
     return AttemptLog(settings, connection, meters)
 
 
@@ -57,7 +57,7 @@ def received(identity: str, *, connected: bool = True) -> Any:
 def test_attempts_are_shared_if_their_number_is_limited(
     values: dict[str, object], expected: str
 ) -> None:
-    attempts = build(**values)
+    attempts = build(None, **values)
     attempts.add("x")
 
     assert attempts.topic == expected
@@ -65,7 +65,7 @@ def test_attempts_are_shared_if_their_number_is_limited(
 
 
 def test_next_attempt_waits_until_the_last_one_is_stored() -> None:
-    attempts = build(**DEAD_LETTER)
+    attempts = build(None, **DEAD_LETTER)
     attempts._is_usable = True
     attempts.add("x")
     assert attempts.is_early(received("x"))
@@ -80,7 +80,7 @@ def test_next_attempt_waits_until_the_last_one_is_stored() -> None:
 def test_next_attempt_does_not_wait_for_a_topic_that_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    attempts = build(**DEAD_LETTER)
+    attempts = build(None, **DEAD_LETTER)
     attempts.add("x")
     attempts._refuse(ValueError("refused"))
     assert not attempts.is_early(received("x"))
@@ -92,7 +92,7 @@ def test_next_attempt_does_not_wait_for_a_topic_that_cannot_be_used(
 
 
 def test_record_that_is_not_stored_is_sent_again_with_later_ones() -> None:
-    attempts = build(**DEAD_LETTER)
+    attempts = build(None, **DEAD_LETTER)
     attempts.add("x")
     attempts.add("y")
     attempts.add("z")
@@ -107,7 +107,7 @@ def test_record_that_is_not_stored_is_sent_again_with_later_ones() -> None:
 
 
 def test_result_of_a_message_without_failed_attempts_is_published_for_dead_letters_only() -> None:
-    attempts = build(**DEAD_LETTER)
+    attempts = build(None, **DEAD_LETTER)
     attempts.finish("x", dead_lettered=False)
     attempts.finish("y", dead_lettered=True)
 
@@ -117,10 +117,11 @@ def test_result_of_a_message_without_failed_attempts_is_published_for_dead_lette
 
 
 def test_failure_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    attempts = build(**DEAD_LETTER)
+    failures = Failures()
+    attempts = build(failures, **DEAD_LETTER)
     for _ in range(3):
         attempts._refuse(ValueError("refused"))
         attempts._is_usable = None  # As `catch_up` does, for another attempt.
 
-    assert attempts._meters == ["attempts"] * 3
+    assert list(failures) == ["attempts"] * 3
     assert capsys.readouterr().out.count("Cannot share attempts") == 1

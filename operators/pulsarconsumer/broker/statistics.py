@@ -183,12 +183,13 @@ class _Poll:
         if not query.attempts or known:
             return known
         try:
-            report = await self._read(query.attempts)
+            if (await self._read(query.attempts)).subscribed:
+                return True
+            # Consumers count their own attempts without it, so nothing is reported as missing.
+            await self._provide(query.attempts, query.subscription, required=False)
+            return (await self._read(query.attempts)).subscribed
         except AdminError:
             return False
-        if not report.exists:
-            await self._provide(query.attempts, query.subscription)
-        return report.subscribed
 
     async def ask_dead_letters(self) -> int | None:
         """Return the entries in the dead-letter topic, in the subscription that has most."""
@@ -269,7 +270,7 @@ class _Poll:
             consumers=_count_consumers(parts, subscription.name),
         )
 
-    async def _provide(self, name: str, subscription: str) -> None:
+    async def _provide(self, name: str, subscription: str, *, required: bool = True) -> None:
         """Create a topic for the consumers with the subscription that keeps its messages.
 
         Best effort: the role of the operator may lack the permission, and consumers create both
@@ -283,7 +284,8 @@ class _Poll:
                     await self.admin.create_topic(Topic.parse(name))
                 await self._create(name, subscription, earliest=True)
             except AdminError:
-                self.missing.add(name)
+                if required:
+                    self.missing.add(name)
         except AdminError:
             # The consumers may have the permission.
             return
