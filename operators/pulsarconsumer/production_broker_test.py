@@ -153,10 +153,10 @@ async def test_attempts_are_shared(
             ),
             timeout=_SECONDS,
         )
-        api.delete(PULSAR_CONSUMER, ORDERS)
-        # The broker deletes a topic without subscriptions.
-        await harness.eventually(lambda: attempts not in list_topics(broker), timeout=_SECONDS)
     await asyncio.to_thread(peer.close)
+    api.delete(PULSAR_CONSUMER, ORDERS)
+    # The broker deletes a topic without subscriptions.
+    await harness.eventually(lambda: attempts not in list_topics(broker), timeout=_SECONDS)
 
     assert list(json.loads(record.data())["attempts"].values()) == [1]
 
