@@ -27,12 +27,20 @@ from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
 HANDLERS = """
-import os
+import os, time
 
-def fail(message):
+def note(message):
     with open(os.environ["NOTES"], "a") as file:
         file.write(f"{os.getpid()} {message.attempt}\\n")
+
+def fail(message):
+    note(message)
     raise ValueError
+
+def crash(message):
+    note(message)
+    time.sleep(0.5)  # The journal records calls that take longer than 0.2 s.
+    os._exit(137)
 """
 MAX_ATTEMPTS = 4
 
@@ -56,8 +64,9 @@ def settings(broker: Broker, topic: str, **values: object) -> dict[str, str]:
 def environ(
     broker: Broker, topic: str, notes: Notes, folder: Path, **values: object
 ) -> dict[str, str]:
-    own = {"handler": "noted_handlers:fail", "journal_folder": folder / "journal"}
-    return notes.environ | settings(broker, topic, **own, **values)
+    own: dict[str, object] = {"journal_folder": folder / "journal"}
+    own |= {"handler": "noted_handlers:fail"} | values
+    return notes.environ | settings(broker, topic, **own)
 
 
 def backlog(broker: Broker, topic: str) -> int:
@@ -154,6 +163,40 @@ def test_count_survives_the_consumer_and_the_broker(
         process.terminate()
 
     assert len(notes.lines) == MAX_ATTEMPTS, notes.lines
+
+
+@pytest.mark.parametrize("kind", ["KeyShared", "Failover"])
+def test_crashes_of_all_pods_use_up_the_attempts(
+    kind: str, pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    environs = []
+    for folder in folders:
+        folder.mkdir()
+        values = {"subscription_type": kind, "handler": "noted_handlers:crash"}
+        environs.append(environ(pulsar_broker, topic, notes, folder, **values))
+    pods = list(zip(environs, folders, strict=True))
+    processes = [AppProcess(*pod) for pod in pods]
+    try:
+        for process in processes:
+            process.wait_ready()
+        peer.send(topic, [b"poison"], partition_key="k")
+        done = is_dead_lettered(pulsar_broker, topic)
+
+        def keep() -> bool:
+            """Restart containers that have ended, as the kubelet does."""
+            for number, process in enumerate(processes):
+                if process.process.poll() is not None:
+                    processes[number] = AppProcess(*pods[number])
+            return done()
+
+        wait_until(keep, "no attempt is left", 120)
+    finally:
+        for process in processes:
+            process.kill()
+
+    # While one pod restarts, its last crash is not known to the other.
+    assert len(notes.lines) in (MAX_ATTEMPTS, MAX_ATTEMPTS + 1), notes.lines
 
 
 class Failing:
