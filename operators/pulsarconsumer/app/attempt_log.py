@@ -133,7 +133,7 @@ class AttemptLog:
         if not self.topic or not (dead_lettered or self.table.is_known(identity)):
             return
         if dead_lettered:
-            self.table.bury(identity, self._clock())
+            self.table.note_dead_letter(identity, self._clock())
         else:
             self.table.finish(identity)
         with self._changed:

@@ -127,7 +127,7 @@ class AttemptTable:
             self._drop(identity)
             self._note_change()
 
-    def bury(self, identity: str, now: float) -> None:
+    def note_dead_letter(self, identity: str, now: float) -> None:
         """Drop the attempts at a dead-lettered message, and recognize it for some time."""
         with self._lock:
             self._drop(identity)
@@ -160,7 +160,7 @@ class AttemptTable:
             self.finish(identity)
         for identity in record.dead_lettered:
             if is_new:
-                self.bury(identity, published)
+                self.note_dead_letter(identity, published)
             else:
                 self.finish(identity)
         with self._lock:

@@ -121,7 +121,7 @@ def test_number_of_messages_is_bounded() -> None:
     assert [stored.table.count(each) for each in ("w", "x", "y")] == [2, 0, 1]
     assert stored.unneeded() is None
     for number in range(3):
-        stored.table.bury(f"dead-{number}", 0.0)
+        stored.table.note_dead_letter(f"dead-{number}", 0.0)
     assert [stored.table.is_dead_lettered(f"dead-{number}") for number in range(3)] == [
         False,
         True,
