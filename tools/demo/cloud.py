@@ -21,7 +21,7 @@ from tools.demo.follow import Follower
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
 from tools.dev.kubevirt_command import deploy_simulator, refuse_real
-from tools.dev.options import Target, find_target
+from tools.dev.options import Target, find_target, hint_cluster
 from tools.images import check_needs
 from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
@@ -186,6 +186,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     console.print(f"\nDone after {took}. Only the machines were simulated.")
     console.print("Next:")
     hints = (
+        *hint_cluster(name),
         (f"./dev kubectl get events -n {namespace}", "Events of the operators"),
         ("ls operators/*/examples", "more manifests to apply"),
         ("./dev kubectl get nodes", "the simulated nodes and the real node"),

@@ -21,7 +21,7 @@ from tools.demo.prerequisites import create_objects, prepare
 from tools.demo.table import Row, build_row, render_rows
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
-from tools.dev.options import Target, find_target
+from tools.dev.options import Target, find_target, hint_cluster
 from tools.images import check_needs
 from tools.monitoring.deploy import deploy_to_kind
 from tools.monitoring.traffic import make_traffic
@@ -138,7 +138,8 @@ def _render_next(
         ("./dev status", "the cluster and its operators"),
     ]
     if target.kind:
-        hints.insert(0, ('export KUBECONFIG="$(./dev kubeconfig)"', "point kubectl to the cluster"))
+        selected = ('export KUBECONFIG="$(./dev kubeconfig)"', "point kubectl to the cluster")
+        hints[:0] = [*hint_cluster(target.kind.name), selected]
         hints.append(("./dev down", "remove the cluster"))
     width = max(len(command) for command, _ in hints if len(command) < _COLUMN)
     return "\n".join(["Next:", *(f"  {command:<{width}}  # {why}" for command, why in hints)])

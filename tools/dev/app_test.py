@@ -55,6 +55,14 @@ def test_kubectl_without_a_cluster_says_how_to_get_one(tmp_path: Path) -> None:
     assert "run `./dev up`" in done.stderr
 
 
+def test_variable_selects_the_cluster_of_all_commands(tmp_path: Path) -> None:
+    for words in (["kubectl", "get", "pods"], ["kubeconfig"], ["logs", "podset"]):
+        done = run_dev(tmp_path, *words, SLIPWAY_CLUSTER="other")
+
+        assert done.returncode == 1
+        assert "Cluster other does not exist: run `./dev up --name other`" in done.stderr
+
+
 def test_kubectl_is_given_all_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["-n", "a", "exec", "web-pod-0", "--stdin", "--", "ls", "--help"]
     target = Target(Kubectl(Path("/bin/kubectl")), None)

@@ -20,6 +20,7 @@ from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.progress import Progress, open_progress
 from tools.dev.options import (
+    CLUSTER_VARIABLE,
     Addition,
     ContextName,
     Kubeconfig,
@@ -134,8 +135,12 @@ def kubeconfig(
 
 
 def kubectl(arguments: typer.Context) -> None:
-    """Run kubectl on the kind cluster; all arguments are passed to kubectl."""
-    command = find_target(None, None).kubectl.command(*arguments.args)
+    """Run kubectl on the kind cluster; all arguments are passed to kubectl.
+
+    SLIPWAY_CLUSTER selects another kind cluster than slipway.
+    """
+    name = os.environ.get(CLUSTER_VARIABLE) or DEFAULT_NAME
+    command = find_target(None, None, name).kubectl.command(*arguments.args)
     sys.stdout.flush()
     os.execv(command[0], command)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,8 +15,13 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.kubectl import Kubectl
 
+CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
+"""Environment variable: name of the kind cluster of all commands."""
+
 # Plain assignments, because typer does not resolve aliases declared with `type`.
-Name = Annotated[str, typer.Option("--name", help="Name of the kind cluster.")]
+Name = Annotated[
+    str, typer.Option("--name", envvar=CLUSTER_VARIABLE, help="Name of the kind cluster.")
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -122,6 +127,13 @@ def find_target(
 def render_up(name: str) -> str:
     """Return the command that creates or starts a kind cluster."""
     return "./dev up" if name == DEFAULT_NAME else f"./dev up --name {name}"
+
+
+def hint_cluster(name: str) -> list[tuple[str, str]]:
+    """Return the command, with its purpose, that the next commands need for a kind cluster."""
+    if name == DEFAULT_NAME:
+        return []
+    return [(f"export {CLUSTER_VARIABLE}={name}", "select this cluster in all commands")]
 
 
 def _describe(kubectl: Kubectl, kind: KindCluster | None) -> str:

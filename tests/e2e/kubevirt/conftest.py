@@ -28,11 +28,10 @@ from tools.cluster import csi
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.progress import open_progress
+from tools.dev.options import CLUSTER_VARIABLE
 from tools.guest.serve import deploy, deploy_slow
 from tools.kubevirt.state import find_state
 
-CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
-"""Name of the kind cluster with the real KubeVirt."""
 SHARED_CLASS_VARIABLE: Final = "SLIPWAY_SHARED_CLASS"
 """Name of a StorageClass with ReadWriteMany, for migrations."""
 MOVABLE: Final = Key(NAMESPACE_NAME, "movable")
