@@ -134,6 +134,8 @@ class Controller:
         field_selector: The same for fields that the server supports.
         predicate: Selects the changes of a primary that enqueue it; None for all.
         blocks_deletion: Whether a foreground deletion of a primary waits for its children.
+        reports_ready: Whether primaries have the condition Ready. If not, objects without
+            conditions are not counted as objects that are not ready.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: Projections of the cache, added by `projects`.
         close: Called after the last reconcile to close resources of the reconciler; has a time
@@ -152,6 +154,7 @@ class Controller:
     field_selector: str = ""
     predicate: Predicate | None = None
     blocks_deletion: bool = True
+    reports_ready: bool = True
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None

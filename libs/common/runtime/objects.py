@@ -27,11 +27,15 @@ class ObjectCounter:
         controller: Name of the controller.
         informer: Informer of the primaries.
         metrics: Metrics of the process.
+        reports_ready: Whether the primaries have the condition Ready.
     """
 
-    def __init__(self, controller: str, informer: Informer, metrics: Metrics) -> None:
+    def __init__(
+        self, controller: str, informer: Informer, metrics: Metrics, *, reports_ready: bool = True
+    ) -> None:
         """Count the objects in the store, and register for changes."""
         self._controller = controller
+        self._without_status = (_NO_STATUS,) if reports_ready else ()
         self._informer = informer
         self._gauge = metrics.gauge(OBJECTS)
         self._known: set[_Series] = set()
@@ -40,14 +44,14 @@ class ObjectCounter:
 
     def _changed(self, change: Change, _: Origin | None) -> None:
         for manifest, step in ((change.old, -1), (change.new, 1)):
-            for series in _find_series(manifest):
+            for series in self._find_series(manifest):
                 self._labels(series).inc(step)
 
     def _recount(self) -> None:
         for series in self._known:
             self._labels(series).set(0)
         for manifest in self._informer.store.list():
-            for series in _find_series(manifest):
+            for series in self._find_series(manifest):
                 self._labels(series).inc()
 
     def _labels(self, series: _Series) -> Any:
@@ -57,17 +61,15 @@ class ObjectCounter:
         self._known.add(series)
         return self._gauge.labels(self._controller, *series)
 
-
-def _find_series(manifest: Manifest | None) -> Iterator[_Series]:
-    if manifest is None:
-        return
-    status = manifest.get("status")
-    listed = status.get("conditions") if isinstance(status, Mapping) else None
-    conditions = [each for each in listed or () if isinstance(each, Mapping)]
-    if not conditions:
-        yield _NO_STATUS
-        return
-    for condition in conditions:
-        state = condition.get("status")
-        known = state if state in ("True", "False") else "Unknown"
-        yield str(condition.get("type", "")), known, str(condition.get("reason") or "")
+    def _find_series(self, manifest: Manifest | None) -> Iterator[_Series]:
+        if manifest is None:
+            return
+        status = manifest.get("status")
+        listed = status.get("conditions") if isinstance(status, Mapping) else None
+        conditions = [each for each in listed or () if isinstance(each, Mapping)]
+        if not conditions:
+            yield from self._without_status
+        for condition in conditions:
+            state = condition.get("status")
+            known = state if state in ("True", "False") else "Unknown"
+            yield str(condition.get("type", "")), known, str(condition.get("reason") or "")

@@ -39,6 +39,16 @@ def test_counts_follow_changes_and_deletions() -> None:
     assert count(metrics, "False", "Waiting") == 1
 
 
+def test_kinds_without_a_ready_condition_are_not_counted_as_not_ready() -> None:
+    metrics, informer = Metrics(), Informer(CONFIG_MAP)
+    ObjectCounter("c", informer, metrics, reports_ready=False)
+    informer.put(build("a", 1))
+    informer.put(build("b", 2, "False", "Waiting"))
+
+    assert count(metrics, "Unknown", "NoStatus") is None
+    assert count(metrics, "False", "Waiting") == 1
+
+
 def test_reasons_that_a_tenant_makes_up_do_not_grow_without_end() -> None:
     metrics, informer = Metrics(), Informer(CONFIG_MAP)
     ObjectCounter("c", informer, metrics)

@@ -86,7 +86,10 @@ class Runner:
         self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))
         ObjectCounter(
-            controller.name, services.cache.informer(controller.primary), services.metrics
+            controller.name,
+            services.cache.informer(controller.primary),
+            services.metrics,
+            reports_ready=controller.reports_ready,
         )
         self._triggers = Triggers(
             controller, queue, services.cache, forget=self._forget, clock=services.clock

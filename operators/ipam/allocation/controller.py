@@ -45,6 +45,7 @@ def build_controller(_: Settings) -> Controller:
             finalize=finalize,
             finalizer=FINALIZER,
             source="reflector",
+            reports_ready=False,
         )
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_POOL, map_pool)

@@ -35,7 +35,11 @@ def build_controller(settings: Settings) -> Controller | None:
         return None
     reconciler = Reconciler(settings)
     return Controller(
-        SERVICE_CONTROLLER, primary=SERVICE, reconcile=reconciler.reconcile, source="reflector"
+        SERVICE_CONTROLLER,
+        primary=SERVICE,
+        reconcile=reconciler.reconcile,
+        source="reflector",
+        reports_ready=False,
     ).owns(
         IP_CLAIM,
         source="reflector",
