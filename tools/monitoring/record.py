@@ -44,29 +44,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RECORD, help="file (default docs/images)")
     options = parser.parse_args(argv)
     operators = options.operators or ["podset", "volumes"]
-    charts = read_charts(operators, options.namespace, open_progress("record"))
-    variables = {"$namespace": options.namespace, "$__rate_interval": "30s"}
+    write_record(options.url, operators, options.namespace, options.minutes, options.output)
+    print(options.output)
+    return 0
+
+
+def write_record(
+    url: str,
+    operators: Sequence[str],
+    namespace: str,
+    minutes: int,
+    output: Path,
+    *,
+    shared: bool = True,
+) -> None:
+    """Write the values of all panels; values of other dashboards in the file stay.
+
+    Args:
+        url: Address of Prometheus.
+        operators: Operators that it scrapes.
+        namespace: Namespace of the operators.
+        minutes: How far back.
+        output: The file.
+        shared: Whether to record the dashboard about all operators as well.
+
+    Raises:
+        ToolError: Prometheus refuses a query, or a panel has no value, or NaN.
+    """
+    charts = read_charts(operators, namespace, open_progress("record"))
+    variables = {"$namespace": namespace, "$__rate_interval": "30s"}
     # The dashboard of an operator has its id as name, and the other one is about all.
     jobs = {f"{operator}.json": operator for operator in operators}
     end = int(time.time())
-    times = {"start": end - options.minutes * 60, "end": end, "step": _STEP_SECONDS}
-    record = {
-        "step": _STEP_SECONDS,
-        "dashboards": {
-            name: list(
-                record_panels(
-                    json.loads(text),
-                    options.url,
-                    {"$job": jobs.get(name, "|".join(operators)), **variables},
-                    times,
-                )
-            )
-            for name, text in sorted(charts.dashboards.items())
-        },
-    }
-    options.output.write_text(json.dumps(record) + "\n")
-    print(options.output)
-    return 0
+    times = {"start": end - minutes * 60, "end": end, "step": _STEP_SECONDS}
+    dashboards = json.loads(output.read_text())["dashboards"] if output.exists() else {}
+    for name, text in charts.dashboards.items():
+        if name in jobs or shared:
+            chosen = {"$job": jobs.get(name, "|".join(operators)), **variables}
+            dashboards[name] = list(record_panels(json.loads(text), url, chosen, times))
+    record = {"step": _STEP_SECONDS, "dashboards": dict(sorted(dashboards.items()))}
+    output.write_text(json.dumps(record) + "\n")
 
 
 def record_panels(
