@@ -1,7 +1,11 @@
 """Virtualization: fakes of KubeVirt, CDI and the other operators, which act immediately.
 
-They are for workloads whose operator creates or requests machines. The simulator of KubeVirt
-(`tools/kubevirt_sim`) simulates the time that actions take.
+They are for workloads whose operator creates or requests machines. Components of a sweep act while
+the operator is idle, so that runs are reproducible, and two runs must end in the same objects. The
+simulator of KubeVirt (`tools/kubevirt_sim`) cannot be used here yet: generations, nodes and
+revisions in its statuses depend on how often an operator wrote. Its rules that these fakes lack are
+tried with crashes at each write in `operators/compute/operation/simulation_test.py`: generations of
+machines, rollout of changes, launcher pods, claims of disks, admission and refusals.
 """
 
 from __future__ import annotations
