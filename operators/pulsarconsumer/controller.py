@@ -12,6 +12,7 @@ from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
+from libs.common.runtime.guard import is_terminating
 from operators.pulsarconsumer.api.consuming import DeletionPolicy
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.v1 import (
@@ -47,7 +48,12 @@ from operators.pulsarconsumer.reconcile import (
     needs_broker_state,
     plan_consumer,
 )
-from operators.pulsarconsumer.report import NOT_QUERIED, Report, SubscriptionRef
+from operators.pulsarconsumer.report import (
+    NOT_QUERIED,
+    BrokerProblem,
+    Report,
+    SubscriptionRef,
+)
 from operators.pulsarconsumer.seeker import Seeker
 from operators.pulsarconsumer.seeking import needs_stop
 from operators.pulsarconsumer.settings import Settings
@@ -197,16 +203,34 @@ class Reconciler:
         if effect.done:
             note = f"Deleted subscription {consumer.spec.subscription_name} at the broker"
             ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
-            self._broker_cache.forget(ctx.key)
-            self._seeker.forget(ctx.key)
+            self._forget_finalized(ctx)
             return None
         message = "the broker is being queried"
         if effect.problem is not None:
-            # If the namespace is being deleted, the Secret may have been deleted already, and the
-            # namespace waits for this object. So tell the user how to skip the clean-up.
+            if await self._lost_login(ctx, effect.problem):
+                # Waiting would block the namespace, in which nobody can create the Secret again.
+                ctx.log.warning(
+                    "Subscription not deleted: its namespace is being deleted, and the Secret with"
+                    " the credentials is gone",
+                    subscription=consumer.spec.subscription_name,
+                    topics=consumer.topics,
+                )
+                self._forget_finalized(ctx)
+                return None
             way_out = "to leave the subscription set spec.subscription.deletionPolicy to Retain"
             message = f"{effect.problem.message}; {way_out}"
         return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
+
+    def _forget_finalized(self, ctx: Context) -> None:
+        """Drop the state of an object whose finalizer is removed."""
+        self._broker_cache.forget(ctx.key)
+        self._seeker.forget(ctx.key)
+
+    async def _lost_login(self, ctx: Context, problem: BrokerProblem) -> bool:
+        """Return whether the Secret was deleted together with the namespace."""
+        if problem.ours or problem.reason is not Reason.SECRET_MISSING:
+            return False
+        return await is_terminating(ctx.client, ctx.key.namespace)
 
     def _forget_gone(self, ctx: Context) -> None:
         """Drop the state of deleted objects from time to time; they are not reconciled any more."""

@@ -8,6 +8,7 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import (
     DEPLOYMENT,
     EVENT,
+    NAMESPACE,
     SECRET,
     Key,
     Manifest,
@@ -335,10 +336,24 @@ async def test_number_that_waits_for_a_subscription_is_not_told_as_done(
     await harness.eventually(lambda: wanted(api) == 5)
 
 
+async def test_namespace_that_is_deleted_with_the_secret_does_not_wait(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    api.create(build_secret("token"))
+    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+    api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))
+    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
+    broker.status = 500  # Otherwise the subscription might be deleted before the Secret.
+
+    api.delete(NAMESPACE, Key("", "default"))
+    await harness.eventually(lambda: api.find(SECRET, Key("default", "login")) is None)
+
+    await harness.eventually(lambda: api.find(PULSAR_CONSUMER, ORDERS) is None)
+
+
 async def test_deletion_without_the_secret_tells_the_way_out(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    """Deleting a namespace deletes the Secret immediately and waits for the PulsarConsumer."""
     api.create(build_secret("token"))
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
     api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))

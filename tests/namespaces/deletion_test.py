@@ -7,8 +7,9 @@ round, so the tests have that round over before the operator does anything: it i
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from libs.common.kinds import (
     NAMESPACE,
     POD,
     ROLE_BINDING,
+    SECRET,
     Key,
     Kind,
     Manifest,
@@ -32,6 +34,8 @@ from libs.common.runtime.operator import Operator
 from libs.common.runtime.release import BINDING_FINALIZER
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
+from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
+from operators.pulsarconsumer.samples import build_manifest
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.namespaces.plane import (
     create_namespace,
@@ -47,8 +51,8 @@ from tools.generate.sources import ROOT, find_operators
 
 OPERATORS = find_operators(ROOT)
 TRIED = tuple(each for each in OPERATORS if each not in ("podset", "pulsarconsumer"))
-"""Operators whose examples get a finalizer. podset has none. pulsarconsumer has one if it must
-delete a subscription; it then needs a broker, which these tests do not run."""
+"""Operators whose examples get a finalizer. podset has none. The examples of pulsarconsumer have
+none, because it is only needed to delete a subscription at a broker."""
 _SECONDS = 240.0
 
 
@@ -106,10 +110,58 @@ async def list_carriers(client: Client, operator: Operator, namespace: str) -> l
 async def test_namespace_is_deleted_though_the_operator_was_down_when_its_rights_went(
     plane: ControlPlane, admin: Client, operator_id: str
 ) -> None:
-    operator, namespace, home = load_operator(operator_id), f"t-{operator_id}", f"h-{operator_id}"
+    operator, namespace = load_operator(operator_id), f"t-{operator_id}"
+    await delete_while_down(plane, admin, operator, namespace, load_examples(operator, namespace))
+
+
+@pytest.mark.parametrize("login", [False, True])
+async def test_namespace_of_a_consumer_is_deleted(
+    plane: ControlPlane, admin: Client, login: bool
+) -> None:
+    """The Secret with the login for the broker is deleted before the operator needs it."""
+    namespace = f"t-consumer-{str(login).lower()}"
+    with RecordedBroker() as broker:
+        topic = RecordedTopic(subscriptions={"my-subscription": 5})
+        broker.topics = {"my-topic": topic}
+        spec: dict[str, Any] = {"subscription": {"deletionPolicy": "Delete"}}
+        if login:
+            reference = {"name": "login", "key": "token"}
+            spec["authentication"] = {"type": "Token", "token": {"secretKeyRef": reference}}
+        address = {"serverAddress": "pulsar://pulsar:6650", "adminAddress": broker.address}
+        consumer = build_manifest(**address, **spec)
+        consumer["metadata"]["namespace"] = namespace
+        data = {"token": base64.b64encode(b"token-1").decode()}
+        await delete_while_down(
+            plane,
+            admin,
+            load_operator("pulsarconsumer"),
+            namespace,
+            [consumer],
+            secret=build_object(SECRET, "login", namespace, data=data) if login else None,
+            allow_loopback_brokers=True,
+        )
+
+        # Without the Secret, the operator cannot delete the subscription.
+        assert topic.subscriptions == ({"my-subscription": 5} if login else {})
+
+
+async def delete_while_down(
+    plane: ControlPlane,
+    admin: Client,
+    operator: Operator,
+    namespace: str,
+    manifests: Sequence[Manifest],
+    *,
+    secret: Manifest | None = None,
+    **settings: Any,
+) -> None:
+    """Delete a namespace with objects of an operator that is down during the first round."""
+    operator_id, home = operator.id, f"h-{namespace.removeprefix('t-')}"
     binding = f"{operator_id}-watched"
     await create_namespace(admin, home)
     await create_namespace(admin, namespace)
+    if secret is not None:
+        await admin.create(SECRET, secret)
     values = {"watch": {"namespaces": [namespace]}}
     config = await install_rights(plane, admin, operator_id, values, home)
     await wait_allowed(config, list_targets(operator)[0][0], namespace)
@@ -120,9 +172,10 @@ async def test_namespace_is_deleted_though_the_operator_was_down_when_its_rights
         watch_namespaces=(namespace,),
         role_binding=binding,
         backoff_max_seconds=1,
+        **settings,
     )
     await harness.start()
-    for manifest in load_examples(operator, namespace):
+    for manifest in manifests:
         kind = next(kind for kind, _ in list_targets(operator) if kind.kind == manifest["kind"])
         await admin.create(kind, manifest)
 
