@@ -10,7 +10,7 @@ from functools import partial
 
 from libs.common.client import ANY_ANSWER
 from libs.common.conditions import find_condition
-from libs.common.kinds import EVENT, LEASE, Manifest, build_object
+from libs.common.kinds import EVENT, LEASE, STORAGE_CLASS, Key, Manifest, build_object
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -21,7 +21,7 @@ from libs.contracts.kubevirt import (
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.conftest import OP, WEB, Cloud
-from operators.compute.samples import build_operation
+from operators.compute.samples import build_instance, build_operation
 
 
 async def test_reboot_ends_the_run_once_and_the_machine_runs_again(cloud: Cloud) -> None:
@@ -219,6 +219,35 @@ async def test_rescue_boots_from_another_disk_until_it_is_ended(cloud: Cloud) ->
     assert status["phase"] == "Succeeded", status
     assert cloud.machine().disks["root"] == own
     assert (await cloud.running()).ready
+
+
+async def test_rescue_uses_the_node_to_which_the_own_disk_belongs(cloud: Cloud) -> None:
+    local = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    cloud.api.create(
+        build_object(
+            STORAGE_CLASS,
+            "local",
+            provisioner="rancher.io/local-path",
+            volumeBindingMode="WaitForFirstConsumer",
+        )
+    )
+    cloud.api.create(build_instance("near", rootDisk=local))
+    near = Key("default", "near")
+
+    def runs() -> bool:
+        return (cloud.api.get(INSTANCE, near).get("status") or {}).get("phase") == "Running"
+
+    await cloud.compute.eventually(runs, "the Instance runs", timeout=60)
+    node = VmiView.parse(cloud.api.get(VIRTUAL_MACHINE_INSTANCE, near)).node_name
+    image = {"url": "https://images.example.com/rescue.qcow2"}
+    cloud.api.create(build_operation("Rescue", target="near", rescue={"image": image}))
+
+    def is_held() -> bool:
+        return (cloud.api.get(OPERATION, OP).get("status") or {}).get("step") == "Hold"
+
+    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk", timeout=60)
+    run = VmiView.parse(cloud.api.get(VIRTUAL_MACHINE_INSTANCE, near))
+    assert run.ready and run.node_name == node
 
 
 async def test_operations_on_one_instance_go_one_after_the_other(cloud: Cloud) -> None:

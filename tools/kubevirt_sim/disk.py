@@ -18,14 +18,12 @@ from libs.common.kinds import PVC, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_of, controller_uid
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, DataVolumePhase
-from libs.contracts.claims import StorageClassView
+from libs.contracts.claims import SELECTED_NODE, StorageClassView
 from tools.kubevirt_sim.behavior import Import
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.statuses import build_condition, render_time
 from tools.kubevirt_sim.storage import ClaimNotValid, Storage, render_claim
 
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""Annotation by which a scheduler says where the first consumer of a claim will be."""
 _STEPS: Final = (25.0, 50.0, 75.0)
 """Percentages at which progress is written."""
 _RESTART: Final = 10.0
@@ -128,7 +126,10 @@ def is_wanted(disk: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
 
 
 def build_claim(disk: Manifest, spec: Manifest) -> Manifest:
-    """Build the claim of a DataVolume."""
+    """Build the claim of a DataVolume.
+
+    CDI copies its labels and annotations (controller-base.go, `newPersistentVolumeClaim`).
+    """
     key = key_of(disk)
     return build_object(
         PVC,
@@ -140,6 +141,7 @@ def build_claim(disk: Manifest, spec: Manifest) -> Manifest:
                 "app": "containerized-data-importer",
                 "app.kubernetes.io/managed-by": "cdi-controller",
             },
+            "annotations": text_map_at(disk, "metadata", "annotations"),
             "ownerReferences": [build_owner_reference(DATA_VOLUME, disk)],
         },
         spec=spec,

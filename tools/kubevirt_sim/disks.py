@@ -20,10 +20,9 @@ from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
-from libs.contracts.claims import StorageClassView
-from tools.kubevirt_sim.behavior import PREFIX, Import
+from libs.contracts.claims import SELECTED_NODE, StorageClassView
+from tools.kubevirt_sim.behavior import SIMULATED_NODE, Import
 from tools.kubevirt_sim.disk import (
-    SELECTED_NODE,
     DiskInputs,
     build_claim_owners,
     is_wanted,
@@ -36,10 +35,10 @@ from tools.kubevirt_sim.storage import (
     Storage,
     build_profile,
     build_profile_status,
+    is_node_local,
 )
+from tools.kubevirt_sim.volumes import VOLUME_LABEL, build_volume, find_places
 
-VOLUME_LABEL: Final = PREFIX + "volume"
-"""Label of the PersistentVolumes that the simulator makes."""
 _BOUND: Final = "pv.kubernetes.io/bind-completed"
 
 
@@ -179,7 +178,8 @@ def _bind_simulated(ctx: Context, claim: Manifest) -> list[Step]:
     request = map_at(claim, "spec", "resources", "requests").get("storage") or "1Gi"
     steps: list[Step] = []
     if ctx.get(PV, Key("", volume)) is None:
-        steps.append(Create(PV, _build_volume(claim, volume, request), ours=lambda _: True))
+        node = _choose_node(ctx, claim)
+        steps.append(Create(PV, build_volume(claim, volume, request, node), ours=lambda _: True))
     if text_at(claim, "spec", "volumeName") != volume:
         held = text_map_at(claim, "metadata", "annotations")
         notes = {**held, _BOUND: "yes"}
@@ -199,30 +199,24 @@ def _bind_simulated(ctx: Context, claim: Manifest) -> list[Step]:
     return [*steps, patch_status(PVC, claim, status)]
 
 
-def _build_volume(claim: Manifest, name: str, request: object) -> Manifest:
-    spec = map_at(claim, "spec")
-    key = key_of(claim)
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name, "labels": {VOLUME_LABEL: "true"}},
-        "spec": {
-            "capacity": {"storage": request},
-            "accessModes": list(spec.get("accessModes") or ()),
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": text_at(spec, "storageClassName"),
-            "volumeMode": text_at(spec, "volumeMode") or "Filesystem",
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": key.namespace,
-                "name": key.name,
-                "uid": uid_of(claim),
-            },
-            # Nothing is ever mounted from there: no kubelet runs the pods that use it.
-            "hostPath": {"path": f"/tmp/kubevirt-sim/{name}"},
-        },
-    }
+def _choose_node(ctx: Context, claim: Manifest) -> str:
+    """Return the only node that can use the volume of a claim; empty if all nodes can.
+
+    Without a choice of the scheduler, it is where the fewest volumes are: that is where the
+    scheduler puts the pod of an importer, which knows nothing of other disks of the machine.
+    """
+    if not is_node_local(
+        _look_at_storage(ctx).find_class(text_at(claim, "spec", "storageClassName"))
+    ):
+        return ""
+    chosen = text_map_at(claim, "metadata", "annotations").get(SELECTED_NODE, "")
+    places = [place for volume in ctx.list(PV) for place in find_places(volume)]
+    nodes = [
+        key_of(node).name
+        for node in ctx.list(NODE)
+        if SIMULATED_NODE in text_map_at(node, "metadata", "labels")
+    ]
+    return chosen or min(nodes, key=lambda name: (places.count(name), name), default="")
 
 
 def _patch_claim(claim: Manifest, *operations: Manifest) -> Patch:

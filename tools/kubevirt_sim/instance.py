@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from libs.common.kinds import Manifest, is_deleting, uid_of
-from libs.common.reading import map_at, maps_at, text_at
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.contracts.cdi import DataVolumePhase
+from libs.contracts.claims import SELECTED_NODE
 from libs.contracts.kubevirt import FINAL_PHASES, VmiPhase
 from tools.kubevirt_sim.behavior import Guest
 from tools.kubevirt_sim.launcher import (
@@ -214,7 +215,9 @@ def _find_unselected(names: Sequence[str], inputs: InstanceInputs) -> tuple[Mani
     return tuple(
         inputs.claims[name]
         for name in names
-        if text_at(inputs.disks[name], "status", "phase") in waiting and name in inputs.claims
+        if text_at(inputs.disks[name], "status", "phase") in waiting
+        and name in inputs.claims
+        and SELECTED_NODE not in text_map_at(inputs.claims[name], "metadata", "annotations")
     )
 
 

@@ -11,12 +11,12 @@ from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
 from libs.common.reading import map_at, maps_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.claims import SELECTED_NODE
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
 from tools.kubevirt_sim.behavior import Copy, Guest, Import
-from tools.kubevirt_sim.disk import SELECTED_NODE
 from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from tools.kubevirt_sim.evacuation import build_evacuation
 from tools.kubevirt_sim.instance import InstanceInputs, InstancePlan, plan_end, plan_instance

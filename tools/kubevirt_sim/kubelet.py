@@ -97,8 +97,15 @@ def build_ended_status(pod: Manifest, now: datetime, *, well: bool) -> Manifest:
     }
 
 
-def fits(pod: Mapping[str, Any], node: Mapping[str, Any], pods: Sequence[Manifest]) -> bool:
+def fits(
+    pod: Mapping[str, Any],
+    node: Mapping[str, Any],
+    pods: Sequence[Manifest],
+    places: Sequence[Sequence[str]],
+) -> bool:
     """Return whether a pod may be put on a node."""
+    if any(node["metadata"]["name"] not in names for names in places):
+        return False
     labels = text_map_at(node, "metadata", "labels")
     wanted = text_map_at(pod, "spec", "nodeSelector")
     if SIMULATED_NODE not in labels or map_at(node, "spec").get("unschedulable") is True:
@@ -128,6 +135,7 @@ def plan_placement(
     pod: Manifest,
     nodes: Sequence[Manifest],
     pods: Sequence[Manifest],
+    places: Sequence[Sequence[str]],
     guest: Guest,
     timing: Timing,
     left: Watch,
@@ -139,6 +147,7 @@ def plan_placement(
         pod: A pod of the simulator's scheduler.
         nodes: All nodes.
         pods: All pods of the simulator's scheduler.
+        places: For each of its volumes that not all nodes can use, the nodes that can.
         guest: How the guest behaves that it holds.
         timing: How long things take.
         left: Returns the remaining time of a step.
@@ -147,7 +156,9 @@ def plan_placement(
     wait = left("schedule", timing.schedule)
     if wait:
         return PodPlan(wait=wait)
-    fitting = [] if guest.unschedulable else [node for node in nodes if fits(pod, node, pods)]
+    fitting = (
+        [] if guest.unschedulable else [node for node in nodes if fits(pod, node, pods, places)]
+    )
     if fitting:
         return PodPlan(bind=min(fitting, key=lambda node: _load(node, pods))["metadata"]["name"])
     status = pod.get("status") or {}

@@ -11,6 +11,8 @@ from libs.common.kinds import (
     LEASE,
     NODE,
     POD,
+    PV,
+    PVC,
     Key,
     Manifest,
     build_object,
@@ -21,7 +23,7 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_of
 from libs.common.plan import Delete, Step
-from libs.common.reading import text_at, text_map_at
+from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
@@ -29,6 +31,7 @@ from tools.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, 
 from tools.kubevirt_sim.kubelet import ADDRESSES, plan_placement, plan_pod
 from tools.kubevirt_sim.launcher import HOSTNAME, is_finished
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions
+from tools.kubevirt_sim.volumes import find_places
 
 HEARTBEAT_SECONDS: Final = 10.0
 """Seconds between two renewals of the Lease of a node, as of a kubelet."""
@@ -110,7 +113,20 @@ def build_scheduler(simulator: SimulatorContext) -> Controller:
         Controller("sim-scheduler", primary=POD, reconcile=reconcile, source="reflector")
         .reads(POD, indexes={BY_SCHEDULER: index_scheduler, BY_NODE: index_node})
         .watches(NODE, map_node_to_pods)
+        .watches(PVC, map_node_to_pods)
+        .reads(PV, source="reflector")
     )
+
+
+def _list_places(ctx: Context, pod: Manifest) -> list[list[str]]:
+    """Return the nodes that can use each volume of a pod that not all nodes can use."""
+    names = [
+        text_at(volume, "persistentVolumeClaim", "claimName")
+        for volume in maps_at(pod, "spec", "volumes")
+    ]
+    claims = [ctx.get(PVC, Key(key_of(pod).namespace, name)) for name in names if name]
+    volumes = [ctx.get(PV, Key("", text_at(each or {}, "spec", "volumeName"))) for each in claims]
+    return [places for volume in volumes if (places := find_places(volume or {}))]
 
 
 async def _schedule(ctx: Context, simulator: SimulatorContext) -> Result | None:
@@ -119,6 +135,7 @@ async def _schedule(ctx: Context, simulator: SimulatorContext) -> Result | None:
             pod,
             ctx.list(NODE),
             [_place(each, simulator) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)],
+            _list_places(ctx, pod),
             Guest.parse(pod, simulator.timing),
             simulator.timing,
             simulator.watch(uid_of(pod)),

@@ -47,6 +47,10 @@ _KNOWN: Final[Mapping[str, Sequence[tuple[list[str], str]]]] = {
 provisioner of kind, is not among them."""
 
 
+_NODE_LOCAL: Final = frozenset({"rancher.io/local-path"})
+"""Provisioners of volumes that only one node can use; each volume names it in its node affinity."""
+
+
 class ClaimNotValid(ValueError):
     """CDI cannot make a claim of a DataVolume; the text is CDI's."""
 
@@ -84,6 +88,11 @@ class Storage:
             kind = f"{STORAGE_PROFILE.kind}.{STORAGE_PROFILE.group}"
             raise ClaimNotValid(f'cannot get StorageProfile: {kind} "{name}" not found')
         return maps_at(profile, "status", "claimPropertySets")
+
+
+def is_node_local(storage_class: Manifest | None) -> bool:
+    """Return whether each volume of a class can be used on one node only."""
+    return text_at(storage_class or {}, "provisioner") in _NODE_LOCAL
 
 
 def build_class(*, default: bool) -> Manifest:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import PVC, Key, Manifest, build_object
+from libs.common.kinds import PV, PVC, Key, Manifest, build_object
 from libs.common.reading import map_at, maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from tools.kubevirt_sim.parity.case import case
-from tools.kubevirt_sim.parity.site import Site, read, refused
+from tools.kubevirt_sim.parity.site import Site, list_nodes, read, refused
 from tools.kubevirt_sim.statuses import find_condition, holds
 from tools.kubevirt_sim.storage import STORAGE_PROFILE
+from tools.kubevirt_sim.volumes import find_places
 
 
 @case("storage profiles")
@@ -61,6 +62,41 @@ async def disk_shows_that_it_waits_even_if_it_asks_not_to(site: Site) -> None:
         return text_at(await site.disk(), "status", "phase") == "Succeeded"
 
     await site.until(filled, "the disk is filled all the same")
+
+
+@case("disks of one node", nodes=2)
+async def disk_is_created_for_the_node_that_is_named(site: Site) -> None:
+    """CDI copies the annotation of the scheduler to the claim; provisioner and importer follow."""
+    for number, node in enumerate((await list_nodes(site.client))[:2]):
+        await site.create_disk(f"disk-{number}", accessModes=["ReadWriteOnce"], node=node)
+
+        async def filled(name: str = f"disk-{number}") -> bool:
+            return text_at(await site.disk(name), "status", "phase") == "Succeeded"
+
+        await site.until(filled, "the disk is filled")
+        claim = await site.client.get(PVC, Key(site.namespace, f"disk-{number}"))
+        volume = await site.client.get(PV, Key("", text_at(claim, "spec", "volumeName")))
+        assert find_places(volume) == [node]
+
+
+@case("disks of one node", nodes=2)
+async def machine_with_disks_of_two_nodes_runs_nowhere(site: Site) -> None:
+    """KubeVirt waits, and copies the condition of the pod with the words of the scheduler."""
+    first, second = (await list_nodes(site.client))[:2]
+    await site.create_disk(accessModes=["ReadWriteOnce"], node=first)
+    await site.create_disk("data", accessModes=["ReadWriteOnce"], node=second)
+    await site.create_machine(disk="root", data="data")
+
+    async def probe() -> Manifest | None:
+        machine, instance = await site.machine(), await site.instance()
+        unschedulable = text_at(machine, "status", "printableStatus") == "ErrorUnschedulable"
+        return instance if unschedulable and find_condition(instance, "PodScheduled") else None
+
+    status, reason, message = read(
+        await site.until(probe, "no node can run the machine"), "PodScheduled"
+    )
+    assert (status, reason) == ("False", "Unschedulable")
+    assert "nodes are available" in message
 
 
 @case("filled disks")

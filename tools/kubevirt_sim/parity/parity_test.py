@@ -29,7 +29,7 @@ from tools.kubevirt_sim.parity.case import CASES
 from tools.kubevirt_sim.parity.site import (
     Images,
     Site,
-    count_nodes,
+    list_nodes,
     open_real,
     open_simulated,
 )
@@ -73,7 +73,7 @@ async def test_case_holds_for_the_real_kubevirt(name: str) -> None:
     images = Images(*(f"{SERVER}/{each}.img" for each in ("guest", "empty", "missing")))
     namespace = f"parity-{_RUN}-{next(_numbers)}"
     async with open_real(await load_config(KUBECONFIG), namespace, images) as site:
-        if (found := await count_nodes(site.client)) < CASES[name].nodes:
+        if (found := len(await list_nodes(site.client))) < CASES[name].nodes:
             pytest.skip(f"needs {CASES[name].nodes} nodes that run machines, and there are {found}")
         await CASES[name].check(site)
 

@@ -21,11 +21,13 @@ from libs.common.kinds import (
     Kind,
     Manifest,
     build_object,
+    key_of,
     uid_of,
 )
 from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
+from libs.contracts.claims import SELECTED_NODE
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.behavior import PREFIX
@@ -122,9 +124,22 @@ class Site:
         """Read a DataVolume."""
         return await self.client.get(DATA_VOLUME, Key(self.namespace, name))
 
-    async def create_machine(self, *, disk: str = "", strategy: str = "Always") -> None:
-        """Create a machine with 64 MiB; without a disk, QEMU runs and nothing boots."""
-        await self.client.create(VIRTUAL_MACHINE, build_machine(self.namespace, disk, strategy))
+    async def create_machine(
+        self, *, disk: str = "", strategy: str = "Always", data: str = ""
+    ) -> None:
+        """Create a machine with 64 MiB; without a disk, QEMU runs and nothing boots.
+
+        Args:
+            disk: DataVolume to boot from; empty for none.
+            strategy: Run strategy.
+            data: DataVolume of a second disk; empty for none.
+        """
+        machine = build_machine(self.namespace, disk, strategy)
+        if data:
+            spec = machine["spec"]["template"]["spec"]
+            spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}})
+            spec["volumes"].append({"name": "data", "dataVolume": {"name": data}})
+        await self.client.create(VIRTUAL_MACHINE, machine)
 
     async def start_machine(self, *, disk: str = "") -> Manifest:
         """Create a machine and wait until it is ready; returns its instance."""
@@ -171,9 +186,18 @@ class Site:
 
         return await self.until(probe, "the machine is stopped")
 
-    async def create_disk(self, name: str = "root", *, url: str = "", **storage: Any) -> None:
-        """Create a DataVolume on the class of the site; it asks to be bound immediately."""
-        notes = {BIND_IMMEDIATELY: "true"}
+    async def create_disk(
+        self, name: str = "root", *, url: str = "", node: str = "", **storage: Any
+    ) -> None:
+        """Create a DataVolume on the class of the site; it asks to be bound immediately.
+
+        Args:
+            name: Name of the disk.
+            url: Image to fill it from; empty for one that boots.
+            node: Node from which it must be reachable; empty for any.
+            storage: Further fields of `spec.storage`.
+        """
+        notes = {BIND_IMMEDIATELY: "true", **({SELECTED_NODE: node} if node else {})}
         source = url or self.images.good
         if source == self.images.missing:
             notes[PREFIX + "import"] = "error"
@@ -250,11 +274,15 @@ def build_local_class(name: str) -> Manifest:
     )
 
 
-async def count_nodes(client: Client) -> int:
-    """Count the nodes on which KubeVirt runs machines."""
+async def list_nodes(client: Client) -> list[str]:
+    """List the nodes on which KubeVirt runs machines."""
     nodes = (await client.list(NODE)).items
     label = "kubevirt.io/schedulable"
-    return sum(text_map_at(each, "metadata", "labels").get(label) == "true" for each in nodes)
+    return sorted(
+        key_of(each).name
+        for each in nodes
+        if text_map_at(each, "metadata", "labels").get(label) == "true"
+    )
 
 
 @contextlib.asynccontextmanager
