@@ -8,9 +8,12 @@ of other operators in that file stay.
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+import structlog
 
 from libs.common.client import Client
 from libs.common.testing.apiserver import ControlPlane
@@ -41,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(operators) - set(LOADS):
         raise ToolError(f"No load for {', '.join(sorted(unknown))}: name {', '.join(LOADS)}")
     export_assets()
+    # The simulators log each of their steps.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     progress = open_progress("record")
     for operator in operators:
         asyncio.run(record(operator, options.minutes, options.output, progress))

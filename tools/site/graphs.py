@@ -21,6 +21,8 @@ _TOP: Final = 34
 _LEGENDS: Final = 4
 """Series named below a graph; the others are counted."""
 _LETTERS: Final = 40
+_DOT: Final = 4
+"""Width of a value between two gaps."""
 _COLORS: Final = ("#0969da", "#bf8700", "#1a7f37", "#8250df", "#cf222e", "#57606a")
 _UNITS: Final[Mapping[str, str]] = {"reqps": "/s", "ops": "/s", "s": " s", "bytes": " B"}
 _PREFIXES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -97,7 +99,10 @@ def _draw_graph(picture: Drawing, panel: Panel, x: int, y: int, width: int, step
         for index, value in enumerate([*values, None]):
             if value is None:
                 # A gap: nothing was measured, such as the duration of no reconcile.
-                if len(points) > 1:
+                if len(points) == 1:
+                    ((at, level),) = points
+                    points = [(at - _DOT / 2, level), (at + _DOT / 2, level)]
+                if points:
                     picture.line(points, color, width=1.5)
                 points = []
                 continue
@@ -115,4 +120,6 @@ def _draw_legend(picture: Drawing, names: Sequence[str], x: int, y: int, width: 
         picture.line([(left, top - 4), (left + 12, top - 4)], _COLORS[number % len(_COLORS)], 3)
         more = len(names) - _LEGENDS
         text = f"{name} (+{more})" if number == _LEGENDS - 1 and more > 0 else name
-        picture.label(left + 18, top, text[: _LETTERS // 2], anchor="start")
+        if len(text) > _LETTERS // 2:
+            text = f"{text[: _LETTERS // 2 - 1]}…"
+        picture.label(left + 18, top, text, anchor="start")

@@ -6,6 +6,7 @@ They are files, so that they show in the repository, on the site and without a n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -248,18 +249,44 @@ def draw_operators() -> Drawing:
     )
 
 
-def draw_podset() -> Drawing:
-    """Draw the dashboard about PodSets, while a demo changes objects."""
+def draw_objects(operator: str, *panels: str) -> Drawing:
+    """Draw the dashboard of an operator, while its objects change.
+
+    Args:
+        operator: Id of the operator.
+        panels: Titles of the panels that only this dashboard has.
+    """
     return draw_dashboard(
-        "Dashboard Slipway / podset: objects, the reasons why some are not ready, reconciles",
-        "podset.json",
+        f"Dashboard Slipway / {operator}: objects, the reasons why some are not ready, reconciles",
+        f"{operator}.json",
         (
             *("Replicas up", "Objects", "Objects that are not ready"),
             *("Objects by Ready condition", "Objects that are not ready, by reason"),
-            "Reconciles by result",
+            *("Reconciles by result", *panels),
         ),
     )
 
+
+_OWN_PANELS: Final = {
+    "compute": (
+        "Finished Operations",
+        "Operation duration, 95th percentile",
+        "Changes to machines, disks and claims",
+    ),
+    "ipam": (
+        "Addresses by pool and state",
+        "Waiting claims",
+        "Addresses allocated and released",
+    ),
+    "jmxexporter": ("Injectors started", "Selected pods"),
+    "podset": (),
+    "pulsarconsumer": (
+        *("Backlog", "Age of the oldest message", "Desired consumers"),
+        *("Connected consumers", "Broker queries", "Duration of broker queries"),
+    ),
+    "volumes": ("Changes to claims and snapshots",),
+}
+"""Panels of the recorded dashboards about the objects of one operator."""
 
 PICTURES: Final[dict[str, Callable[[], Drawing]]] = {
     "slots.svg": draw_slots,
@@ -271,7 +298,10 @@ PICTURES: Final[dict[str, Callable[[], Drawing]]] = {
     "start.svg": draw_start,
     "rebuild.svg": draw_rebuild,
     "monitoring-operators.svg": draw_operators,
-    "monitoring-podset.svg": draw_podset,
+    **{
+        f"monitoring-{operator}.svg": partial(draw_objects, operator, *panels)
+        for operator, panels in _OWN_PANELS.items()
+    },
 }
 
 
