@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -173,8 +173,10 @@ class Lab:
         """Run a command on a node."""
         return self._inside(self._node(node), *command)
 
-    def add_pod(self, name: str, node: str = "node-1") -> tuple[str, str]:
-        """Create the namespace of a pod that listens on two ports; returns its two addresses."""
+    def add_pod(
+        self, name: str, node: str = "node-1", ports: Sequence[int] = (8080, 9090)
+    ) -> tuple[str, str]:
+        """Create the namespace of a pod that listens on some ports; returns its two addresses."""
         number, there = len(self._pods) + 1, self.nodes[node]
         self._pods_of[node] += 1
         last = self._pods_of[node] + 1
@@ -199,7 +201,7 @@ class Lab:
                 ("route", "add", "default", "via", gateway, "dev", "eth0"),
             ):
                 self._inside(inner, "ip", *(("-6",) if length == 128 else ()), *command)
-        process = self._spawn(inner, [sys.executable, "-c", _SERVE, name, "8080", "9090"])
+        process = self._spawn(inner, [sys.executable, "-c", _SERVE, name, *map(str, ports)])
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready"
         return four, six
