@@ -34,7 +34,7 @@ _BROKEN_SECONDS: Final = 30.0
 """Time without connection after which the reader is replaced."""
 TRIM_SECONDS: Final = 60.0
 """Minimum time between two removals of records."""
-_KEEP_SECONDS: Final = 7 * 86_400.0
+_KEEP_SECONDS: Final = 86_400.0
 """Minimum time for which the attempts at a message are kept that is never finished."""
 _RECORDED: Final = 1000
 """Maximum number of messages in one record."""

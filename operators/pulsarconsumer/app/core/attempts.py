@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -165,7 +165,10 @@ class AttemptTable:
                 self.finish(identity)
         with self._lock:
             stored = _Stored(position, published)
-            self._stored.setdefault(topic, deque()).append(stored)
+            held = self._stored.setdefault(topic, deque())
+            if len(held) > 4 * self._most:
+                held = self._stored[topic] = _compact(held)
+            held.append(stored)
             for identity, attempts in record.attempts.items():
                 self._set(record.consumer, identity, attempts, stored)
 
@@ -192,6 +195,7 @@ class AttemptTable:
                     if stored[0].needed:
                         break
                     found[topic] = stored.popleft().position
+                self._stored[topic] = _compact(stored)
             while self._dead and next(iter(self._dead.values())) < now:
                 self._dead.popitem(last=False)
             self._note_change()
@@ -220,3 +224,16 @@ class AttemptTable:
 
     def _note_change(self) -> None:
         self.is_empty = not self._counts and not self._dead
+
+
+def _compact(stored: Iterable[_Stored]) -> deque[_Stored]:
+    """Keep the records that are needed, and of successive others only the last.
+
+    A record that is needed for long would otherwise keep all later ones in memory.
+    """
+    kept: deque[_Stored] = deque()
+    for each in stored:
+        if kept and not kept[-1].needed and not each.needed:
+            kept.pop()
+        kept.append(each)
+    return kept

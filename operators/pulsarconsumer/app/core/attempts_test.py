@@ -113,6 +113,18 @@ def test_record_of_a_message_that_is_never_finished_is_dropped_after_some_time()
     assert (stored.table.count("x"), stored.table.count("y")) == (0, 1)
 
 
+def test_record_that_is_needed_for_long_keeps_no_others_in_memory() -> None:
+    stored = Stored([failed("a", x=1)], most=10)
+    for number in range(1000):
+        stored.read(failed("b", **{f"y-{number}": 1}))
+        stored.read(AttemptRecord("b", acknowledged=(f"y-{number}",)))
+
+    assert len(stored.table._stored[TOPIC]) <= 42
+    stored.read(AttemptRecord("a", acknowledged=("x",)))
+    assert stored.unneeded() == 2001
+    assert not stored.table._stored[TOPIC]
+
+
 def test_number_of_messages_is_bounded() -> None:
     stored = Stored(
         [failed("a", w=1), failed("a", x=1), failed("b", w=1), failed("a", y=1)], most=2
