@@ -81,12 +81,26 @@ def _last_values(panel: Panel) -> Sequence[float]:
     return [values[-1] for values in known if values]
 
 
+def _order(series: Mapping[str, Sequence[float | None]]) -> dict[str, Sequence[float | None]]:
+    """Put the series that have the largest values first: the legend names only the first ones."""
+
+    def most(item: tuple[str, Sequence[float | None]]) -> float:
+        return max((value for value in item[1] if value is not None), default=0.0)
+
+    return dict(sorted(series.items(), key=most, reverse=True))
+
+
+def _choose_color(number: int) -> str:
+    """Return the color of a series; series without a place in the legend share the last one."""
+    return _COLORS[number] if number < _LEGENDS else _COLORS[-1]
+
+
 def _draw_graph(picture: Drawing, panel: Panel, x: int, y: int, width: int, step: int) -> None:
     picture.box(x, y, width, _GRAPH_HEIGHT, "")
     picture.label(x + 10, y + 20, panel["title"], anchor="start")
     # The one that stands for nothing matters only if there is nothing else.
     named = {name: one for name, one in panel["series"].items() if not name.startswith("none")}
-    series = named or panel["series"]
+    series = _order(named or panel["series"])
     numbers = [value for values in series.values() for value in values if value is not None]
     most = max(numbers, default=0.0) or 1.0
     left, right, bottom = x + 10, x + width - 10, y + _GRAPH_HEIGHT - 56
@@ -94,7 +108,7 @@ def _draw_graph(picture: Drawing, panel: Panel, x: int, y: int, width: int, step
     picture.label(right, y + 20, f"max {format_value(max(numbers), panel['unit'])}", anchor="end")
     picture.line([(left, bottom), (right, bottom)], "#d0d7de")
     for number, values in enumerate(series.values()):
-        color = _COLORS[number % len(_COLORS)]
+        color = _choose_color(number)
         points: list[tuple[float, float]] = []
         for index, value in enumerate([*values, None]):
             if value is None:
@@ -117,7 +131,7 @@ def _draw_legend(picture: Drawing, names: Sequence[str], x: int, y: int, width: 
     for number, name in enumerate(names[:_LEGENDS]):
         row, column = divmod(number, 2)
         left, top = x + column * (width // 2), y + row * 16
-        picture.line([(left, top - 4), (left + 12, top - 4)], _COLORS[number % len(_COLORS)], 3)
+        picture.line([(left, top - 4), (left + 12, top - 4)], _choose_color(number), 3)
         more = len(names) - _LEGENDS
         text = f"{name} (+{more})" if number == _LEGENDS - 1 and more > 0 else name
         if len(text) > _LETTERS // 2:
