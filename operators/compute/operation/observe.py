@@ -258,11 +258,16 @@ def map_target(instance: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_sibling(operation: Manifest, cache: Cache) -> Iterable[Key]:
-    """Map an Operation to the others on the same Instance: the next one, and expired ones."""
+    """Map an Operation to the others on the same Instance.
+
+    Unfinished ones may be next. Finished ones may exceed the history limit, but only after this one
+    has finished: without this condition, each status of an Operation would wake the whole history.
+    """
     key = key_of(operation)
     name = text_at(operation, "spec", "targetRef", "name")
+    finished = _is_finished(operation)
     for other in cache.store(OPERATION).indexed(BY_TARGET, str(Key(key.namespace, name))):
-        if key_of(other) != key:
+        if key_of(other) != key and (finished or not _is_finished(other)):
             yield key_of(other)
 
 
