@@ -123,9 +123,12 @@ links:
   - title: Slipway
     type: dashboards
     tags: [slipway]
+    icon: external link
+    tooltip: Dashboards of Slipway
     asDropdown: true
     includeVars: true
     keepTime: true
+    targetBlank: false
 annotations:
   list:
     - name: Leader changes
