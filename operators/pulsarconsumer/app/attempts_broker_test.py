@@ -280,14 +280,22 @@ def test_consumption_continues_if_attempts_cannot_be_shared(
     assert handler.attempts == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
 def test_records_that_are_not_needed_are_removed(
+    partitions: int,
     pulsar_broker: Broker,
     peer: Peer,
     topic: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Brokers may be configured to create topics with partitions."""
     monkeypatch.setattr(attempt_log, "TRIM_SECONDS", 0.5)
+    names = [attempts_topic(topic)]
+    if partitions:
+        path = names[0].replace("://", "/")
+        pulsar_broker.request("PUT", f"{path}/partitions", partitions)
+        names = [f"{names[0]}-partition-{number}" for number in range(partitions)]
     peer.send(topic, [b"poison", b"good"])
 
     def handle(message: Message) -> None:
@@ -298,6 +306,9 @@ def test_records_that_are_not_needed_are_removed(
     with running(config, handle, tmp_path / "log") as consumer:
         wait_until(lambda: consumer.handled("acknowledged") == 1, "the second attempt succeeds")
         wait_until(lambda: consumer.handled("dead_lettered") == 1, "no attempt is left")
-        wait_until(lambda: backlog(pulsar_broker, attempts_topic(topic)) == 0, "all is removed")
+        assert consumer.value("broker_errors_total", operation="attempts") == 0
+        wait_until(
+            lambda: all(backlog(pulsar_broker, name) == 0 for name in names), "all is removed"
+        )
 
     assert peer.read(attempts_topic(topic), 1), "there were records"

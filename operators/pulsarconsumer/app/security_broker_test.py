@@ -27,6 +27,7 @@ from operators.pulsarconsumer.testing.security import (
     PASSWORD_ROLE,
     FakeIssuer,
 )
+from slipway_handler import Message
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +196,35 @@ def test_certificate_is_trusted_only_for_its_name_and_authority(
                 failures = partial(worker.value, "broker_errors_total", operation="subscribe")
                 wait_until(failures, f"trial {number} is refused")
                 assert worker.handled("acknowledged") == 0
+
+
+def test_missing_permission_on_the_topic_of_attempts_does_not_stop_consumption(
+    strict_broker: Broker, admin: Peer, topic: str, tmp_path: Path
+) -> None:
+    for name in (topic, f"{topic}-sub-DLQ"):
+        path = name.replace("://", "/")
+        strict_broker.request("PUT", path)
+        strict_broker.request("POST", f"{path}/permissions/shop", ["produce", "consume"])
+    token, attempts = tmp_path / "token", list[int]()
+    token.write_text(strict_broker.token("shop"))
+
+    def fail(message: Message) -> None:
+        attempts.append(message.attempt)
+        raise ValueError
+
+    admin.send(topic, [b"poison"])
+    environ = build_environment(
+        strict_broker.service_url,
+        topic,
+        auth_type="Token",
+        token_file=token,
+        dead_letter="Enabled",
+        retry_max_attempts=3,
+        retry_initial_delay_seconds=0.1,
+    )
+    with running(environ, fail, tmp_path / "log") as consumer:
+        wait_until(lambda: consumer.handled("dead_lettered") == 1, "no attempt is left")
+        assert consumer.worker.check_ready() is None
+        assert consumer.value("broker_errors_total", operation="attempts") >= 1
+
+    assert attempts == [1, 2, 3]
