@@ -34,6 +34,7 @@ from operators.compute.controller import OPERATOR
 from operators.compute.samples import IMAGE
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord, Version
+from tools.sweep.triggers import Trigger
 from tools.sweep.virtualization import (
     GUESTS,
     STUCK,
@@ -66,6 +67,19 @@ _FINAL: Final = {
     "virtualmachinesnapshots.snapshot.kubevirt.io": {Mode.E409},
 }
 """Answers to writes that end an Operation, which asks once."""
+_DISK_PHASES: Final = ("rebuild", "restore")
+"""Phases whose Operation fails, and leaves the machine alone, if somebody else has the name of the
+new disk."""
+
+
+def is_exempt(mode: Mode, moment: Trigger) -> bool:
+    """Return whether a fault ends an Operation as it should, and the run differs from others."""
+    if mode is Mode.E409 and moment.target == DATA_VOLUME.resource:
+        return moment.phase in _DISK_PHASES
+    if mode is Mode.GONE and moment.target == VIRTUAL_MACHINE_INSTANCE_MIGRATION.resource:
+        # Somebody deletes the migration after the guest has moved, so it is not asked for again.
+        return (moment.phase, moment.action) == ("move", "MODIFIED")
+    return mode in _FINAL.get(moment.target, ())
 
 
 def check_runs(history: Sequence[Version]) -> list[str]:
@@ -336,7 +350,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         outside=(GUESTS,),
         rewrite=_blur,
         hand_to_foreigner=_hand_to_foreigner,
-        spares=lambda mode, moment: mode in _FINAL.get(moment.target, ()),
+        spares=is_exempt,
     )
 
 
