@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from libs.common.kinds import (
     Manifest,
     build_object,
 )
+from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
@@ -247,16 +248,24 @@ def build_created(version: Manifest) -> Iterator[tuple[Kind, Manifest]]:
             )
 
 
+@pytest.fixture
+async def server() -> AsyncIterator[Client]:
+    """Run an API server without the CRDs of a bundle, which other tests install in theirs."""
+    with ControlPlane() as plane:
+        async with Client(plane.config, user_agent="bundle-test") as client:
+            yield client
+
+
 @pytest.mark.apiserver
 async def test_server_with_the_kinds_of_the_lifecycle_manager_accepts_all_of_it(
-    kube_client: Client, bundles: dict[str, dict[str, str]]
+    server: Client, bundles: dict[str, dict[str, str]]
 ) -> None:
     try:
         folder = ensure_go(open_progress("olm")).module_directory(OLM_MODULE)
     except ToolError as err:
         pytest.skip(f"the CRDs of OLM are not available: {err}")
     crd = folder / "crds" / "operators.coreos.com_clusterserviceversions.yaml"
-    await serve(kube_client, yaml.safe_load(crd.read_text(encoding="utf-8")))
+    await serve(server, yaml.safe_load(crd.read_text(encoding="utf-8")))
 
     for bundle in bundles.values():
         version = load_version(bundle)
@@ -264,4 +273,4 @@ async def test_server_with_the_kinds_of_the_lifecycle_manager_accepts_all_of_it(
         objects = [(kinds[one["kind"]], one) for one in load_objects(bundle)]
         for kind, one in [(_VERSION_KIND, version), *objects, *build_created(version)]:
             path = kind.path("default" if kind.namespaced else "")
-            await kube_client.raw("POST", f"{path}?dryRun=All&fieldValidation=Strict", one)
+            await server.raw("POST", f"{path}?dryRun=All&fieldValidation=Strict", one)
