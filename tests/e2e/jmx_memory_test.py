@@ -110,6 +110,7 @@ async def start_fleet(cluster: Cluster, namespace: str) -> dict[str, Manifest]:
             "limits": {"memory": "400Mi"},
         },
     }
+    await read_files(cluster, namespace, options)
     for name in ROOMS:
         await cluster.client.create(POD, build_pod(namespace, name, **options))
     pods: dict[str, Manifest] = {}
@@ -120,6 +121,23 @@ async def start_fleet(cluster: Cluster, namespace: str) -> dict[str, Manifest]:
 
     await eventually(are_ready, "all pods are ready", 300)
     return pods
+
+
+async def read_files(cluster: Cluster, namespace: str, options: Manifest) -> None:
+    """Run a pod that does not belong to the fleet, so that the files of the image are in memory.
+
+    The first container that reads a file is charged for it, and the kubelet never sets a limit
+    below what a container is charged for.
+    """
+    key = Key(namespace, "first")
+    await cluster.client.create(POD, build_pod(namespace, key.name, **options))
+
+    async def is_ready() -> bool:
+        return is_true(await cluster.client.get(POD, key), "Ready")
+
+    await eventually(is_ready, "the first pod is ready", 300)
+    await cluster.delete(POD, key, grace_seconds=0)
+    await cluster.wait_gone(POD, key)
 
 
 async def await_steady_memory(
