@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists
@@ -84,13 +85,16 @@ class Lab:
         nodes: Number of nodes, named node-1 and so on.
     """
 
+    _pods_of: ClassVar[Counter[str]] = Counter()
+    """Number of pods that each node had in any lab. An address is given to one pod only, because
+    earlier pods stay in the API server, and their policies would apply to another pod."""
+
     def __init__(self, plane: ControlPlane, nodes: int = 1) -> None:
         """Name the namespaces after this process, so that two runs do not meet."""
         self._plane = plane
         self._id = os.getpid()
         self.nodes = {f"node-{number}": number for number in range(1, nodes + 1)}
         self._pods: dict[str, str] = {}
-        self._pods_of: dict[str, int] = dict.fromkeys(self.nodes, 0)
         self._processes: list[subprocess.Popen[str]] = []
         self._listeners: list[socket.socket] = []
         self._prepared: list[tuple[str, list[str], Path, Mapping[str, str]]] = []
