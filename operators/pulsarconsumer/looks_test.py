@@ -30,6 +30,8 @@ from operators.pulsarconsumer.shown import (
     wanted,
 )
 
+LOGIN = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+
 
 async def test_backlog_and_dead_letters_are_shown(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
@@ -222,9 +224,8 @@ async def test_secret_that_the_api_server_does_not_tell_now_is_no_trouble_of_the
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     broker.token = "token-1"
-    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
     api.create(build_secret("token-1"))
-    api.create(build(broker, authentication=login))
+    api.create(build(broker, authentication=LOGIN))
     await harness.eventually(lambda: condition(api, "AuthenticationValid")[0] == "True")
 
     await harness.converged()
@@ -239,8 +240,7 @@ async def test_rotated_token_is_used_and_never_shown(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
     broker.token = "new-token-1"
-    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
-    api.create(build(broker, authentication=login))
+    api.create(build(broker, authentication=LOGIN))
     await harness.eventually(
         lambda: condition(api, "AuthenticationValid") == ("False", Reason.SECRET_MISSING)
     )
@@ -255,6 +255,13 @@ async def test_rotated_token_is_used_and_never_shown(
     await harness.eventually(lambda: condition(api, "AuthenticationValid")[0] == "True")
     shown = str([*api.objects(PULSAR_CONSUMER), *api.objects(DEPLOYMENT)])
     assert "token-1" not in shown
+
+
+async def create_with_login(api: FakeApi, harness: OperatorHarness, broker: RecordedBroker) -> None:
+    """Create a consumer that deletes its subscription, and wait until it has used its login."""
+    api.create(build_secret("token"))
+    api.create(build(broker, authentication=LOGIN, subscription={"deletionPolicy": "Delete"}))
+    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
 
 
 def build_secret(token: str) -> Manifest:
@@ -339,10 +346,7 @@ async def test_number_that_waits_for_a_subscription_is_not_told_as_done(
 async def test_namespace_that_is_deleted_with_the_secret_does_not_wait(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    api.create(build_secret("token"))
-    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
-    api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))
-    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
+    await create_with_login(api, harness, broker)
     broker.status = 500  # Otherwise the subscription might be deleted before the Secret.
 
     api.delete(NAMESPACE, Key("", "default"))
@@ -354,10 +358,7 @@ async def test_namespace_that_is_deleted_with_the_secret_does_not_wait(
 async def test_deletion_without_the_secret_tells_the_way_out(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    api.create(build_secret("token"))
-    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
-    api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))
-    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
+    await create_with_login(api, harness, broker)
     api.delete(SECRET, Key("default", "login"))
     api.delete(DEPLOYMENT, ORDERS)
     api.delete(PULSAR_CONSUMER, ORDERS)
