@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -38,41 +37,21 @@ from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTop
 from operators.pulsarconsumer.samples import build_manifest
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.namespaces.plane import (
+    OPERATORS,
     create_namespace,
     delete_namespace,
     find,
-    install_crds,
     install_rights,
     is_gone,
-    run_plane,
+    load_operator,
     wait_allowed,
 )
-from tools.generate.sources import ROOT, find_operators
+from tools.generate.sources import ROOT
 
-OPERATORS = find_operators(ROOT)
 TRIED = tuple(each for each in OPERATORS if each not in ("podset", "pulsarconsumer"))
 """Operators whose examples get a finalizer. podset has none. The examples of pulsarconsumer have
 none, because it is only needed to delete a subscription at a broker."""
 _SECONDS = 240.0
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with run_plane() as running:
-        yield running
-
-
-@pytest.fixture
-async def admin(plane: ControlPlane) -> AsyncIterator[Client]:
-    async with Client(plane.config, max_in_flight=64) as client:
-        await install_crds(client, OPERATORS)
-        yield client
-
-
-def load_operator(operator_id: str) -> Operator:
-    """Return what an operator declares."""
-    found: Operator = importlib.import_module(f"operators.{operator_id}.controller").OPERATOR
-    return found
 
 
 def load_examples(operator: Operator, namespace: str) -> list[Manifest]:

@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from subprocess import Popen
 
-import pytest
-
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
 from libs.common.errors import NotFound
@@ -36,7 +34,6 @@ from tests.namespaces.plane import (
     install_crds,
     install_rights,
     is_gone,
-    run_plane,
     wait_allowed,
 )
 from tools.generate.sources import ROOT
@@ -49,12 +46,6 @@ GOOD = tuple(sorted(set(NAMES) - set(UNREADABLE) - set(GOING)))
 LEASE_SECONDS = 15
 BUSY_SECONDS = 15.0
 """What a busy machine may add to the time of a takeover."""
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with run_plane() as running:
-        yield running
 
 
 async def together(works: Iterable[Awaitable[object]]) -> None:

@@ -8,7 +8,7 @@ namespaces. They set the variables of the Deployment, with the annotation that O
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,13 +30,12 @@ from libs.common.kinds import (
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.controller import PODSET
-from tests.namespaces.deletion_test import OPERATORS, load_operator
 from tests.namespaces.plane import (
     CLUSTER_ROLE_BINDING,
+    OPERATORS,
     create_namespace,
-    install_crds,
+    load_operator,
     log_in,
-    run_plane,
     wait_allowed,
 )
 from tools.cluster.binaries import ensure_tool
@@ -49,19 +48,6 @@ _IMAGE: Final = Image("registry.example.com/team/operator", "sha256:" + "5" * 64
 _MODES: Final = {"own": 0, "single": 1, "multi": 2}
 """Install modes with the number of namespaces in the OperatorGroup besides the operator's own."""
 _ALL: Final = "all"
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with run_plane() as running:
-        yield running
-
-
-@pytest.fixture
-async def admin(plane: ControlPlane) -> AsyncIterator[Client]:
-    async with Client(plane.config, max_in_flight=64) as client:
-        await install_crds(client, OPERATORS)
-        yield client
 
 
 def render_install(operator: str, folder: Path) -> Manifest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -26,12 +27,14 @@ from libs.common.kinds import (
     build_object,
     uid_of,
 )
+from libs.common.runtime.operator import Operator
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane, find_assets
 from libs.common.testing.helm import render_chart
 from libs.common.testing.serving import serve
-from tools.generate.sources import ROOT, load_operators
+from tools.generate.sources import ROOT, find_operators, load_operators
 from tools.sweep.workload import load_workloads
 
+OPERATORS: Final = find_operators(ROOT)
 CLUSTER_ROLE_BINDING: Final = Kind(
     "rbac.authorization.k8s.io",
     "v1",
@@ -50,6 +53,12 @@ _CONTROLLERS: Final = (
 )
 _POLL: Final = 0.1
 _TOKEN_SECONDS: Final = 7200
+
+
+def load_operator(operator_id: str) -> Operator:
+    """Return what an operator declares."""
+    found: Operator = importlib.import_module(f"operators.{operator_id}.controller").OPERATOR
+    return found
 
 
 @contextmanager
