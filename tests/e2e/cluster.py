@@ -184,18 +184,6 @@ class Cluster:
         Raises:
             AssertionError: It failed; the message is what it said.
         """
-        done = await self._call(program, args, stdin)
-        said = done.stderr or done.stdout
-        assert done.returncode == 0, f"{program.name} {' '.join(args)}: {said}"
-        return done.stdout
-
-    async def ask(self, program: Path, *args: str) -> str:
-        """Run a command that answers by its exit code too, and return what it printed."""
-        return (await self._call(program, args, "")).stdout
-
-    async def _call(
-        self, program: Path, args: Sequence[str], stdin: str
-    ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
 
         def call() -> subprocess.CompletedProcess[str]:
@@ -209,7 +197,10 @@ class Cluster:
                 timeout=300,
             )
 
-        return await asyncio.to_thread(call)
+        done = await asyncio.to_thread(call)
+        said = done.stderr or done.stdout
+        assert done.returncode == 0, f"{program.name} {' '.join(args)}: {said}"
+        return done.stdout
 
     async def kubectl_run(self, namespace: str, *args: str, stdin: str = "") -> str:
         """Run kubectl in a namespace, as a user does."""

@@ -161,6 +161,19 @@ def build_daemon_command(home: Path, runtime: Path, wrapper: Path | None) -> lis
     return [str(word) for word in command]
 
 
+def place_wrapper(home: Path) -> Path:
+    """Copy the wrapper of runc into a directory, and return the copy.
+
+    The daemon runs it for each container, also after the checkout that started the daemon is gone.
+    """
+    copy = home / _RUNC_WRAPPER.name
+    # Renamed into place, because a shell may be reading the old one.
+    fresh = copy.with_suffix(".new")
+    shutil.copyfile(_RUNC_WRAPPER, fresh)
+    fresh.chmod(0o755)
+    return fresh.replace(copy)
+
+
 def _start(progress: Progress, cache: Cache) -> Docker:
     home = _home(cache)
     docker = _own_docker(cache)
@@ -168,7 +181,7 @@ def _start(progress: Progress, cache: Cache) -> Docker:
     runtime = Path("/run/slipway") / digest_of(str(home))
     runtime.mkdir(parents=True, exist_ok=True)
     (home / "docker.pid").unlink(missing_ok=True)
-    wrapper = _RUNC_WRAPPER if lacks_sys_resource() else None
+    wrapper = place_wrapper(home) if lacks_sys_resource() else None
     with progress.step("Private docker daemon", "a few seconds"):
         with (home / "dockerd.log").open("ab") as log:
             process = subprocess.Popen(

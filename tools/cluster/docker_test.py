@@ -9,7 +9,13 @@ import pytest
 
 from tools.cluster import debian
 from tools.cluster.cache import Cache
-from tools.cluster.docker import build_daemon_command, ensure_docker, own_daemon_pid, stop_docker
+from tools.cluster.docker import (
+    build_daemon_command,
+    ensure_docker,
+    own_daemon_pid,
+    place_wrapper,
+    stop_docker,
+)
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
 
@@ -26,6 +32,16 @@ def test_daemon_uses_the_wrapper_where_there_is_one() -> None:
 
     assert command[command.index("--add-runtime") + 1] == "capable=/w"
     assert command[command.index("--default-runtime") + 1] == "capable"
+
+
+def test_wrapper_is_outside_of_the_checkout_that_starts_the_daemon(tmp_path: Path) -> None:
+    first = place_wrapper(tmp_path)
+    again = place_wrapper(tmp_path)
+
+    assert first == again
+    assert list(tmp_path.iterdir()) == [again]
+    assert os.access(again, os.X_OK)
+    assert again.read_text().startswith("#!/bin/sh")
 
 
 def test_process_number_of_another_program_is_not_the_daemon(tmp_path: Path) -> None:
