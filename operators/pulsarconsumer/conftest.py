@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,23 @@ from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 from operators.pulsarconsumer.testing.security import CERTIFICATE_ROLE
+
+_LOG_LINES = 200
+"""Number of the last lines of the log of a broker to show for a test that failed."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the log of the real broker of a test that failed; it is removed with the broker."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            if isinstance(value, Broker):
+                lines = value.log().splitlines()[-_LOG_LINES:]
+                report.sections.append((f"log of {name}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from operators.pulsarconsumer.ask import (
 from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
 from operators.pulsarconsumer.broker.connections import Connections
+from operators.pulsarconsumer.broker.errors import AdminBusy
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.statistics import read_broker
 from operators.pulsarconsumer.gauges import Gauges
@@ -272,7 +273,16 @@ class Reconciler:
             previous = self._broker_cache.last_report(ctx.key)
             async with await self._open(ctx, consumer) as admin:
                 now = ctx.now().timestamp()
-                return await read_broker(admin, status_query, previous, now, abandoned)
+                try:
+                    return await read_broker(admin, status_query, previous, now, abandoned)
+                except AdminBusy as err:
+                    if not self._broker_cache.is_failing(ctx.key):
+                        ctx.log.warning(
+                            "Broker returned a temporary error",
+                            error=str(err),
+                            explanation=err.explanation,
+                        )
+                    raise
 
         return await self._broker_cache.look(
             ctx.key,

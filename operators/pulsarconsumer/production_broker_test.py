@@ -22,11 +22,11 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
-from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
 from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
+from operators.pulsarconsumer.testing.patient_admin import PatientAdmin
 
 PRODUCTION = {
     "allowAutoTopicCreation": "false",
@@ -182,7 +182,7 @@ async def test_partitions_that_are_added_are_subscribed_and_counted(broker: Brok
     topic = new_topic()
     broker.request("PUT", f"persistent/public/default/{topic}/partitions", 2)
     status_query = StatusQuery((topic,), "s", create=True)
-    async with PulsarAdmin(broker.admin_url, allow_loopback=True, timeout=20) as admin:
+    async with PatientAdmin.connect(broker) as admin:
         before = await read_broker(admin, status_query)
         broker.request("POST", f"persistent/public/default/{topic}/partitions", 5)
         after = await read_broker(admin, status_query, before)

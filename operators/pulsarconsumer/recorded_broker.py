@@ -11,6 +11,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,6 +60,8 @@ class RecordedBroker:
         self.connections = 0
         self.forbidden: set[str] = set()
         """Topics to which access is refused."""
+        self.busy: Counter[str] = Counter()
+        """Number of the next requests that fail temporarily, by topic."""
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -96,6 +99,9 @@ class RecordedBroker:
         name, _, rest = path.partition("/")
         name = unquote(name)
         words = [unquote(unquote(word)) for word in rest.split("/")]
+        if self.busy[name]:
+            self.busy[name] -= 1
+            return 500, {"reason": "Not enough bookies"}
         if method == "PUT" and not rest:
             if name in self.topics:
                 return 409, {"reason": "This topic already exists"}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.recorded_broker import RecordedBroker
-from operators.pulsarconsumer.testing.broker import Broker
+from operators.pulsarconsumer.testing.broker import BUSY_SECONDS, Broker
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 REQUESTS: tuple[tuple[str, str, object], ...] = (
@@ -39,6 +41,16 @@ REQUESTS: tuple[tuple[str, str, object], ...] = (
 
 
 def call(address: str, method: str, path: str, body: object) -> tuple[int, Any]:
+    """Return the status and the content of a response that is not a temporary refusal."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        status, content = call_once(address, method, path, body)
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR or time.monotonic() > deadline:
+            return status, content
+        time.sleep(0.2)
+
+
+def call_once(address: str, method: str, path: str, body: object) -> tuple[int, Any]:
     """Return the status and the content of a response."""
     request = urllib.request.Request(
         f"{address}/admin/v2/persistent/public/default/{path}",

@@ -1,7 +1,9 @@
 """Polls brokers in the background, each when it is due, and caches the results.
 
-A reconcile reads the cached result and continues. If an address does not respond at all, all
-PulsarConsumers that name it get this result, and it is not queried for a while.
+A reconcile reads the cached result and continues. If a broker returns a temporary error, the last
+result stays, and the error is reported if the next query, a second later, fails as well. If an
+address does not respond at all, all PulsarConsumers that name it get this result, and it is not
+queried for a while.
 """
 
 from __future__ import annotations
@@ -66,7 +68,15 @@ class _Entry:
     broker_state: BrokerState = NOT_QUERIED
     serial: int = 0
     due: float = 0.0
+    failing: bool = False
     effects: dict[str, Effect] = field(default_factory=dict)
+
+    def is_inconclusive(self, problem: BrokerProblem) -> bool:
+        """Return whether a problem must be confirmed by another query before it is reported.
+
+        A broker refuses single requests while a topic moves or is created.
+        """
+        return problem.ours or (problem.passing and not self.failing)
 
 
 class BrokerCache:
@@ -140,10 +150,11 @@ class BrokerCache:
         )
         if response is None:
             return CachedState(entry.broker_state, entry.serial, _LATE)
-        if isinstance(response, BrokerProblem) and response.ours:
+        if isinstance(response, BrokerProblem) and entry.is_inconclusive(response):
             entry.due = self._clock.monotonic() + _LATE
         else:
             _note(entry, response)
+        entry.failing = isinstance(response, BrokerProblem) and not response.ours
         again = max(0.01, entry.due - self._clock.monotonic())
         return CachedState(entry.broker_state, entry.serial, again)
 
@@ -186,6 +197,11 @@ class BrokerCache:
         entry = self._entries.pop(key, None)
         for name in entry.effects if entry is not None else ():
             self._acts.forget((key, name))
+
+    def is_failing(self, key: Key) -> bool:
+        """Return whether the last query failed."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.failing
 
     def last_report(self, key: Key) -> Report | None:
         """Return the last report of a broker; None if there is none."""

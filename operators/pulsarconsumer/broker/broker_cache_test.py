@@ -13,6 +13,7 @@ from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import turns, until
 from operators.pulsarconsumer.ask import evaluate
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
+from operators.pulsarconsumer.broker.errors import AdminBusy
 from operators.pulsarconsumer.report import Report
 
 KEY = Key("default", "orders")
@@ -142,6 +143,36 @@ async def test_look_that_could_not_be_made_is_made_soon_and_tells_nothing(model:
     await model.look()
     await turns()
     assert model.asked == 3
+
+
+async def test_temporary_error_is_reported_only_if_the_next_query_fails_too(model: Model) -> None:
+    await model.look()
+    await turns()
+    model.clock.advance(15.0)
+    model.error = AdminBusy("PUT: status 500")
+    await model.look()
+    await turns()
+    look = await model.look()
+    assert (look.broker_state.problem, look.broker_state.failures, look.again) == (None, 0, 1.0)
+
+    model.clock.advance(1.0)
+    await model.look()
+    await turns()
+    look = await model.look()
+    assert look.broker_state.problem is not None
+    # A broker that keeps failing is not queried more often than one that works.
+    assert (look.broker_state.failures, look.again, model.asked) == (1, 15.0, 3)
+
+    model.clock.advance(15.0)
+    await model.look()
+    await turns()
+    assert (await model.look()).broker_state.failures == 2
+
+    model.error = None
+    model.clock.advance(15.0)
+    await model.look()
+    await turns()
+    assert (await model.look()).broker_state.problem is None
 
 
 async def test_new_question_forgets_the_old_answer(model: Model) -> None:

@@ -1,5 +1,7 @@
 """Errors of queries to the admin API; no message contains text from the broker.
 
+Only `AdminBusy.explanation` does, for logs.
+
 ```
 AdminError
 ├── AdminUnreachable     no response, or none in time
@@ -19,8 +21,14 @@ AdminError
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping
 from typing import Final
+
+import orjson
+
+from libs.common.redaction import redact_text
 
 
 class AdminError(Exception):
@@ -67,7 +75,19 @@ class AdminFailed(AdminError):
 
 
 class AdminBusy(AdminFailed):
-    """The broker is temporarily unable, for example while a topic moves to another broker."""
+    """The broker is temporarily unable, for example while a topic moves to another broker.
+
+    Attributes:
+        explanation: What the broker says about it, without credentials and in one line; for logs
+            only.
+    """
+
+    def __init__(self, message: str, explanation: str = "") -> None:
+        """Initialize; a traceback shows the explanation, `str` does not."""
+        super().__init__(message)
+        self.explanation = explanation
+        if explanation:
+            self.add_note(f"The broker says: {explanation}")
 
 
 class AdminMisunderstood(AdminError):
@@ -78,6 +98,10 @@ class AdminTooLong(AdminMisunderstood):
     """The response exceeds the limit."""
 
 
+_MESSAGE: Final = re.compile(r"^Message: (.*)", re.MULTILINE)
+_READ: Final = 4096
+_EXPLANATION: Final = 300
+"""Maximum number of characters of an explanation."""
 _TOO_MANY: Final = 429
 _FIRST_OF_SERVER: Final = 500
 _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
@@ -89,7 +113,23 @@ _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
 }
 
 
-def error_of_status(status: int, operation: str) -> AdminError:
+def error_of_status(status: int, operation: str, content: bytes = b"") -> AdminError:
     """Build the error for a response with an error status."""
-    other = AdminBusy if status == _TOO_MANY or status >= _FIRST_OF_SERVER else AdminFailed
-    return _BY_STATUS.get(status, other)(f"{operation}: status {status}")
+    message = f"{operation}: status {status}"
+    if status == _TOO_MANY or status >= _FIRST_OF_SERVER:
+        return AdminBusy(message, _explain(content))
+    return _BY_STATUS.get(status, AdminFailed)(message)
+
+
+def _explain(content: bytes) -> str:
+    """Return what a response says, in one bounded line and without credentials.
+
+    The reason of an unexpected error is a text with a line `Message: ...` and a stack trace.
+    """
+    text = content[:_READ].decode(errors="replace")
+    with contextlib.suppress(orjson.JSONDecodeError):
+        response = orjson.loads(content)
+        text = str(response.get("reason", "")) if isinstance(response, dict) else ""
+    found = _MESSAGE.search(text)
+    line = " ".join((found[1] if found else text).split())
+    return redact_text("".join(filter(str.isprintable, line)))[:_EXPLANATION]

@@ -234,7 +234,7 @@ class PulsarAdmin:
         if status == _UNAUTHORIZED and self._login.key_file is not None:
             forget_token(self._login.key_file)
         if status >= _FIRST_FAILURE:
-            raise error_of_status(status, operation)
+            raise error_of_status(status, operation, content)
         return _parse(operation, content)
 
     async def _exchange(

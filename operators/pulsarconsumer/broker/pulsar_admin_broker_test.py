@@ -18,12 +18,13 @@ from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.report import Report
 from operators.pulsarconsumer.testing.broker import Broker
+from operators.pulsarconsumer.testing.patient_admin import PatientAdmin
 
 
 @pytest.fixture
 async def admin(pulsar_broker: Broker) -> AsyncIterator[PulsarAdmin]:
     """Connect to the broker."""
-    async with PulsarAdmin(pulsar_broker.admin_url, allow_loopback=True, timeout=20) as admin:
+    async with PatientAdmin.connect(pulsar_broker) as admin:
         yield admin
 
 

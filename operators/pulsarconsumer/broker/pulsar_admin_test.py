@@ -63,6 +63,27 @@ async def test_refusals_are_told_apart_and_what_they_say_is_not_repeated(
     assert "secret" not in f"{caught.value} {problem.message}"
 
 
+@pytest.mark.parametrize(
+    ("content", "explanation"),
+    [
+        (b'{"reason": "Not enough bookies"}', "Not enough bookies"),
+        (b'{"reason": "\\n --- Error ---\\n\\nMessage: closed\\n\\nStacktrace:\\n\\nx"}', "closed"),
+        (b"<html>\n503 \x1b[31mUnavailable</html>", "<html> 503 [31mUnavailable</html>"),
+        (b'["x"]', ""),
+        (b'{"reason": "token=abc123 is wrong"}', "token=[redacted] is wrong"),
+        (b"\xff" + b"x" * 10_000, "\ufffd" + "x" * 299),
+        (b"", ""),
+    ],
+)
+def test_explanation_of_a_temporary_error_is_bounded_and_not_in_its_message(
+    content: bytes, explanation: str
+) -> None:
+    error = errors.error_of_status(500, "PUT /t", content)
+
+    assert isinstance(error, errors.AdminBusy)
+    assert (str(error), error.explanation) == ("PUT /t: status 500", explanation)
+
+
 async def test_silence_is_bounded(broker: RecordedBroker) -> None:
     broker.delay = 5.0
     async with connect(broker.address, timeout=0.1) as admin:

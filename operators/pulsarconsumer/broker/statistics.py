@@ -14,6 +14,7 @@ from typing import Any
 from libs.common.reading import is_set_at, map_at, maps_at
 from libs.common.tasks import run_together
 from operators.pulsarconsumer.broker.errors import (
+    AdminBusy,
     AdminConflict,
     AdminError,
     AdminNotFound,
@@ -101,7 +102,7 @@ async def read_broker(
         run_together(*(poll.ask_topic(name) for name in query.topics)),
         poll.ask_retries(),
         poll.ask_attempts(known=previous is not None and not detailed and previous.attempts),
-        poll.ask_dead_letters(),
+        poll.ask_dead_letters(None if previous is None else previous.dead_letters),
         run_together(*(poll.ask_abandoned(each) for each in abandoned)),
     )
     topics = tuple(report for report, _ in reports)
@@ -191,8 +192,12 @@ class _Poll:
         except AdminError:
             return False
 
-    async def ask_dead_letters(self) -> int | None:
-        """Return the entries in the dead-letter topic, in the subscription that has most."""
+    async def ask_dead_letters(self, last: int | None) -> int | None:
+        """Return the entries in the dead-letter topic, in the subscription that has most.
+
+        Args:
+            last: The last known number, which a temporary error does not change.
+        """
         name = self.query.dead_letters
         if not name:
             return None
@@ -201,6 +206,8 @@ class _Poll:
         except AdminNotFound:
             await self._provide(name, self.query.dead_letter_subscription)
             return 0
+        except AdminBusy:
+            return last
         except AdminError:
             # The role may be allowed to consume the topic, but not to read its dead letters.
             return None

@@ -21,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -32,6 +33,8 @@ ASSETS_VARIABLE: Final = "SLIPWAY_PULSAR"
 
 _START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 20.0
+BUSY_SECONDS: Final = 30.0
+"""Time for which tests repeat a request that the broker refuses temporarily."""
 _HEAP: Final = ("-Xmx400m", "-XX:MaxDirectMemorySize=256m")
 # Short-lived and on few cores: the second compiler and a parallel collector do not pay.
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -237,9 +240,36 @@ class Broker:
     def request(self, method: str, path: str, body: object = None) -> Any:
         """Call the admin API with all rights, such as `GET persistent/public/default/t/stats`.
 
+        A request that the broker refuses temporarily is sent again, as the operator does.
+
         Raises:
             urllib.error.HTTPError: The broker refused.
         """
+        deadline = time.monotonic() + BUSY_SECONDS
+        repeated = False
+        while True:
+            try:
+                return self._call(method, path, body)
+            except urllib.error.HTTPError as err:
+                if repeated and method == "PUT" and err.code == HTTPStatus.CONFLICT:
+                    return None  # An attempt that reported an error had created it.
+                temporary = err.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+                if not temporary or time.monotonic() > deadline:
+                    raise
+            repeated = True
+            time.sleep(0.2)
+
+    def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
+        """Return what the broker knows of a subscription of a topic of public/default."""
+        stats = self.request("GET", f"persistent/public/default/{topic}/stats")
+        found: dict[str, Any] = stats["subscriptions"].get(subscription, {})
+        return found
+
+    def log(self) -> str:
+        """Return what it has logged."""
+        return (self._folder / "broker.log").read_text(errors="replace")
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:
         headers = {"Content-Type": "application/json"}
         if self._secret:
             headers["Authorization"] = f"Bearer {self.token()}"
@@ -252,16 +282,6 @@ class Broker:
         with urllib.request.urlopen(request, timeout=10) as response:
             text = response.read()
         return json.loads(text) if text else None
-
-    def subscription(self, topic: str, subscription: str) -> dict[str, Any]:
-        """Return what the broker knows of a subscription of a topic of public/default."""
-        stats = self.request("GET", f"persistent/public/default/{topic}/stats")
-        found: dict[str, Any] = stats["subscriptions"].get(subscription, {})
-        return found
-
-    def log(self) -> str:
-        """Return what it has logged."""
-        return (self._folder / "broker.log").read_text(errors="replace")
 
     def _build_config(self, config: Mapping[str, str], certificates: Path | None) -> dict[str, str]:
         built = {
@@ -301,9 +321,9 @@ class Broker:
 
     def _takes_messages(self) -> bool:
         with contextlib.suppress(json.JSONDecodeError):  # The page says `ok`, which is no JSON.
-            self.request("GET", "brokers/health")
+            self._call("GET", "brokers/health")
         # It is created after the broker is healthy, and until then no topic in it is found.
-        return "public/default" in self.request("GET", "namespaces/public")
+        return "public/default" in self._call("GET", "namespaces/public")
 
     def _end(self, *, hard: bool) -> None:
         process, self._process = self._process, None
