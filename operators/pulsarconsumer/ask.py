@@ -26,8 +26,8 @@ from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
 from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
+from operators.pulsarconsumer.broker.poll import StatusQuery
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.statistics import StatusQuery
 from operators.pulsarconsumer.naming import (
     Topic,
     attempts_topic,

@@ -32,8 +32,8 @@ from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import AdminBusy
+from operators.pulsarconsumer.broker.poll import read_broker
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.statistics import read_broker
 from operators.pulsarconsumer.gauges import Gauges
 from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.metrics import METRICS

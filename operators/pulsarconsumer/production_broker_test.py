@@ -22,7 +22,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
-from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
+from operators.pulsarconsumer.broker.poll import StatusQuery, read_broker
 from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing

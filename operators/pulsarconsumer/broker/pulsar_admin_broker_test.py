@@ -13,8 +13,8 @@ import pytest
 
 from operators.pulsarconsumer.broker import pulsar_admin
 from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
+from operators.pulsarconsumer.broker.poll import StatusQuery, read_broker
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.statistics import StatusQuery, read_broker
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.report import Report
 from operators.pulsarconsumer.testing.broker import Broker

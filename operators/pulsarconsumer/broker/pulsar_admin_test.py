@@ -17,8 +17,9 @@ from operators.pulsarconsumer.ask import evaluate
 from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.addresses import are_neighbors, is_reachable
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
+from operators.pulsarconsumer.broker.poll import StatusQuery, read_broker
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
-from operators.pulsarconsumer.broker.statistics import StatusQuery, parse_statistics, read_broker
+from operators.pulsarconsumer.broker.statistics import parse_statistics
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 
