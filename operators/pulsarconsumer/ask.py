@@ -21,8 +21,9 @@ from libs.common.errors import (
 from libs.common.kinds import SECRET, Key
 from operators.pulsarconsumer.api.connection import Authentication, KeyReference, Switch
 from operators.pulsarconsumer.api.consuming import InitialPosition, SubscriptionCreator
+from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.api.scaling import BacklogPrecision, ScalingEngine
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid

@@ -14,6 +14,7 @@ from libs.common.conditions import Condition, find_condition
 from libs.common.crd import StatusCondition
 from libs.common.kinds import Kind, Manifest
 from operators.pulsarconsumer.api.consuming import SubscriptionCreator
+from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.scaling import (
     Autoscaling,
     Backlog,
@@ -22,7 +23,7 @@ from operators.pulsarconsumer.api.scaling import (
     TopicBacklog,
 )
 from operators.pulsarconsumer.api.status import DeadLetterStatus, PulsarConsumerStatus, RetryStatus
-from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.autoscaler import Cause
 from operators.pulsarconsumer.naming import dead_letter_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from libs.common.errors import TerminalError
-from libs.common.kinds import DEPLOYMENT, POD, SECRET, Key, is_deleting, uid_of
+from libs.common.kinds import DEPLOYMENT, POD, SECRET, is_deleting, uid_of
 from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.runtime.guard import is_terminating
 from operators.pulsarconsumer.api.consuming import DeletionPolicy
-from operators.pulsarconsumer.api.scaling import ScalingEngine
-from operators.pulsarconsumer.api.v1 import (
-    PULSAR_CONSUMER,
-    ConditionType,
-    PulsarConsumer,
-    Reason,
-)
+from operators.pulsarconsumer.api.reasons import ConditionType, Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.ask import (
     build_fingerprint,
     build_status_query,
@@ -28,7 +23,6 @@ from operators.pulsarconsumer.ask import (
     evaluate,
     open_admin,
 )
-from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache, CachedState
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import AdminBusy
@@ -39,13 +33,13 @@ from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.metrics import METRICS
 from operators.pulsarconsumer.naming import FINALIZER
 from operators.pulsarconsumer.naming import OPERATOR as ID
+from operators.pulsarconsumer.native_scaling import NativeScaling
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import (
     OPTIONAL_KINDS,
     SIDE_KINDS,
     Plan,
     admin_address,
-    current_replicas,
     needs_broker_state,
     plan_consumer,
 )
@@ -56,7 +50,6 @@ from operators.pulsarconsumer.report import (
     SubscriptionRef,
 )
 from operators.pulsarconsumer.seeker import Seeker
-from operators.pulsarconsumer.seeking import needs_stop
 from operators.pulsarconsumer.settings import Settings
 from operators.pulsarconsumer.status import build_final_status, build_status
 from operators.pulsarconsumer.subscriptions import (
@@ -103,21 +96,6 @@ def build_controller(settings: Settings) -> Controller:
     return controller
 
 
-@dataclass(slots=True)
-class _Scaling:
-    """The state of the engine Native for one PulsarConsumer.
-
-    It is lost at a restart, which is safe: see `operators.pulsarconsumer.autoscaler`.
-    """
-
-    uid: str
-    generation: int
-    serial: int
-    memory: Memory
-    decision: Decision
-    asked: int | None
-
-
 class Reconciler:
     """The reconciler of PulsarConsumers.
 
@@ -137,7 +115,7 @@ class Reconciler:
             on_result=self._gauges.reported,
         )
         self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
-        self._scalings: dict[Key, _Scaling] = {}
+        self._native = NativeScaling()
         self._seeker = Seeker(self._broker_cache, self._open)
         self._keda = KedaWatch()
         self._passes = 0
@@ -154,7 +132,7 @@ class Reconciler:
         self._forget_gone(ctx)
         look = await self._look(ctx, consumer)
         observed = self._observe(ctx, look)
-        decision = self._decide(ctx, consumer, observed, look)
+        decision = self._native.decide(ctx, consumer, observed, look.serial)
         observed = replace(observed, decision=decision)
         plan = plan_consumer(
             consumer,
@@ -238,10 +216,10 @@ class Reconciler:
         self._passes += 1
         if self._passes % _CLEANING:
             return
-        for key in {*self._broker_cache.keys(), *self._scalings, *self._keda.keys()}:
+        for key in {*self._broker_cache.keys(), *self._native.keys(), *self._keda.keys()}:
             if ctx.get(PULSAR_CONSUMER, key) is None:
                 self._broker_cache.forget(key)
-                self._scalings.pop(key, None)
+                self._native.forget(key)
                 self._keda.forget(key)
                 self._seeker.forget(key)
                 self._gauges.drop(key)
@@ -313,42 +291,6 @@ class Reconciler:
             broker_state=look.broker_state,
         )
 
-    def _decide(
-        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
-    ) -> Decision | None:
-        """Run the engine Native once for each result of a query and for each new spec."""
-        spec, broker_state = consumer.spec, look.broker_state
-        policy = spec.autoscaling
-        native = policy is not None and policy.engine is ScalingEngine.NATIVE
-        if policy is None or not native or spec.paused or needs_stop(consumer, observed):
-            self._scalings.pop(ctx.key, None)
-            return None
-        if not broker_state.asked:
-            return None
-        held = self._scalings.get(ctx.key)
-        if held is not None and held.uid != ctx.uid:
-            held = None
-        if held and (held.serial, held.generation) == (look.serial, ctx.generation):
-            return held.decision
-        memory = held.memory if held is not None else Memory()
-        scaler = Scaler(policy, spec.subscription.type, memory)
-        current = current_replicas(consumer, observed)
-        report = broker_state.fresh
-        if report is None:
-            decision = scaler.decide_without_broker(current, broker_state.failures)
-        else:
-            decision, memory = scaler.decide(current, report, ctx.now().timestamp())
-        if held is not None and spec.replicas not in (None, held.asked):
-            note = (
-                f"spec.replicas: {spec.replicas} is not used while spec.autoscaling.engine is "
-                "Native; set spec.autoscaling.minReplicas and maxReplicas, or remove autoscaling"
-            )
-            ctx.event("Warning", Reason.REPLICAS_IGNORED, note)
-        self._scalings[ctx.key] = _Scaling(
-            ctx.uid, ctx.generation, look.serial, memory, decision, spec.replicas
-        )
-        return decision
-
     async def _delete_abandoned(
         self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState
     ) -> None:
@@ -398,8 +340,8 @@ class Reconciler:
                 "Normal", Reason.DEPLOYED, f"Created the Deployment, replicas: {plan.replicas}"
             )
         elif before is not None and scaled:
-            scaling = self._scalings.get(ctx.key)
-            why = f" for {scaling.decision.cause}" if scaling is not None else ""
+            decision = self._native.last_decision(ctx.key)
+            why = f" for {decision.cause}" if decision is not None else ""
             note = f"Scaled from {before.wanted} to {plan.replicas} consumers{why}"
             ctx.event("Normal", Reason.SCALED, note)
             ctx.log.info("Scaling consumers", before=before.wanted, now=plan.replicas)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from libs.common.kinds import Key
 from libs.common.reading import text_at
+from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.scaling import ScalingEngine
-from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.resources import SCALED_OBJECT
 from operators.pulsarconsumer.seeking import needs_stop

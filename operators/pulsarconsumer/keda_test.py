@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from libs.common.kinds import Key, Manifest
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.report import BrokerState, Report, TopicReport

@@ -17,7 +17,8 @@ from libs.common.kinds import (
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import writes_of_the_operator
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.naming import FINALIZER
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.samples import build_manifest

@@ -17,7 +17,8 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.fake_nodes import run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest

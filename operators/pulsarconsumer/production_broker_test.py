@@ -20,7 +20,8 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import DEPLOYMENT, EVENT, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.broker.poll import StatusQuery, read_broker
 from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes

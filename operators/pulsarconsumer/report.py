@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.api.reasons import Reason
 
 _DIGITS: Final = 2
 """Significant digits of the numbers in a status, so that a busy topic does not change it often."""

@@ -6,7 +6,8 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import writes_of_the_operator
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker
 from operators.pulsarconsumer.resources import (

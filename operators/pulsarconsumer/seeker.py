@@ -9,8 +9,9 @@ from libs.common.kinds import POD, Key
 from libs.common.labels import render_selector
 from libs.common.reading import text_at
 from libs.common.runtime import Context
+from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.api.status import SeekStatus
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.ask import seek
 from operators.pulsarconsumer.broker.broker_cache import BrokerCache
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin

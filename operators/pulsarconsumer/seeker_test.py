@@ -12,7 +12,8 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import DEPLOYMENT, POD, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.recorded_broker import RecordedBroker
 from operators.pulsarconsumer.shown import ORDERS, build, condition, run, status, wanted

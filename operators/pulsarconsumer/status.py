@@ -10,9 +10,10 @@ from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Outcome
+from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
-from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.broker_status import evaluate_broker, show_broker, show_scaling
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed

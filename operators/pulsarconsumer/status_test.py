@@ -10,8 +10,9 @@ import pytest
 from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest
 from libs.common.plan import Outcome
+from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.autoscaler import Cause, Decision
 from operators.pulsarconsumer.naming import dead_letter_topic
 from operators.pulsarconsumer.observed import DeploymentView, Observed

@@ -12,13 +12,14 @@ from typing import Final
 
 from libs.common.conditions import Condition
 from libs.common.kinds import Manifest
+from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.status import (
     MAX_SUBSCRIPTIONS,
     AbandonedSubscription,
     PulsarConsumerStatus,
     SubscriptionStatus,
 )
-from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.app.core.topics import matches_pattern
 from operators.pulsarconsumer.naming import Topic, attempts_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed

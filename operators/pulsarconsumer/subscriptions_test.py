@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.report import (
     AbandonedReport,

@@ -35,7 +35,8 @@ from libs.common.kinds import (
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import serve
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.reasons import Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes

@@ -16,7 +16,7 @@ from typing import Final
 from libs.common.background import MAX_CONCURRENT, PATIENCE, BackgroundQueries
 from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key
-from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.report import NOT_QUERIED, BrokerProblem, BrokerState, Report
 
 type Ask = Callable[[], Awaitable[Report]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.ask import evaluate
 from operators.pulsarconsumer.broker import errors
 from operators.pulsarconsumer.broker.addresses import are_neighbors, is_reachable
