@@ -98,7 +98,7 @@ def _add_reports(commands: Subparsers) -> None:
     each = _add(commands, "status", "show operators, leaders, watched namespaces, object counts")
     _add_output(each)
     each = _add(commands, "problems", "list the objects that are not ready")
-    each.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
+    each.add_argument("-A", "--all-namespaces", action="store_true", help="search all namespaces")
     _add_output(each)
     each = _add(commands, "why", "explain why an object is not ready, and what to do")
     _add_target(each)
@@ -111,7 +111,7 @@ def _add_reports(commands: Subparsers) -> None:
 def _add_objects(commands: Subparsers) -> None:
     for name, text in (
         ("pause", "stop the operator from reconciling an object"),
-        ("resume", "end a pause"),
+        ("resume", "let the operator reconcile a paused object again"),
     ):
         each = _add(commands, name, text, module="pause", pause=name == "pause")
         _add_target(each)
@@ -123,7 +123,13 @@ def _add_objects(commands: Subparsers) -> None:
 def _add_domains(commands: Subparsers) -> None:
     _add_machines(commands)
     addresses = _add_group(commands, "ip", "show public addresses")
-    each = _add(addresses, "pools", "show the use of the pools", module="ip", action="pools")
+    each = _add(
+        addresses,
+        "pools",
+        "show how many addresses of each pool are in use",
+        module="ip",
+        action="pools",
+    )
     _add_output(each)
     each = _add(addresses, "who", "show which claim has an address", module="ip", action="who")
     each.add_argument("address", metavar="ADDRESS", help="IPv4 or IPv6 address")
@@ -132,20 +138,38 @@ def _add_domains(commands: Subparsers) -> None:
     each = _add(
         consumers, "backlog", "show the backlog of the topics", module="pulsar", action="backlog"
     )
-    each.add_argument("name", metavar="NAME", nargs="?", default="", help="default: all")
+    each.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        default="",
+        help="name of the PulsarConsumer; default: all",
+    )
     _add_output(each)
     for name, text in (("pause", "stop all consumers"), ("resume", "start the consumers again")):
         each = _add(consumers, name, text, module="pulsar", action=name)
         each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
-    each = _add(consumers, "seek", "move the subscription", module="pulsar", action="seek")
+    each = _add(
+        consumers,
+        "seek",
+        "move the subscription to another position",
+        module="pulsar",
+        action="seek",
+    )
     each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
     each.add_argument(
         "--to", required=True, metavar="POSITION", help="earliest, latest or a time (RFC 3339)"
     )
-    each = _add(consumers, "redrive", "send dead letters back", module="pulsar", action="redrive")
+    each = _add(
+        consumers,
+        "redrive",
+        "send dead letters back to their topic",
+        module="pulsar",
+        action="redrive",
+    )
     each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
     each.add_argument(
-        "--limit", type=int, metavar="NUMBER", help="most messages to send; default: all"
+        "--limit", type=int, metavar="NUMBER", help="maximum number of messages; default: all"
     )
     exporters = _add_group(commands, "jmx", "show metrics of JVMs")
     each = _add(exporters, "scan", "show the JVMs that an exporter has found", module="jmx")
@@ -158,7 +182,7 @@ def _add_machines(commands: Subparsers) -> None:
     for name, text in (
         ("start", "start a stopped machine"),
         ("stop", "shut a machine down"),
-        ("reboot", "end the run of a machine and start it again"),
+        ("reboot", "shut a machine down and start it again"),
         ("soft-reboot", "ask the guest to reboot"),
         ("rebuild", "replace the root disk with a new disk from the image"),
         ("resize", "change the InstanceSize or the instancetype of a machine"),
@@ -192,7 +216,11 @@ def _add_machines(commands: Subparsers) -> None:
                 help="label that the new node must have; can be repeated",
             )
         if name == "snapshot":
-            each.add_argument("--snapshot-name", metavar="NAME", help="name of the snapshot")
+            each.add_argument(
+                "--snapshot-name",
+                metavar="NAME",
+                help="name of the snapshot; default: the name of the Operation",
+            )
         if name == "restore":
             each.add_argument("--snapshot", required=True, help="name of a VirtualMachineSnapshot")
         each.add_argument(
@@ -201,14 +229,14 @@ def _add_machines(commands: Subparsers) -> None:
             help="fail instead of queueing behind another Operation",
         )
         each.add_argument(
-            "--wait", action="store_true", help="show the steps until the Operation ends"
+            "--wait", action="store_true", help="wait until the Operation ends, and show its steps"
         )
         each.add_argument(
             "--timeout",
             type=int,
             default=3600,
             metavar="SECONDS",
-            help="give up waiting after this time; the Operation continues (default: 3600)",
+            help="stop waiting after this time; the Operation continues; default: 3600",
         )
 
 
@@ -229,15 +257,27 @@ def _add_tools(commands: Subparsers) -> None:
     each = _add(commands, "logs", "print the log of an operator")
     each.add_argument("operator", metavar="OPERATOR", help="id of the operator, such as podset")
     each.add_argument("--object", default="", metavar="NAME", help="only lines about this object")
-    each.add_argument("--tail", type=int, default=500, metavar="LINES", help="default: 500 per pod")
+    each.add_argument(
+        "--tail",
+        type=int,
+        default=500,
+        metavar="LINES",
+        help="number of recent lines of each pod; default: 500",
+    )
     each = _add(commands, "report", "write an archive for a bug report, without secrets")
-    each.add_argument("--file", default="slipway-report.zip", help="default: slipway-report.zip")
+    each.add_argument(
+        "--file",
+        default="slipway-report.zip",
+        help="path of the archive; default: slipway-report.zip",
+    )
     each = commands.add_parser(
         "completion",
         help="print a completion script",
         description="Print a completion script. `kubectl slipway` needs the script for kubectl.",
     )
-    each.add_argument("shell", choices=("kubectl", "bash", "zsh", "fish"), help="shell")
+    each.add_argument(
+        "shell", choices=("kubectl", "bash", "zsh", "fish"), help="kubectl, or your shell"
+    )
     each.set_defaults(module="completion")
 
 
@@ -247,8 +287,15 @@ def _add(commands: Subparsers, name: str, text: str, **defaults: Any) -> argpars
     added.add_argument(
         "-n", "--namespace", default="", help="namespace; default: the namespace of the context"
     )
-    added.add_argument("--context", default="", help="context of the kubeconfig")
-    added.add_argument("--kubeconfig", default="", metavar="FILE", help="path of the kubeconfig")
+    added.add_argument(
+        "--context", default="", help="context in the kubeconfig; default: the current context"
+    )
+    added.add_argument(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="path of the kubeconfig; default: KUBECONFIG or ~/.kube/config",
+    )
     added.set_defaults(**{"module": name.replace("-", "_"), **defaults})
     return added
 
@@ -262,7 +309,11 @@ def _add_group(commands: Subparsers, name: str, text: str) -> Subparsers:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", choices=("table", "json", "yaml"), default="table", help="format"
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="output format; default: table",
     )
 
 

@@ -1,4 +1,4 @@
-"""Time Instances and their Operations in the simulator of KubeVirt: `./dev bench compute`.
+"""Time Instances and their Operations in the simulator of KubeVirt.
 
 Compute and ipam are separate processes with a real kube-apiserver; the simulator runs in this
 process and acts without delay, so that only the time of the operators is measured.
@@ -282,7 +282,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--instances", type=int, default=500, help="number of Instances that exist at the same time"
     )
-    parser.add_argument("--rounds", type=int, default=10, help="Operations of each type")
+    parser.add_argument("--rounds", type=int, default=10, help="number of Operations of each type")
     parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
     options = parser.parse_args(argv)
     # Each step of the simulator has a line, and lines cost time.

@@ -1,4 +1,4 @@
-"""Time how claims get their addresses: `./dev bench ipam`.
+"""Time how long claims wait for their addresses.
 
 The operator is a separate process with a real kube-apiserver; claims come from one client, 64 at a
 time. A claim is timed from the response to its create until a watch shows its address.
@@ -309,10 +309,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="earlier checkout to compare with"
     )
-    parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
+    parser.add_argument(
+        "--growth", type=int, default=200, help="number of claims of each growing pool"
+    )
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
     parser.add_argument(
-        "--compared", type=int, default=2000, help="claims in the comparison with the peer"
+        "--compared",
+        type=int,
+        default=2000,
+        help="number of claims in the comparison with the IPAM provider of Cluster API",
     )
     options = parser.parse_args(argv)
     sizes = Sizes(options.claims, options.growth, options.compared)

@@ -1,8 +1,8 @@
-"""What jmxexporter costs: `./dev bench jmxexporter`, with --fleet on the kind cluster too.
+"""Measure what jmxexporter costs.
 
-Compared are: the guard and the agent of the jmx_exporter project, in JVMs of their own; the
-operator at 2,000 pods of which 5 match, on an API server without kubelets; and, with --fleet, the
-time from a pod's Ready to its first scrape, for one pod and for many pods together.
+* The guard compared with the agent of the jmx_exporter project, each in its own JVM.
+* The operator with 2,000 pods of which 5 match, on an API server without kubelets.
+* With --fleet, on the kind cluster: the time from a pod's Ready to its first scrape.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ _NEW_PODS: Final = 3
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     parser = Parser(prog="./dev bench jmxexporter", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="[default 3]")
-    parser.add_argument("--fleet", type=int, nargs="*", default=[], help="numbers of pods")
-    parser.add_argument("--only-fleet", action="store_true", help="leave out the rest")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
+    parser.add_argument(
+        "--fleet", type=int, nargs="*", default=[], help="numbers of pods to start at the same time"
+    )
+    parser.add_argument("--only-fleet", action="store_true", help="measure only the fleet")
     options = parser.parse_args(argv)
     if not options.only_fleet:
         with tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder:

@@ -1,12 +1,12 @@
-"""Measure the library by itself: `./dev bench library`.
+"""Measure the library by itself.
 
-* pods: podset's cache of pods, of the size that pods on a node have: cold start and a second list.
+* pods: podset's cache of pods as large as those on a node: cold start and a second list.
 * peer: the same pods in a program with controller-runtime, only on request: its build is slow.
 * primaries: the caches of an operator whose primaries are 4 KB each, from both event sources.
-* rest: a podset process with nothing to do, and what its parts take.
+* rest: memory of a podset process with nothing to do, and of its parts.
 * queue: the cost of raising the priority of a key while others wait.
 
-Each measurement of memory has a process of its own; the API server is a further process.
+Each measurement of memory runs in its own process, as does the API server.
 """
 
 from __future__ import annotations
@@ -266,13 +266,18 @@ def main() -> int:
     """Measure, print, and write the page when asked to."""
     parser = Parser(prog="./dev bench library", description=__doc__)
     parser.add_argument(
-        "--figure", action="append", choices=(*_FIGURES, *_FURTHER), help="only this; repeatable"
+        "--figure",
+        action="append",
+        choices=(*_FIGURES, *_FURTHER),
+        help="measure only this; repeatable. One of",
     )
     parser.add_argument(
-        "--pods", type=int, nargs="+", default=[10_000, 100_000], help="cached pods"
+        "--pods", type=int, nargs="+", default=[10_000, 100_000], help="numbers of cached pods"
     )
-    parser.add_argument("--primaries", type=int, default=5000, help="primaries of 4 KB")
-    parser.add_argument("--keys", type=int, default=100_000, help="keys that wait in the queue")
+    parser.add_argument("--primaries", type=int, default=5000, help="number of primaries of 4 KB")
+    parser.add_argument(
+        "--keys", type=int, default=100_000, help="number of keys that wait in the queue"
+    )
     parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
     options = parser.parse_args()
     figures = options.figure or _FIGURES

@@ -1,4 +1,4 @@
-"""PodSet compared with the ReplicaSet controller: `./dev bench podset`."""
+"""Compare PodSet with the ReplicaSet controller."""
 
 from __future__ import annotations
 
@@ -254,11 +254,15 @@ def main() -> int:
     """Measure, print, and write the page when asked to."""
     parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000], help="set sizes")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[500, 2000], help="numbers of pods in a set"
+    )
     parser.add_argument(
         "--replacements", type=int, default=100, help="pods deleted one by one in each round"
     )
-    parser.add_argument("--quick", action="store_true", help="leave out the 10,000 pods")
+    parser.add_argument(
+        "--quick", action="store_true", help="skip the measurement with 10,000 pods"
+    )
     parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:

@@ -1,7 +1,7 @@
-"""Cost of pulsarconsumer and its app, compared with a bare loop: `./dev bench pulsarconsumer`.
+"""Compare the consumer app with a bare loop, and measure the operator.
 
-The app and the loops share a broker on this machine; the operator has an API server of its own, and
-a thousand PulsarConsumers.
+The app and the loops share a broker on this machine. The operator has its own API server with a
+thousand PulsarConsumers.
 """
 
 from __future__ import annotations
@@ -46,11 +46,24 @@ class Report:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
     parser = Parser(prog="./dev bench pulsarconsumer", description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--bytes", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3, help="0 leaves out the app")
-    parser.add_argument("--count", type=int, default=1000, help="0 leaves out the operator")
-    parser.add_argument("--rest-seconds", type=float, default=60)
+    parser.add_argument("--messages", type=int, default=200_000, help="number of messages")
+    parser.add_argument("--bytes", type=int, default=200, help="size of a message")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="rounds of each measurement of the app; 0 skips the app",
+    )
+    parser.add_argument(
+        "--count", type=int, default=1000, help="number of PulsarConsumers; 0 skips the operator"
+    )
+    parser.add_argument(
+        "--rest-seconds",
+        metavar="SECONDS",
+        type=float,
+        default=60,
+        help="how long the operator at rest is measured",
+    )
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
     options = parser.parse_args(argv)
     load = os.getloadavg()[0]

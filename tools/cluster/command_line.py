@@ -14,6 +14,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -39,7 +40,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help and errors have the form of the other commands of ./dev."""
 
     def format_help(self) -> str:
-        """Render the usage, the description, and panels of arguments and options."""
+        """Render the usage, the description, panels of arguments and options, and the epilog."""
         columns = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
         output = io.StringIO()
         console = Console(
@@ -48,14 +49,17 @@ class Parser(argparse.ArgumentParser):
         console.print()
         console.print(f" {self._render_usage()}", markup=False, soft_wrap=True)
         if self.description:
-            console.print(f"\n {' '.join(self.description.split())}\n", markup=False)
+            console.print(f"\n{_fill(self.description)}\n", markup=False)
         for title, wanted in (("Arguments", True), ("Options", False)):
             table = Table.grid(padding=(0, 2))
             for action in self._actions:
                 if action.help != argparse.SUPPRESS and (not action.option_strings) == wanted:
-                    table.add_row(escape(self._name(action)), escape(self._explain(action)))
+                    for name, text in self._list_rows(action):
+                        table.add_row(escape(name), escape(text))
             if table.row_count:
                 console.print(Panel(table, title=title, title_align="left", border_style="dim"))
+        if self.epilog:
+            console.print(f"\n{self.epilog}", markup=False, soft_wrap=True)
         return output.getvalue()
 
     def error(self, message: str) -> NoReturn:
@@ -67,18 +71,46 @@ class Parser(argparse.ArgumentParser):
         places = [self._name(one) for one in self._actions if not one.option_strings]
         return " ".join(["Usage:", self.prog, "[OPTIONS]", *places])
 
+    def _list_rows(self, action: argparse.Action) -> list[tuple[str, str]]:
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # it has no public name
+            commands = action._choices_actions  # noqa: SLF001
+            return [(each.dest, _end(each.help or "")) for each in commands]
+        return [(self._name(action), self._explain(action))]
+
     def _name(self, action: argparse.Action) -> str:
         metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
         if not action.option_strings:
-            return f"[{metavar}]..." if action.nargs == "*" else metavar
+            return {"*": f"[{metavar}]...", "?": f"[{metavar}]"}.get(str(action.nargs), metavar)
         return ", ".join(action.option_strings) + (f" {metavar}" if action.nargs != 0 else "")
 
     def _explain(self, action: argparse.Action) -> str:
         text = (action.help or "") % {"default": action.default, "prog": self.prog}
-        if choices := [str(choice) for choice in action.choices or () if choice]:
-            text = f"{text} [{'|'.join(choices)}]".strip()
-        text = text[:1].upper() + text[1:]
-        return text if not text or text.endswith((".", ")", "]")) else f"{text}."
+        choices = [str(choice) for choice in action.choices or () if choice]
+        if choices and not self.epilog:
+            text = f"{text}: {', '.join(choices)}" if text else ", ".join(choices)
+        if _is_shown(action.default) and "efault" not in text:
+            values = action.default if isinstance(action.default, list) else [action.default]
+            text = f"{text}. Defaults to {' '.join(map(str, values))}".removeprefix(". ")
+        return _end(text)
+
+
+def _end(text: str) -> str:
+    """Make a sentence of a text."""
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", ")")) else f"{text}."
+
+
+def _fill(text: str) -> str:
+    """Join the lines of each paragraph and of each item of a list."""
+    paragraphs = [
+        re.sub(r" (?=\* )", "\n ", " ".join(each.split())) for each in text.strip().split("\n\n")
+    ]
+    return "\n\n".join(f" {each}" for each in paragraphs)
+
+
+def _is_shown(default: object) -> bool:
+    """Return whether a default says something to a reader."""
+    return bool(default) and default is not True and default != argparse.SUPPRESS
 
 
 def run(main: Callable[[], int | None]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster.command_line import DEBUG_VARIABLE, run
+from tools.cluster.command_line import DEBUG_VARIABLE, Parser, run
 from tools.cluster.errors import ToolError
 
 
@@ -56,3 +56,32 @@ def test_traceback_comes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(ToolError):
         run(lambda: fail(ToolError("No")))
+
+
+def build_parser(epilog: str | None = None) -> Parser:
+    text = "Bake.\n\n* One.\n* Two."
+    parser = Parser(prog="./dev bake", description=text, epilog=epilog)
+    parser.add_argument("--size", type=int, default=3, help="number of loaves")
+    parser.add_argument("--oven", choices=["gas", "stone"], help="oven to use")
+    return parser
+
+
+def test_help_shows_defaults_choices_and_the_lines_of_a_list() -> None:
+    text = build_parser().format_help()
+
+    assert "Number of loaves. Defaults to 3." in text
+    assert "Oven to use: gas, stone." in text
+    assert "\n * One.\n * Two.\n" in text
+
+
+def test_choices_that_the_epilog_explains_are_listed_once() -> None:
+    text = build_parser(epilog="Ovens:\n  gas    hot\n  stone  hotter").format_help()
+
+    assert text.count("stone") == 1
+
+
+def test_help_lists_the_commands_of_a_command() -> None:
+    parser = build_parser()
+    parser.add_subparsers(dest="command").add_parser("bread", help="bake bread")
+
+    assert "bread  Bake bread." in parser.format_help()

@@ -15,8 +15,10 @@ from tools.dev import (
     machine_commands,
     operator_commands,
 )
+from tools.dev.group import Commands
 
 app: Final = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

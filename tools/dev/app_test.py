@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,15 @@ def test_help_lists_the_command_with_what_it_does(command: str) -> None:
     (line,) = [line for line in lines if line.startswith(f"│ {command} ")]
 
     assert len(line.split()) > 4
+
+
+@pytest.mark.parametrize("command", ["demo", "up", "install", "logs", "status", "completion"])
+def test_help_names_values_and_shows_none_for_flags(command: str) -> None:
+    output = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "120"}).output
+
+    assert re.search(r"<[a-z]", output) is None
+    if command != "completion":
+        assert re.search(r"--name +NAME ", output)
 
 
 def test_error_is_one_line_and_a_status(tmp_path: Path) -> None:

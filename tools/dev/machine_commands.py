@@ -78,8 +78,10 @@ def doctor(output: Output = OutputFormat.TABLE) -> None:
         raise ToolError(f"This machine is not ready: {', '.join(missing)}")
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion of a shell: source <(./dev completion bash)."""
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Your shell.")],
+) -> None:
+    """Print the completion script of a shell, for source <(./dev completion bash)."""
     script = get_completion_script(
         prog_name="./dev", complete_var=COMPLETION_VARIABLE, shell=shell.value
     )

@@ -78,7 +78,8 @@ def install(
         ),
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", help="Chart value as key=value. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Chart value. Repeatable."),
     ] = None,
 ) -> None:
     """Install or upgrade an operator with its chart and wait until it runs."""
@@ -110,7 +111,9 @@ def uninstall(
 def logs(
     operator: OperatorId,
     namespace: Namespace = "default",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines.")
+    ] = False,
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,

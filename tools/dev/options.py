@@ -35,6 +35,7 @@ KubeVirtFrom = Annotated[
     Path | None,
     typer.Option(
         "--kubevirt-from",
+        metavar="DIR",
         help="Directory with image archives (*.tar) and manifests (*.yaml) of KubeVirt and CDI."
         " Defaults to the published releases.",
         exists=True,
@@ -44,7 +45,10 @@ KubeVirtFrom = Annotated[
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(
-        "--kubeconfig", help="Use your own cluster, from this kubeconfig file.", exists=True
+        "--kubeconfig",
+        metavar="FILE",
+        help="Use your own cluster, from this kubeconfig file.",
+        exists=True,
     ),
 ]
 ContextName = Annotated[
@@ -67,7 +71,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of the output.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
 class Addition(StrEnum):

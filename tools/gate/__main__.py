@@ -41,7 +41,7 @@ def parse_options(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse
     parser = Parser(
         prog="./dev test",
         description="Run all checks of CI.",
-        epilog="\n".join(["steps:", *(f"  {each.name:{width}}  {each.title}" for each in steps)]),
+        epilog="\n".join(["Steps:", *(f"  {each.name:{width}}  {each.title}" for each in steps)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for option, text in (("--only", "run only these steps"), ("--skip", "skip these steps")):

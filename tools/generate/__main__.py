@@ -42,12 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="./dev generate", description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, fail on differences")
     parser.add_argument(
-        "--operator", action="append", metavar="ID", help="only this operator (may be repeated)"
+        "--check", action="store_true", help="write nothing; fail if a file is not up to date"
     )
     parser.add_argument(
-        "--without-helm", action="store_true", help="leave out the kustomize bases, which need helm"
+        "--operator",
+        action="append",
+        metavar="ID",
+        help="generate only the files of this operator; repeatable",
+    )
+    parser.add_argument(
+        "--without-helm", action="store_true", help="skip the kustomize bases, which need helm"
     )
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     return parser

@@ -23,16 +23,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="./dev prose",
         description="Count phrases that are not plain English, per 1,000 words of each corpus.",
     )
-    parser.add_argument("corpus", nargs="*", help=f"one of {', '.join(CORPORA)}; default: all")
+    parser.add_argument("corpus", nargs="*", help=f"one of {', '.join(CORPORA)}; all by default")
     parser.add_argument("--list", action="store_true", help="list every finding")
-    parser.add_argument("--path", default="", help="only files whose path begins so")
+    parser.add_argument(
+        "--path",
+        default="",
+        metavar="PREFIX",
+        help="check only files whose path begins with PREFIX",
+    )
     parser.add_argument("--rules", action="store_true", help="count findings by rule")
     parser.add_argument(
-        "--lower", action="store_true", help="lower the limits to what was measured"
+        "--lower", action="store_true", help="lower the limits to the measured values"
     )
-    parser.add_argument(
-        "--write-vale", action="store_true", help="write the rules for Vale, and do nothing else"
-    )
+    parser.add_argument("--write-vale", action="store_true", help="only write the rules for Vale")
     options = parser.parse_args(argv)
     if options.write_vale:
         for path, text in render_vale().items():

@@ -28,17 +28,19 @@ def main() -> int:
     fetching = commands.add_parser(
         "fetch", help="print the folder of the broker, for SLIPWAY_PULSAR"
     )
-    running = commands.add_parser("up", help="start a broker that stays, and print its addresses")
+    running = commands.add_parser(
+        "up", help="start a broker in the background and print its addresses"
+    )
     running.add_argument(
-        "--port", type=int, default=local.PORT, help=f"of clients (default {local.PORT})"
+        "--port", type=int, default=local.PORT, help=f"port for clients. Defaults to {local.PORT}"
     )
     running.add_argument(
         "--http-port",
         type=int,
         default=local.HTTP_PORT,
-        help=f"of the admin API (default {local.HTTP_PORT})",
+        help=f"port of the admin API. Defaults to {local.HTTP_PORT}",
     )
-    commands.add_parser("down", help="stop it; what it stored is kept")
+    commands.add_parser("down", help="stop the broker; its data is kept")
     commands.add_parser(
         "image", help="build the image of a broker for clusters, and print its name"
     )
@@ -48,7 +50,7 @@ def main() -> int:
             "--release",
             choices=RELEASES,
             default=DEFAULT_RELEASE.name,
-            help=f"release of Pulsar (default {DEFAULT_RELEASE.name})",
+            help=f"release of Pulsar. Defaults to {DEFAULT_RELEASE.name}. One of",
         )
     options = parser.parse_args()
     cache = Cache()

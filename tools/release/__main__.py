@@ -71,15 +71,18 @@ def _publish(
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="./dev release",
-        description="Make the release of an operator that its chart and changelog describe: image, "
-        "chart, bills of materials, notes. With --registry, push image and chart there.",
+        description="Build a release of an operator: image, chart, bills of materials (SBOMs) and "
+        "release notes. Chart and changelog state its version. With --registry, push image and "
+        "chart.",
     )
-    parser.add_argument("operator", help="id of the operator, such as podset")
-    parser.add_argument("--registry", default="", help="such as registry.example.com/team")
+    parser.add_argument("operator", metavar="ID", help="id of the operator, such as podset")
+    parser.add_argument(
+        "--registry", default="", help="registry to push to, such as registry.example.com/team"
+    )
     parser.add_argument(
         "--plain-http",
         action="store_true",
-        help="the registry speaks HTTP, such as one on this machine",
+        help="use HTTP for the registry, such as for one on this machine",
     )
     parser.add_argument(
         "--vulnerabilities",
@@ -88,9 +91,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="cache directory of trivy with its database; refuse a release with vulnerabilities"
         " that newer packages fix",
     )
-    parser.add_argument("--output", default="dist/release", help="folder (default dist/release)")
     parser.add_argument(
-        "--allow-dirty", action="store_true", help="release files that are not committed, to try it"
+        "--output",
+        default="dist/release",
+        metavar="DIR",
+        help="output folder. Defaults to dist/release",
+    )
+    parser.add_argument(
+        "--allow-dirty",
+        action="store_true",
+        help="accept uncommitted changes, to try out a release",
     )
     steps = parser.add_mutually_exclusive_group()
     steps.add_argument(

@@ -47,8 +47,9 @@ All other files are generated. After a change:
 """
 _DESCRIPTION: Final = """\
 Write a new operator with one kind into this repository: package, tests, chart, end-to-end test,
-README, and what is generated from them. With --standalone, write a project outside of it that needs
-three files."""
+README, and the generated files. With --standalone, write a small project outside of the repository.
+
+--finalizer, --cluster-scoped, --second-kind and --webhook require --standalone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,14 +87,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--standalone",
         type=Path,
         metavar="DIR",
-        help="write a project of its own into a new folder, with the library in .venv",
+        help="write a project into this new folder, with the library in its .venv",
     )
     add_options(parser)
     options = parser.parse_args(argv)
     chosen = ("finalizer", "cluster_scoped", "second_kind", "webhook")
     if options.standalone is None and any(getattr(options, name) for name in chosen):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
-        parser.error(f"{flags} need --standalone")
+        parser.error(f"{flags} require --standalone")
     return options
 
 

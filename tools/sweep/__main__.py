@@ -1,4 +1,4 @@
-"""Inject faults at the writes and waits of operators on a real API server: `./dev sweep`."""
+"""Inject faults at the writes and waits of operators that run on a real API server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _parse(argv: Sequence[str]) -> Options:
         default=None,
         choices=choices,
         metavar="ID",
-        help="operator to sweep (default: all); `mutants` reintroduces bugs and reports what"
+        help="operator to sweep, all by default; `mutants` reintroduces bugs and reports which test"
         " finds them",
     )
     parser.add_argument(
@@ -75,10 +75,15 @@ def _parse(argv: Sequence[str]) -> Options:
         choices=("gate", "sorts", "writes", "full"),
         default="gate",
         help="number of trials: each mode once (gate, the default), the main modes at each kind of"
-        " moment (sorts) or at every moment (writes), all modes at every moment (full)",
+        " moment (sorts) or at every moment (writes), all modes at every moment (full). One of",
     )
-    parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
-    parser.add_argument("--jobs", type=int, default=12, help="concurrent trials (default: 12)")
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="run the trial of a replay file and print its log",
+    )
+    parser.add_argument("--jobs", type=int, default=12, help="concurrent trials. Defaults to 12")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
     parser.add_argument("--resume", action="store_true", help="skip trials that passed before")
     parser.add_argument("--workload", default="", help="run only this workload")
@@ -88,19 +93,21 @@ def _parse(argv: Sequence[str]) -> Options:
         default=[],
         choices=[*map(str, Mode)],
         metavar="MODE",
-        help="run only this fault, or only the runs without faults (none); repeatable: "
-        + ", ".join(map(str, Mode)),
+        help="inject only this fault; none runs without faults; repeatable. One of",
     )
     parser.add_argument(
         "--mutant", action="append", default=[], help="run only this mutant; repeatable"
     )
     parser.add_argument(
-        "--sample", type=int, default=0, help="maximum trials per mode (default: 0, all)"
+        "--sample",
+        type=int,
+        default=0,
+        help="maximum number of trials per mode. Defaults to 0, no maximum",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed for the choice of moments (default: 0)"
+        "--seed", type=int, default=0, help="seed for the choice of moments. Defaults to 0"
     )
-    parser.add_argument("--junit", type=Path, help="write a JUnit report")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report")
     found = parser.parse_args(argv)
     return Options(
         operator=found.operator or "",

@@ -28,23 +28,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a new project to a parser."""
-    parser.add_argument("--kind", required=True, help="kind of the operator, such as Backup")
-    parser.add_argument("--plural", default="", help="plural of the kind, such as backups")
-    parser.add_argument("--group", default="", help="API group (derived from the id by default)")
     parser.add_argument(
-        "--finalizer", action="store_true", help="clean up before an object is deleted"
+        "--kind", required=True, help="kind of the operator, such as Backup. Required"
     )
     parser.add_argument(
-        "--cluster-scoped", action="store_true", help="objects of the kinds are in no namespace"
+        "--plural",
+        default="",
+        help="plural of the kind in lower case. Derived from the kind if not given",
+    )
+    parser.add_argument("--group", default="", help="API group. Derived from the id if not given")
+    parser.add_argument(
+        "--finalizer",
+        action="store_true",
+        help="add a finalizer that cleans up before an object is deleted",
+    )
+    parser.add_argument(
+        "--cluster-scoped", action="store_true", help="make the kinds cluster-scoped"
     )
     parser.add_argument(
         "--second-kind",
         default="",
         metavar="KIND",
-        help="another kind, which gets a controller and tests of its own",
+        help="add another kind, with its own controller and tests",
     )
     parser.add_argument(
-        "--webhook", action="store_true", help="a webhook that reviews changes of the first kind"
+        "--webhook", action="store_true", help="add a validating webhook for the first kind"
     )
 
 
@@ -54,7 +62,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     new = commands.add_parser("new", help="write a new project")
     new.add_argument("root", type=Path, metavar="DIR", help="folder of the project")
-    new.add_argument("--id", default="", help="id of the operator (default: name of the folder)")
+    new.add_argument(
+        "--id", default="", help="id of the operator. Defaults to the name of the folder"
+    )
     add_options(new)
     generate = commands.add_parser("generate", help="write the chart and the Containerfile")
     generate.add_argument("root", type=Path, nargs="?", default=Path(), metavar="DIR")
