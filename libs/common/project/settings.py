@@ -30,6 +30,7 @@ CHART_OWNED: Final = frozenset(
         "watch_namespace_selector",
         "watch_namespaces",
         "webhook_bind_address",
+        "webhook_certificate_secret",
         "webhook_configuration",
         "webhook_service",
     }

@@ -30,6 +30,9 @@ _UNREADABLE: Final = (
     x509.UnsupportedGeneralNameType,
 )
 """What the library raises of a certificate or key that somebody else has put there."""
+_SERVER_USAGES: Final = frozenset(
+    {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+)
 _SKEW: Final = timedelta(hours=1)
 """How far a clock that looks at the certificate may be behind ours."""
 
@@ -94,7 +97,26 @@ def issue(
 
 
 def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
-    """Say why a certificate must be replaced; empty when it is good.
+    """Say why a certificate of our own must be replaced; empty when it is good.
+
+    Args:
+        held: The certificate.
+        names: What it must be for.
+        now: The time.
+    """
+    if flaw := find_flaw(held, names, now):
+        return flaw
+    certificate = x509.load_pem_x509_certificate(held.certificate)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > begin + (end - begin) * 2 / 3:
+        return f"expires on {end:%Y-%m-%d}"
+    if held.certificate not in held.trusted:
+        return "is not trusted"
+    return ""
+
+
+def find_flaw(held: Certificate, names: Sequence[str], now: datetime) -> str:
+    """Say why no API server would accept a certificate; empty if one would that trusts it.
 
     Args:
         held: The certificate.
@@ -104,21 +126,21 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
     try:
         certificate = x509.load_pem_x509_certificate(held.certificate)
         key = serialization.load_pem_private_key(held.key, password=None)
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         fits = certificate.public_key() == key.public_key()
+        alternatives = _read_names(certificate)
+        usages = _read_usages(certificate)
     except _UNREADABLE as error:
         return f"cannot be read: {type(error).__name__}"
     if not fits:
         return "does not match its key"
-    if missing := [name for name in _parse_names(names) if name not in extension.value]:
+    if missing := [name for name in _parse_names(names) if not _covers(alternatives, name)]:
         return f"is not for {missing[0].value}"
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if now < begin:
+    if usages is not None and not _SERVER_USAGES & set(usages):
+        return "is not for servers: it lacks the usage `server auth`"
+    if now < certificate.not_valid_before_utc:
         return "is not valid yet"
-    if now > begin + (end - begin) * 2 / 3:
-        return f"expires on {end:%Y-%m-%d}"
-    if held.certificate not in held.trusted:
-        return "is not trusted"
+    if now > certificate.not_valid_after_utc:
+        return f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
     return ""
 
 
@@ -138,6 +160,24 @@ def is_certificate(text: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _read_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+
+def _read_usages(certificate: x509.Certificate) -> x509.ExtendedKeyUsage | None:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _covers(alternatives: x509.SubjectAlternativeName, name: x509.GeneralName) -> bool:
+    if name in alternatives:
+        return True
+    _, dot, parent = str(name.value).partition(".")
+    return bool(dot) and x509.DNSName(f"*.{parent}") in alternatives
 
 
 def _parse_names(names: Sequence[str]) -> list[x509.GeneralName]:

@@ -22,7 +22,7 @@ ALIEN = b"-----BEGIN PRIVATE KEY-----\nMAwCAQAwBQYDKgMEBAA=\n-----END PRIVATE KE
         (timedelta(0), ""),
         (LIFETIME / 2, ""),
         (LIFETIME * 0.7, "expires on 2026-04-01"),
-        (LIFETIME * 2, "expires on 2026-04-01"),
+        (LIFETIME * 2, "expired on 2026-04-01"),
         (-timedelta(days=1), "is not valid yet"),
     ],
 )

@@ -28,8 +28,9 @@ from libs.common.testing.widget_versions import (
     Widget,
     WidgetV1alpha1,
 )
-from libs.common.webhooks.keeper import CertificateKeeper, TrustingObject
+from libs.common.webhooks.keeper import CertificateKeeper
 from libs.common.webhooks.server import AdmissionServer
+from libs.common.webhooks.trust import TrustingObject
 
 pytestmark = pytest.mark.apiserver
 

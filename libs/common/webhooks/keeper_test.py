@@ -17,7 +17,8 @@ from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget_versions import CONVERSION, WIDGET
 from libs.common.webhooks.certificates import LIFETIME, Certificate
-from libs.common.webhooks.keeper import CertificateKeeper, TrustingObject
+from libs.common.webhooks.keeper import CertificateKeeper
+from libs.common.webhooks.trust import TrustingObject
 
 HOOK = Key("default", "hook")
 CRD_KEY = Key("", WIDGET.resource)

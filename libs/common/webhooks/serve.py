@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -15,11 +15,14 @@ from libs.common.kinds import CRD, MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
 from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
 from libs.common.settings.addresses import parse_bind_address
+from libs.common.webhooks.bundles import is_trusted
 from libs.common.webhooks.certificates import Certificate, find_expiration
-from libs.common.webhooks.keeper import CertificateKeeper, TrustingObject
+from libs.common.webhooks.issued import IssuedCertificateKeeper
+from libs.common.webhooks.keeper import CertificateKeeper, Keeper
 from libs.common.webhooks.review import Reviewer
 from libs.common.webhooks.server import AdmissionServer
 from libs.common.webhooks.settings import WebhookSettings
+from libs.common.webhooks.trust import TrustingObject
 
 log = structlog.get_logger("webhooks")
 
@@ -72,41 +75,55 @@ async def _serve(
 ) -> None:
     namespace = settings.pod_namespace or manager.config.namespace
     service = Key(namespace, settings.webhook_service)
-    serving = asyncio.Event()
+    secret = Key(namespace, settings.webhook_certificate_secret)
+    waiting = _Waiting()
     # Anyone who asks a Service is sent to what is ready, and must be answered there.
-    manager.health.add_ready_check(
-        "webhooks", lambda: None if serving.is_set() else "waiting for the certificate"
-    )
+    manager.health.add_ready_check("webhooks", waiting.describe)
     expiration = manager.metrics.gauge(WEBHOOK_CERTIFICATE_EXPIRATION)
     # Standbys answer too, so each replica writes here, guarded by versions and not by the Lease.
     async with manager.build_client("webhooks") as client:
-        keeper = CertificateKeeper(
-            client,
-            manager.clock,
-            service,
-            trusting,
-            name_service(service),
-        )
-        shown = await _ensure_first(keeper, manager.clock)
+        keeper: Keeper
+        clock, names = manager.clock, name_service(service)
+        if secret.name:
+            keeper = IssuedCertificateKeeper(client, clock, secret, service, trusting, names)
+        else:
+            keeper = CertificateKeeper(client, clock, service, trusting, names)
+        shown = await _ensure_first(keeper, clock, waiting)
         async with build_server(shown) as server:
             log.info("Serving webhooks", port=server.port)
-            serving.set()
+            waiting.is_over = True
             expiration.set(find_expiration(shown.certificate).timestamp())
-            async for served in _follow(keeper, server, shown, manager.clock):
+            async for served in _follow(keeper, server, shown, clock):
                 expiration.set(find_expiration(served.certificate).timestamp())
 
 
-async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
+@dataclass
+class _Waiting:
+    """What the webhooks wait for before they are served."""
+
+    is_over: bool = False
+    cause: str = ""
+
+    def describe(self) -> str | None:
+        """Return what a probe reports; None once the webhooks are served."""
+        if self.is_over:
+            return None
+        return ": ".join(filter(None, ("waiting for the certificate", self.cause)))
+
+
+async def _ensure_first(keeper: Keeper, clock: Clock, waiting: _Waiting) -> Certificate:
     while True:
         try:
             return await keeper.ensure()
         except SlipwayError as error:
-            log.warning("Waiting for the certificate of the webhook", error=str(error))
+            if waiting.cause != str(error):
+                log.warning("Waiting for the certificate of the webhook", error=str(error))
+            waiting.cause = str(error)
         await clock.sleep(_RETRY_SECONDS)
 
 
 async def _follow(
-    keeper: CertificateKeeper, server: AdmissionServer, shown: Certificate, clock: Clock
+    keeper: Keeper, server: AdmissionServer, shown: Certificate, clock: Clock
 ) -> AsyncIterator[Certificate]:
     """Look after the certificate, and yield each one that takes its place in the server.
 
@@ -123,9 +140,14 @@ async def _follow(
                 "Cannot maintain the certificate of the webhook, retrying", error=str(error)
             )
             continue
-        if found != shown and (found == last or shown.certificate not in found.trusted):
+        still_trusted = is_trusted(shown.certificate, found.trusted)
+        if not _is_same(found, shown) and (_is_same(found, last) or not still_trusted):
             server.show(found)
             shown = found
             log.info("Serving a new certificate")
             yield shown
         last = found
+
+
+def _is_same(one: Certificate, other: Certificate) -> bool:
+    return (one.certificate, one.key) == (other.certificate, other.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -20,6 +21,7 @@ from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.settings import operator_settings
+from libs.common.testing.authorities import Authority
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -29,7 +31,7 @@ from libs.common.testing.waiting import until
 from libs.common.testing.widget import WIDGET
 from libs.common.testing.widget_versions import CONVERSION
 from libs.common.webhooks import WebhookSettings, serve_webhooks
-from libs.common.webhooks.certificates import LIFETIME, issue
+from libs.common.webhooks.certificates import LIFETIME, Certificate, issue
 from libs.common.webhooks.keeper import parse_secret, render_data
 from libs.common.webhooks.serve import name_service
 
@@ -62,7 +64,12 @@ def api(fake_api: FakeApi) -> FakeApi:
 
 
 def build_harness(
-    api: FakeApi, port: int, clock: FakeClock, *, conversions: Sequence[Conversion] = ()
+    api: FakeApi,
+    port: int,
+    clock: FakeClock,
+    *,
+    conversions: Sequence[Conversion] = (),
+    certificate_secret: str = "",
 ) -> OperatorHarness:
     build = Script().build_controller
     serve = partial(build_webhooks, conversions=conversions)
@@ -74,15 +81,20 @@ def build_harness(
         pod_namespace="default",
         webhooks=True,
         webhook_service="hook",
+        webhook_certificate_secret=certificate_secret,
         webhook_configuration="hook",
         webhook_bind_address=f"127.0.0.1:{port}",
     )
 
 
-async def is_ready(harness: OperatorHarness) -> bool:
+async def probe(harness: OperatorHarness) -> tuple[int, str]:
     url = f"http://127.0.0.1:{harness.manager.health.probe_port}/readyz"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return response.status == 200
+        return response.status, await response.text()
+
+
+async def is_ready(harness: OperatorHarness) -> bool:
+    return (await probe(harness))[0] == 200
 
 
 async def see(port: int) -> bytes:
@@ -173,6 +185,50 @@ async def test_certificate_is_still_followed_after_a_look_at_it_failed(api: Fake
             return await see(port) == other.certificate
 
         await harness.eventually(is_shown)
+
+
+async def test_certificate_of_others_is_awaited_served_and_followed(api: FakeApi) -> None:
+    clock, port = FakeClock(), find_free_port()
+    root, other = (Authority.create(name, clock.now()) for name in ("root", "other"))
+    first, renewed = (each.issue(name_service(HOOK), clock.now()) for each in (root, other))
+    holder = Key("default", "hook-tls")
+    own = api.get(SECRET, HOOK)
+    async with build_harness(api, port, clock, certificate_secret=holder.name) as harness:
+
+        async def is_awaited() -> bool:
+            return "Secret default/hook-tls does not exist" in (await probe(harness))[1]
+
+        async def is_shown_after_a_while(certificate: Certificate) -> bool:
+            clock.advance(2)
+            return await is_ready(harness) and await see(port) in certificate.certificate
+
+        await harness.eventually(is_awaited)
+        api.create(build_object(SECRET, holder.name, "default", data=render_data(first)))
+        await harness.eventually(partial(is_shown_after_a_while, first))
+        assert read_bundle(api) == root.pem
+        assert _read_expiration(harness) == _parse_expiration(first.certificate)
+
+        # What cannot be served is not served.
+        looks = len(api.requests.select("get", SECRET))
+        api.patch(SECRET, holder, {"data": {"tls.key": base64.b64encode(b"x").decode()}})
+        clock.advance(60)
+        await until(lambda: len(api.requests.select("get", SECRET)) > looks)
+        assert await is_shown_after_a_while(first)
+
+        api.patch(SECRET, holder, {"data": render_data(renewed)})
+        clock.advance(60)
+        await until(lambda: read_bundle(api) == other.pem + root.pem)
+        assert await is_shown_after_a_while(first), "an API server may not have heard of it"
+        await harness.eventually(partial(is_shown_after_a_while, renewed))
+        assert _read_expiration(harness) == _parse_expiration(renewed.certificate)
+
+        assert api.get(SECRET, HOOK) == own
+        assert api.writes(kind=SECRET) == []
+
+
+def read_bundle(api: FakeApi) -> bytes:
+    (webhook,) = api.get(KIND, Key("", "hook"))["webhooks"]
+    return base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
 
 
 async def test_conversion_is_served_and_trusted_before_the_caches_are_filled(api: FakeApi) -> None:

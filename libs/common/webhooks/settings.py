@@ -11,7 +11,11 @@ class WebhookSettings(CommonSettings):
     they need."""
     webhook_service: str = ""
     """webhook_service is the name of the Service by which the API server reaches the webhooks, and
-    of the Secret with their certificate."""
+    of the Secret in which the operator keeps their certificate."""
+    webhook_certificate_secret: str = ""
+    """webhook_certificate_secret is the name of a Secret with tls.crt, tls.key and ca.crt that
+    others issue and renew, such as cert-manager. The operator only reads it. Empty means that the
+    operator issues its own certificate."""
     webhook_configuration: str = ""
     """webhook_configuration is the name of the webhook configuration in which the operator
     writes the authority of the certificate."""
