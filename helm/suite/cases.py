@@ -223,7 +223,10 @@ ELSEWHERE: Final = frozenset(
         *("rbac.clusterRoles", "global.platformAssignsUserIds", "global.allowUnknownKeys"),
         *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
-        *("dashboard.runtime", "prometheusRule.disabledAlerts"),
+        *("dashboard.runtime", "prometheusRule.disabledAlerts", "webhooks.certificateSecret"),
+        *("webhooks.certManager.enabled", "webhooks.certManager.privateKeyAlgorithm"),
+        *("webhooks.certManager.duration", "webhooks.certManager.renewBefore"),
+        *(f"webhooks.certManager.issuerRef.{name}" for name in ("name", "kind", "group")),
         *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),
     }
 )

@@ -121,6 +121,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"commonLabels": {"app.kubernetes.io/name": "other"}},
         "commonLabels: app.kubernetes.io/name is a label of the chart's own",
     ),
+    "certificate-without-webhooks": (
+        {"webhooks": {"certManager": {"enabled": True}}},
+        "webhooks.certManager.enabled has no effect without webhooks: ",
+    ),
     "killed-while-draining": (
         {"terminationGracePeriodSeconds": 20},
         r"must be greater than settings.drainTimeoutSeconds \(20\)",

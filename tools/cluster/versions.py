@@ -49,7 +49,12 @@ well."""
 CILIUM_MODULE: Final = "github.com/cilium/cilium@v1.20.2"
 """Sources of Cilium, for its CRDs."""
 
+CERT_MANAGER_MODULE: Final = "github.com/cert-manager/cert-manager@v1.21.2"
+"""Sources of cert-manager, which include its CRDs; the version is in cert_manager/go.mod as
+well."""
+
 TOOL_DIRECTORIES: Final = {
+    "cert-manager": ("cert_manager", "."),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
     "csi-driver": ("csi_driver", "."),

@@ -221,19 +221,28 @@ rules:
         kubectl auth can-i create events.events.k8s.io --as=system:serviceaccount:...; if the operator may create them,
         its log names the error, often a quota or the load of the API server.
   - alert: OperatorWebhookCertificateExpiring
-    # Renewed after two thirds of 90 days, so less than a week is left only if that has failed for weeks.
+    # Renewed long before, so little is left only if that has failed for long.
     expr: |-
       min by (namespace, job) (operator_webhook_certificate_expiration_timestamp_seconds{ {{- $job -}} } > 0) - time()
-        < 604800
+        < {{ mul 3600 (include "operator-common.certificateWarningHours" . | int) }}
     for: 1h
     labels:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: The certificate of the webhooks of {{ $id }} in {{ "{{ $labels.namespace }}" }} expires within a week.
+      summary: The certificate of the webhooks of {{ $id }} in {{ "{{ $labels.namespace }}" }} expires soon.
+      {{- if include "operator-common.certificateSecret" . }}
+      description: >-
+        Its issuer should have replaced it in the Secret {{ include "operator-common.certificateSecret" . }} long before. After it has expired, the
+        API server no longer calls the webhooks.
+      runbook: >-
+        kubectl describe certificates shows why cert-manager did not renew it. If the Secret contains a newer certificate,
+        the log of the operator says why it is not served ("Cannot maintain the certificate of the webhook, retrying").
+      {{- else }}
       description: >-
         The operator renews it after 60 of 90 days, and could not. After it has expired, the API server no longer calls the webhooks.
       runbook: >-
         The log says why ("Cannot maintain the certificate of the webhook, retrying"): often the permission to update the
         Secret or the webhook configuration is missing.
+      {{- end }}
 {{- end -}}

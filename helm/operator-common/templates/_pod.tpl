@@ -143,6 +143,10 @@ are separated by commas, as the settings expect.
 {{- if include "operator-common.hasWebhooks" . }}
 - name: {{ include "operator-common.envPrefix" . }}WEBHOOK_SERVICE
   value: {{ include "operator-common.webhookName" . }}
+{{- with include "operator-common.certificateSecret" . }}
+- name: {{ include "operator-common.envPrefix" $ }}WEBHOOK_CERTIFICATE_SECRET
+  value: {{ . }}
+{{- end }}
 {{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
 - name: {{ include "operator-common.envPrefix" . }}WEBHOOK_CONFIGURATION
   value: {{ include "operator-common.clusterName" . }}

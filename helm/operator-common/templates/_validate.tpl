@@ -39,6 +39,7 @@ names the mistake and the remedy.
 {{- include "operator-common.validateImage" . -}}
 {{- include "operator-common.validateTimes" . -}}
 {{- include "operator-common.validateLabels" . -}}
+{{- include "operator-common.validateCertificate" . -}}
 {{- end -}}
 
 {{/* operator-common.validateGlobal: rejects keys under global that have no effect. */}}

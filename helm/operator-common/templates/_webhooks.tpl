@@ -1,6 +1,7 @@
 {{/*
 Admission and conversion webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
-operator creates and renews the certificate and writes it into the objects that are created here.
+operator writes the CA bundle into the objects that are created here. Unless others issue the certificate
+(_certificates.tpl), the operator creates and renews it as well.
 */}}
 
 {{/* operator-common.hasWebhooks: not empty if webhooks are enabled. */}}
@@ -16,7 +17,7 @@ true
 {{- toJson (dict "webhooks" ($file.webhooks | default list) "conversions" ($file.conversions | default list)) -}}
 {{- end -}}
 
-{{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret. */}}
+{{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret that the operator writes. */}}
 {{- define "operator-common.webhookName" -}}
 {{- printf "%s-webhook" (include "operator-common.fullname" .) -}}
 {{- end -}}
@@ -25,8 +26,13 @@ true
 {{- define "operator-common.webhooks" -}}
 {{- if include "operator-common.hasWebhooks" . -}}
 {{ include "operator-common.webhookService" . }}
+{{- if .Values.webhooks.certManager.enabled }}
+---
+{{ include "operator-common.certificate" . }}
+{{- else if not .Values.webhooks.certificateSecret }}
 ---
 {{ include "operator-common.webhookSecret" . }}
+{{- end }}
 {{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
 ---
 {{ include "operator-common.webhookConfiguration" . }}
@@ -40,10 +46,11 @@ true
 
 {{/* operator-common.webhookRules: access to the Secret of the certificate and no other. */}}
 {{- define "operator-common.webhookRules" -}}
+{{- $issued := include "operator-common.certificateSecret" . -}}
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [{{ include "operator-common.webhookName" . }}]
-  verbs: [get, update]
+  resourceNames: [{{ $issued | default (include "operator-common.webhookName" .) }}]
+  verbs: {{ ternary "[get]" "[get, update]" (not (empty $issued)) }}
 {{- end -}}
 
 {{/*

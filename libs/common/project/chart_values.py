@@ -17,6 +17,8 @@ Objects = list[dict[str, Any]]
 """Parts of a manifest that are copied unchanged."""
 Seconds = Annotated[int, Field(ge=1)]
 """A time in seconds."""
+Hours = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}h$")]
+"""A number of hours such as 24h, as Go writes durations."""
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(ms|s|m|h))*$")]
 """A Prometheus duration such as 30s; empty for the default."""
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$")]
@@ -259,6 +261,30 @@ class Tracing(ValuesModel):
     endpoint: Url
 
 
+class IssuerRef(ValuesModel):
+    """The issuer that signs a certificate."""
+
+    name: Annotated[str, Field(max_length=253)]
+    kind: Annotated[str, Field(min_length=1)]
+    group: Annotated[str, Field(min_length=1)]
+
+
+class CertManager(Switch):
+    """A certificate that cert-manager issues."""
+
+    issuer_ref: IssuerRef
+    duration: Hours
+    renew_before: Hours
+    private_key_algorithm: Literal["ECDSA", "RSA", "Ed25519"]
+
+
+class Webhooks(ValuesModel):
+    """The certificate of the webhooks."""
+
+    certificate_secret: Annotated[str, Field(max_length=253)]
+    cert_manager: CertManager
+
+
 class ChartValues(ValuesModel):
     """The values of a chart except the settings of the operator."""
 
@@ -299,6 +325,7 @@ class ChartValues(ValuesModel):
     dns_config: dict[str, Any]
     host_aliases: Objects
     host_network: bool
+    webhooks: Webhooks
     node_selector: Labels
     tolerations: Objects
     affinity: dict[str, Any]
