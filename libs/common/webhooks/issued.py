@@ -119,8 +119,9 @@ class IssuedCertificateKeeper:
     def _refuse(self, problem: str) -> CertificateUnusable:
         namespace, name = self._secret.namespace, self._secret.name
         return CertificateUnusable(
-            f"Secret {namespace}/{name} {problem}; the issuer of the certificate must replace it."
-            f" For cert-manager, see `kubectl describe certificates --namespace {namespace}`"
+            f"Secret {namespace}/{name} {problem}; its issuer must write a certificate for"
+            f" {self._names[0]}. If it is cert-manager, `kubectl describe certificates --namespace"
+            f" {namespace}` shows the cause"
         )
 
     def _choose_authorities(self, held: Certificate) -> None:

@@ -34,6 +34,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
+	"github.com/cert-manager/cert-manager/pkg/util"
 )
 
 const workers = 2
@@ -77,6 +78,8 @@ func startInjector(ctx context.Context) {
 	check(certmanager.AddToScheme(scheme))
 	config, err := ctrl.GetConfig()
 	check(err)
+	// The injector derives the field manager of its writes from the name in the user agent.
+	config = util.RestConfigWithUserAgent(config, "cainjector")
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:  scheme,
 		Metrics: server.Options{BindAddress: "0"},

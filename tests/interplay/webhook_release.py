@@ -1,0 +1,181 @@
+"""Releases of jmxexporter whose webhook a real API server calls, through its Service."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.config import ConnectionConfig
+from libs.common.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    NAMESPACE,
+    POD,
+    SERVICE_ACCOUNT,
+    Key,
+    Manifest,
+    build_object,
+)
+from libs.common.labels import SERVICE_NAME
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.helm import CHARTS, run_helm, with_registry
+from libs.common.testing.ports import find_free_port
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
+from operators.jmxexporter.controller import OPERATOR
+from operators.jmxexporter.startup import VOLUME
+
+SERVICE: Final = "jmxexporter-webhook"
+_CHART: Final = "jmxexporter"
+_TOKEN_SECONDS: Final = 7200
+
+
+def find_address() -> str:
+    """Return an address of this machine that an EndpointSlice may contain.
+
+    Raises:
+        OSError: There is only the loopback address.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent; the kernel only chooses the address of the sender.
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+@dataclass
+class WebhookRelease:
+    """A release of the chart, and its replicas in this process.
+
+    Args:
+        plane: API server.
+        client: Connection with all permissions.
+        kubeconfig: The same for helm.
+        home: Namespace of the release.
+        values: Values of the release.
+    """
+
+    plane: ControlPlane
+    client: Client
+    kubeconfig: str
+    home: str
+    values: Manifest
+    watched: str = ""
+    config: ConnectionConfig = field(init=False)
+    pods: int = 0
+
+    async def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Install the chart, and set the variables of its Deployment as a kubelet does."""
+        self.watched = f"{self.home}-shop"
+        labels = {"banzaicloud.com/jmx-startup": "enabled"}
+        for name in (self.home, self.watched):
+            namespace = build_object(NAMESPACE, name, metadata={"labels": labels})
+            await self.client.create(NAMESPACE, namespace)
+        values = {
+            "settings": {"webhooks": True},
+            "watch": {"namespaces": [self.watched]},
+            # Only one release in a cluster can own them.
+            "crds": {"install": False},
+            **self.values,
+        }
+        run_helm(
+            *("install", _CHART, str(CHARTS / _CHART), "--kubeconfig", self.kubeconfig),
+            *("--namespace", self.home, "--values", "-"),
+            stdin=json.dumps(with_registry(values)),
+        )
+        deployment = await self.client.get(DEPLOYMENT, Key(self.home, _CHART))
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        for each in container["env"]:
+            if "value" in each:
+                monkeypatch.setenv(each["name"], each["value"])
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_SECONDS},
+        }
+        path = SERVICE_ACCOUNT.path(self.home, _CHART, "token")
+        response = await self.client.raw("POST", path, request)
+        self.config = self.plane.config_for(response["status"]["token"])
+
+    @contextlib.asynccontextmanager
+    async def run(self, replicas: int = 2) -> AsyncIterator[list[OperatorHarness]]:
+        """Run replicas with the permissions of the chart, behind the Service of the webhooks."""
+        address = find_address()
+        ports = [find_free_port() for _ in range(replicas)]
+        await self._route(address, ports)
+        async with contextlib.AsyncExitStack() as stack:
+            harnesses = []
+            for index, port in enumerate(ports):
+                harness = OperatorHarness(
+                    OPERATOR,
+                    self.config,
+                    admin=self.plane.config,
+                    leader_elect=True,
+                    pod_name=f"replica-{index}",
+                    pod_namespace=self.home,
+                    webhook_bind_address=f"{address}:{port}",
+                )
+                await harness.start(wait=not index)
+                stack.push_async_exit(harness)
+                harnesses.append(harness)
+            yield harnesses
+
+    async def select_pods(self) -> None:
+        """Create an exporter that prepares new pods."""
+        await self.client.create(CONFIG_MAP, build_object(CONFIG_MAP, "rules", self.watched))
+        spec = {
+            "labelSelector": {"app": "shop"},
+            "config": {"configMapName": "rules"},
+            "port": 9400,
+            "startup": "NewPods",
+        }
+        exporter = build_object(PROMETHEUS_JMX_EXPORTER, "shop", self.watched, spec=spec)
+        await self.client.create(PROMETHEUS_JMX_EXPORTER, exporter)
+
+    async def is_pod_prepared(self) -> bool:
+        """Create a pod; return whether the API server reached and trusted the webhook."""
+        self.pods += 1
+        pod = build_object(
+            POD,
+            f"shop-{self.pods}",
+            self.watched,
+            metadata={"labels": {"app": "shop"}},
+            spec={"containers": [{"name": "main", "image": "shop"}]},
+        )
+        created = await self.client.create(POD, pod)
+        return VOLUME in {each["name"] for each in created["spec"].get("volumes", ())}
+
+    async def review_access(self, verb: str, secret: str) -> bool:
+        """Return whether the service account may do something to a Secret."""
+        attributes = {"verb": verb, "resource": "secrets", "name": secret, "namespace": self.home}
+        review: Any = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{self.home}:{_CHART}",
+                "resourceAttributes": attributes,
+            },
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        response = await self.client.raw("POST", path, review)
+        return bool(response["status"]["allowed"])
+
+    async def _route(self, address: str, ports: Sequence[int]) -> None:
+        for index, port in enumerate(ports):
+            slice_ = build_object(
+                ENDPOINT_SLICE,
+                f"{SERVICE}-{index}",
+                self.home,
+                metadata={"labels": {SERVICE_NAME: SERVICE}},
+                addressType="IPv4",
+                ports=[{"name": "webhook", "port": port, "protocol": "TCP"}],
+                endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
+            )
+            await self.client.create(ENDPOINT_SLICE, slice_)
