@@ -117,13 +117,14 @@ def test_operator_can_read_the_secret_of_cert_manager_and_no_other() -> None:
 
 
 def test_secret_of_the_user_needs_no_cert_manager() -> None:
-    values = {"certificate_secret": "webhook-cert"}
+    name = "webhook-cert"
 
-    assert render("Certificate", "Issuer", **values) == []
-    assert read_environment(**values) == "webhook-cert"
-    (rule,) = list_rules(**values)
-    assert (rule["resourceNames"], rule["verbs"]) == (["webhook-cert"], ["get"])
-    assert _NAME not in {each["metadata"]["name"] for each in render("Secret", **values)}
+    assert render("Certificate", "Issuer", certificate_secret=name) == []
+    assert read_environment(certificate_secret=name) == name
+    (rule,) = list_rules(certificate_secret=name)
+    assert (rule["resourceNames"], rule["verbs"]) == ([name], ["get"])
+    secrets = render("Secret", certificate_secret=name)
+    assert _NAME not in {each["metadata"]["name"] for each in secrets}
 
 
 def test_webhook_configuration_asks_no_injector() -> None:
@@ -176,5 +177,5 @@ async def test_server_with_the_kinds_of_cert_manager_accepts_the_objects(
 
     for one in render("Certificate", "Issuer", **issuer):
         one["metadata"]["namespace"] = "default"
-        path = _KINDS[one["kind"]].path("default")
-        await kube_client.raw("POST", f"{path}?dryRun=All&fieldValidation=Strict", one)
+        url = _KINDS[one["kind"]].path("default")
+        await kube_client.raw("POST", f"{url}?dryRun=All&fieldValidation=Strict", one)
