@@ -145,6 +145,11 @@ async def _seek(user: User) -> None:
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": spec})
 
 
+async def _share(user: User) -> None:
+    """Make consumers share their attempts; this abandons the subscription on the retry topic."""
+    await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"retry": None}})
+
+
 async def _probe(user: User) -> None:
     # The engine that scales by the backlog would continue by itself: it is off here.
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"replicas": 2, "autoscaling": None}})
@@ -203,13 +208,18 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
             return False
         status = (consumer or {})["status"]
         asked = status.get("lastSeek") or {"outcome": "Done"}
-        retries = "retry" in (consumer or {})["spec"]
+        spec = (consumer or {})["spec"]
+        retries = "retry" in spec
+        listed = status.get("subscriptions") or ()
+        shares = any(each["topic"].endswith("-ATTEMPTS") for each in listed)
         return (
             status.get("readyReplicas", 0) == deployment["spec"]["replicas"] == replicas
             and {kind for kind in _SIDES if record.list(kind)} == set(sides)
             and (status.get("backlog") or {}).get("entries", 0) == waiting
             and asked["outcome"] == "Done"
             and ("retry" in status) is retries
+            and shares is ("deadLetter" in spec and not retries)
+            and "abandonedSubscriptions" not in status
         )
 
     return check
@@ -282,6 +292,7 @@ WORKLOADS: Final = (
             Phase("create", _create, runs(1, POD_DISRUPTION_BUDGET, POD_MONITOR, waiting=0)),
             Phase("change", _change, runs(3, POD_DISRUPTION_BUDGET, POD_MONITOR, waiting=0)),
             Phase("seek", _seek, runs(3, waiting=_KEPT)),
+            Phase("share", _share, runs(3, waiting=_KEPT)),
             Phase("probe", _probe, runs(2, waiting=_KEPT), quiet=True),
             Phase("delete", _delete, is_empty),
         ),
