@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of
 from libs.common.reading import text_at
+from libs.common.testing.blurring import TIMES, UIDS, blur, blur_hashes
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.outcome import Run
@@ -34,14 +35,14 @@ _TIMING: Final = INSTANT.model_copy(update={"import_disk": 1, "migration_pending
 """Disks are filled one run of the cluster after their creation, so that the operator waits."""
 _KUBEVIRTS: Final = WeakValueDictionary[int, DirectKubeVirt]()
 """The KubeVirt of each API server by its identity. The API server keeps it alive: it listens."""
-_BLURRED: Final = (
-    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
+RUN_DEPENDENT: Final = (
+    UIDS,
+    TIMES,
     (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
-    (re.compile(r"\b(web-root|op)-[0-9a-f]{8}\b"), r"\1-hash"),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
     (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
 )
-"""Patterns of values that depend on UIDs, and their replacements for comparisons."""
+"""Replacements of values that differ between runs, except of the hashes in names."""
+_REPLACEMENTS: Final = (*RUN_DEPENDENT, blur_hashes("web-root", "op"))
 
 
 @cache
@@ -104,7 +105,7 @@ def _publish_status(api: FakeApi, kind: Kind, held: Manifest, status: Manifest) 
         api.patch(kind, key_of(held), change, subresource="status")
 
 
-def blur(run: Run) -> Run:
+def blur_run(run: Run) -> Run:
     """Replace values that depend on UIDs, which differ between runs, in an outcome."""
     return replace(
         run,
@@ -115,8 +116,5 @@ def blur(run: Run) -> Run:
 
 
 def _blur[T](value: T) -> T:
-    text = json.dumps(value)
-    for pattern, name in _BLURRED:
-        text = pattern.sub(name, text)
-    blurred: T = json.loads(text)
+    blurred: T = json.loads(blur(json.dumps(value), _REPLACEMENTS))
     return blurred

@@ -15,7 +15,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.network import FIREWALL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.controller import OPERATOR
-from operators.compute.fake_cluster import blur, build_crds, run_cluster
+from operators.compute.fake_cluster import blur_run, build_crds, run_cluster
 from operators.compute.samples import build_instance, build_size
 
 ENDING = Key("default", "ending")
@@ -65,7 +65,7 @@ class BlurredConformance(OperatorConformance):
 
     def outcome(self, api: FakeApi, mark: int) -> Run:
         """Take down the outcome without what follows from UIDs."""
-        return blur(super().outcome(api, mark))
+        return blur_run(super().outcome(api, mark))
 
 
 class TestInstanceConformance(BlurredConformance):

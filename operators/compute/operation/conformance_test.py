@@ -24,7 +24,7 @@ from libs.contracts.kubevirt import (
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.controller import OPERATOR
-from operators.compute.fake_cluster import blur, build_crds, run_cluster
+from operators.compute.fake_cluster import blur_run, build_crds, run_cluster
 from operators.compute.samples import build_instance, build_operation, build_size
 
 WEB, OP = Key("default", "web"), Key("default", "op")
@@ -71,7 +71,7 @@ class OperationConformance(OperatorConformance):
         held = api.find(OPERATION, OP)
         if held is not None:
             assert held["status"]["phase"] == "Succeeded", held["status"]
-        return blur(super().outcome(api, mark))
+        return blur_run(super().outcome(api, mark))
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:
         """An Operation that is deleted does not come back."""

@@ -17,6 +17,7 @@ import yaml
 
 from libs.common.kinds import Key, Manifest, build_object
 from libs.common.reading import maps_at, text_at
+from libs.common.testing.blurring import TIME, UID
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
@@ -24,8 +25,6 @@ from tools.kubevirt_sim.parity.site import Site, build_machine, open_simulated
 from tools.kubevirt_sim.statuses import find_condition, holds
 
 FOLDER: Final = Path(__file__).with_name("recordings")
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     "VirtualMachine": frozenset(),
@@ -61,7 +60,7 @@ def shape(value: Any, path: str = "") -> Iterator[str]:
         for name, part in value.items():
             if name == "conditions":
                 continue
-            named = "*" if _UID.fullmatch(name) else name
+            named = "*" if UID.fullmatch(name) else name
             yield from shape(part, f"{path}.{named}" if path else named)
     elif isinstance(value, list):
         for part in value:
@@ -72,7 +71,7 @@ def shape(value: Any, path: str = "") -> Iterator[str]:
 
 def _type(value: Any) -> str:
     if isinstance(value, str):
-        return "time" if _TIME.fullmatch(value) else "text"
+        return "time" if TIME.fullmatch(value) else "text"
     return type(value).__name__
 
 

@@ -6,14 +6,15 @@ KubeVirt, CDI and the other operators are fakes that act immediately. The simula
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import map_at, text_at
+from libs.common.testing.blurring import blur, blur_hashes
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_UID_LABEL
 from libs.contracts.instancetypes import INSTANCETYPE, MATCHED_KINDS
@@ -31,6 +32,7 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.controller import OPERATOR
+from operators.compute.fake_cluster import RUN_DEPENDENT
 from operators.compute.samples import IMAGE
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import NamespaceRecord, Version
@@ -51,12 +53,9 @@ from tools.sweep.workload import (
     is_observed,
 )
 
-_BLURRED: Final = (
-    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
-    (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
-    (re.compile(r"\b(web-root|reboot|move|stuck|anew|back)-[0-9a-f]{8}\b"), r"\1-hash"),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
-    (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
+_REPLACEMENTS: Final = (
+    *RUN_DEPENDENT,
+    blur_hashes("web-root", "reboot", "move", "stuck", "anew", "back"),
 )
 _SOON: Final = {"waitSeconds": 5}
 _TAKEN: Final = {"snapshot": "take"}
@@ -302,12 +301,6 @@ def _one_disk(record: NamespaceRecord) -> bool:
     return len(disks) == 1 and key_of(disks[0]).name != "web-root"
 
 
-def _blur(text: str) -> str:
-    for pattern, word in _BLURRED:
-        text = pattern.sub(word, text)
-    return text
-
-
 def _hand_to_foreigner(lock: Manifest) -> Manifest:
     """Let somebody else hold what tells its owner by its content."""
     if lock.get("kind") != LEASE.kind:
@@ -348,7 +341,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         components=VIRTUALIZATION,
         unwatched=(SECRET, MACHINE_SNAPSHOT_CONTENT),
         outside=(GUESTS,),
-        rewrite=_blur,
+        rewrite=partial(blur, replacements=_REPLACEMENTS),
         hand_to_foreigner=_hand_to_foreigner,
         spares=is_exempt,
     )

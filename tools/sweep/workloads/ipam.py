@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from libs.common.client import Client
@@ -22,6 +23,7 @@ from libs.common.kinds import (
 from libs.common.labels import SERVICE_PROXY
 from libs.common.ownership import build_owner_reference
 from libs.common.reading import map_at, text_at
+from libs.common.testing.blurring import TIMES, UIDS, blur
 from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
@@ -50,12 +52,12 @@ _RULES: Final = OPERATOR.rules(Settings(load_balancer=True, cozy_proxy=True, clu
 _ADDRESS: Final = "203.0.113.7"
 _PORTS: Final = [{"name": "https", "port": 443, "targetPort": 8443}]
 _TARGET: Final = {"kind": "Instance", "name": "web"}
-_BLURRED: Final = (
+_REPLACEMENTS: Final = (
     (re.compile(r"\btrial\d+\b"), "trial"),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
+    TIMES,
     # How often the places were counted is a matter of timing.
     (re.compile(r'"(ipam\.slipway\.dev/)?epoch": ("\d+"|\d+)'), '"epoch": 0'),
-    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
+    UIDS,
 )
 
 
@@ -422,12 +424,6 @@ _LOAD_BALANCER: Final = Component(SERVICE, _needs_announcement, _announce)
 """Announces what a Service asks for, as MetalLB does."""
 
 
-def _blur(text: str) -> str:
-    for pattern, word in _BLURRED:
-        text = pattern.sub(word, text)
-    return text
-
-
 def _hand_to_foreigner(manifest: Manifest) -> Manifest:
     """Turn a copy of an object of the operator into one that takes no address from the pool.
 
@@ -494,7 +490,7 @@ WORKLOADS: Final = (
         ),
         invariants=(check_addresses, check_entries, check_places),
         components=(_LOAD_BALANCER,),
-        rewrite=_blur,
+        rewrite=partial(blur, replacements=_REPLACEMENTS),
         hand_to_foreigner=_hand_to_foreigner,
         fold=_fold,
     ),
@@ -519,7 +515,7 @@ WORKLOADS: Final = (
             Phase("delete", _delete_request, is_empty),
         ),
         invariants=(check_addresses, check_entries, check_given),
-        rewrite=_blur,
+        rewrite=partial(blur, replacements=_REPLACEMENTS),
         hand_to_foreigner=_hand_to_foreigner,
         fold=_fold_lost,
     ),
@@ -538,7 +534,7 @@ WORKLOADS: Final = (
             Phase("delete", _delete_service, is_empty),
         ),
         invariants=(check_addresses, check_entries),
-        rewrite=_blur,
+        rewrite=partial(blur, replacements=_REPLACEMENTS),
         hand_to_foreigner=_hand_to_foreigner,
         fold=_fold,
     ),

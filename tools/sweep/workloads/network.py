@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from libs.common.crd import build_crd
 from libs.common.kinds import NETWORK_POLICY, Manifest, uid_of
 from libs.common.reading import text_at
+from libs.common.testing.blurring import UIDS, blur
 from libs.contracts.compute import INSTANCE
 from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from libs.contracts.network import FirewallView, NetworkView
@@ -26,7 +27,6 @@ from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import NamespaceRecord, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
 
-_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DENY: Final = "network-lan-deny"
 
 
@@ -238,11 +238,6 @@ def _config_of(attachment: Manifest) -> str:
     return str(attachment["spec"]["config"]).replace(" ", "")
 
 
-def _blur_uids(text: str) -> str:
-    """Take UIDs out: policies name instances by them."""
-    return _UID.sub("uid", text)
-
-
 def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
@@ -263,7 +258,8 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         ),
         phases=phases,
         invariants=(check_closed, check_rules, check_never_open),
-        rewrite=_blur_uids,
+        # Policies name Instances by their UIDs.
+        rewrite=partial(blur, replacements=[UIDS]),
     )
 
 

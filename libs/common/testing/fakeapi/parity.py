@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,9 @@ from typing import Any
 import orjson
 
 from libs.common.kinds import Manifest
+from libs.common.testing.blurring import TIME, UID
 from libs.common.testing.fakeapi.rest import Reply, RestClient, WatchEvents
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RETRY_SECONDS = 0.05
 _RETRIES = 200
 
@@ -88,9 +86,9 @@ class Recorder:
             content = {**content, "body": _blur(content["body"])}
         cleaned = self._clean(content)
         text = orjson.dumps(cleaned, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode()
-        text = _TIME.sub("<time>", text)
+        text = TIME.sub("<time>", text)
         text = text.replace(self.namespace, "<namespace>")
-        text = _UID.sub(lambda found: self._alias("uid", found.group()), text)
+        text = UID.sub(lambda found: self._alias("uid", found.group()), text)
         self.lines.extend(f"{label}: {line}" for line in text.splitlines())
 
     async def until_found(self, path: str) -> None:
