@@ -7,17 +7,35 @@ consumers are real processes that a real broker serves.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from typing import Any, Final
 
+from aiohttp import web
+
 from libs.common.crd import CustomResource, build_crd
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
-from libs.common.kinds import CONFIG_MAP, POD, Key, Kind, Manifest, build_object, key_of, uid_of
+from libs.common.kinds import (
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    POD,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+    key_of,
+    uid_of,
+)
+from libs.common.testing.ports import find_free_port
 from libs.contracts.compute import INSTANCE, OPERATION
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from operators.clusters.naming import ADDON_LABEL
+from operators.clusters.samples import build_cluster
+from operators.clusters.samples import build_network as build_cluster_network
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.samples import build_instance, build_operation, build_size
@@ -27,6 +45,9 @@ from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.samples import build_claim, build_pool
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.samples import build_config_map, build_exporter, build_pod
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK
+from operators.network.samples import build_firewall, build_network, build_rule
+from operators.network.samples import build_instance as build_guest
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.fake_nodes import run_fake_nodes
@@ -37,7 +58,8 @@ from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.timing import Timing
 from tools.monitoring.stage import NAMESPACE, Stage
 from tools.pulsar.fetch import ensure_pulsar
-from tools.sweep.components import Component
+from tools.sweep.external_system import Request
+from tools.sweep.fake_cluster import FakeCluster
 from tools.sweep.recorder import NamespaceRecord
 from tools.sweep.workload import Workload, load_workloads
 
@@ -48,6 +70,7 @@ _TEND_SECONDS: Final = 0.3
 _OPERATIONS: Final = ("Reboot", "Rebuild", "Migrate", "Stop", "Start")
 _MESSAGES: Final = 800
 _PAUSE_SECONDS: Final = 0.05
+_ADDON: Final = "addon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +81,16 @@ class Load:
         crds: Kinds that the API server must serve.
         run: Makes the load until it is cancelled.
         settings: Settings of the operator.
+        serve: Serves the external systems that the operator finds through its settings, and gives
+            those settings.
     """
 
     crds: Sequence[type[CustomResource] | Manifest]
     run: Callable[[Stage], Awaitable[None]]
     settings: Mapping[str, str] = field(default_factory=dict)
+    serve: Callable[[Stage], AbstractAsyncContextManager[Mapping[str, str]]] = (
+        lambda _: nullcontext({})
+    )
 
 
 async def _keep(stage: Stage, kind: Kind, objects: Sequence[Manifest]) -> None:
@@ -79,12 +107,24 @@ async def _keep(stage: Stage, kind: Kind, objects: Sequence[Manifest]) -> None:
                 await stage.client.delete(kind, key, uid=uid_of(one))
 
 
-async def _tend(stage: Stage, components: Sequence[Component]) -> None:
-    """Do what the controllers and the kubelet of a cluster do, until it is cancelled."""
-    record = NamespaceRecord()
+async def _open(stage: Stage, policy: str) -> None:
+    """Let everything through a policy, as somebody in trouble may do."""
+    with suppress(NotFound):
+        change = {"spec": {"ingress": [{}]}}
+        await stage.client.patch(NETWORK_POLICY, Key(NAMESPACE, policy), change)
+
+
+async def _tend(stage: Stage, operator: str) -> None:
+    """Do what the other parts of a cluster do for an operator, until it is cancelled."""
+    workload = _workload(operator)
+    kinds = {*workload.children, *(each.kind for each in workload.components)}
     while True:
-        for component in components:
-            for one in (await stage.client.list(component.kind, NAMESPACE)).items:
+        record = NamespaceRecord()
+        for kind in kinds:
+            for one in (await stage.client.list(kind, NAMESPACE)).items:
+                record.note("ADDED", kind, one)
+        for component in workload.components:
+            for one in record.list(component.kind):
                 if component.needs(one, record):
                     with suppress(SlipwayError):
                         await component.act(stage.client, one, record)
@@ -93,7 +133,7 @@ async def _tend(stage: Stage, components: Sequence[Component]) -> None:
 
 async def _run_volumes(stage: Stage) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(_tend(stage, _workload("volumes").components))
+        group.create_task(_tend(stage, "volumes"))
         for number in cycle(_NUMBERS):
             volumes = [
                 build_object(DEMO_VOLUME, f"data-{index}", NAMESPACE, spec={"size": 1})
@@ -123,7 +163,7 @@ async def _run_exporters(stage: Stage) -> None:
     missing["spec"]["labelSelector"] = {"app": "billing"}
     await stage.client.create(PROMETHEUS_JMX_EXPORTER, missing)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_tend(stage, _workload("jmxexporter").components))
+        group.create_task(_tend(stage, "jmxexporter"))
         for turn, number in enumerate(cycle(_NUMBERS)):
             pods = [build_pod(f"shop-{index}", nodeName="node-1") for index in range(number)]
             await _keep(stage, POD, pods)
@@ -157,6 +197,87 @@ async def _run_machines(stage: Stage) -> None:
             operation = build_operation(type_, f"op-{number}", names[number % len(names)])
             await stage.client.create(OPERATION, operation)
             await asyncio.sleep(_TURN_SECONDS)
+
+
+async def _run_firewalls(stage: Stage) -> None:
+    """Let Instances come and go, change rules, and open policies that the operator keeps."""
+    names = ("web", "db")
+    await stage.client.create(NETWORK, build_network())
+    for name in names:
+        await stage.client.create(FIREWALL, build_firewall(name, build_rule("https", ports=[443])))
+    missing = build_firewall("orphan", networkRef={"name": "missing"})
+    await stage.client.create(FIREWALL, missing)
+    for turn, number in enumerate(cycle(_NUMBERS)):
+        guests = [
+            build_guest(f"vm-{index}", firewall=names[index % len(names)])
+            for index in range(number)
+        ]
+        await _keep(stage, INSTANCE, guests)
+        rules = [build_rule("https", ports=[443 + turn])]
+        await stage.client.patch(FIREWALL, Key(NAMESPACE, "web"), {"spec": {"rules": rules}})
+        # Later than the other changes, which would write the policy anyway.
+        await asyncio.sleep(_TURN_SECONDS / 2)
+        if turn % 2:
+            await _open(stage, "firewall-db")
+        await asyncio.sleep(_TURN_SECONDS / 2)
+
+
+async def _run_clusters(stage: Stage) -> None:
+    """Let a pool grow and shrink, rebuild nodes, and change an addon."""
+    await stage.client.create(
+        NETWORK, build_cluster_network(cidrs=["10.0.0.0/16"], binding="Passt")
+    )
+    addon = {"name": "network", "configMapRef": {"name": _ADDON}}
+    await _write_addon(stage, 0)
+    await stage.client.create(KUBERNETES_CLUSTER, build_cluster("edge", addons=[addon]))
+    lost = build_cluster("lost", networkRef={"name": "missing"})
+    await stage.client.create(KUBERNETES_CLUSTER, lost)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_tend(stage, "clusters"))
+        for turn in count():
+            await asyncio.sleep(_TURN_SECONDS)
+            pool = {"name": "web", "count": 1 + turn % 4, "size": "large"}
+            recycle = [{"node": "edge-web-0", "token": f"turn-{turn // 4}"}]
+            change = {"spec": {"pools": [pool], "recycle": recycle}}
+            await stage.client.patch(KUBERNETES_CLUSTER, Key(NAMESPACE, "edge"), change)
+            await _write_addon(stage, turn)
+
+
+async def _write_addon(stage: Stage, turn: int) -> None:
+    content = build_object(CONFIG_MAP, "cni", "kube-system")
+    content["data"] = {"turn": str(turn)}
+    manifest = build_object(
+        CONFIG_MAP, _ADDON, NAMESPACE, metadata={"labels": {ADDON_LABEL: "true"}}
+    )
+    manifest["data"] = {"cni": json.dumps(content)}
+    try:
+        await stage.client.create(CONFIG_MAP, manifest)
+    except AlreadyExists:
+        change = {"data": manifest["data"]}
+        await stage.client.patch(CONFIG_MAP, Key(NAMESPACE, _ADDON), change)
+
+
+@asynccontextmanager
+async def _serve_cluster(stage: Stage) -> AsyncIterator[Mapping[str, str]]:
+    """Serve a fake API of the cluster that the operator creates."""
+    system = FakeCluster(NAMESPACE, stage.client)
+
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.read()
+        asked = Request(request.method, request.path, request.query, body, request.headers)
+        reply = await system.answer(asked)
+        return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        port = find_free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield {"API_URL": f"http://127.0.0.1:{port}", "API_POLL_SECONDS": "5"}
+    finally:
+        await runner.cleanup()
 
 
 async def _run_consumers(stage: Stage) -> None:
@@ -197,9 +318,11 @@ def _workload(operator: str) -> Workload:
 
 
 LOADS: Final[Mapping[str, Load]] = {
+    "clusters": Load(_workload("clusters").crds, _run_clusters, serve=_serve_cluster),
     "compute": Load(COMPUTE_RESOURCES, _run_machines),
     "ipam": Load(IPAM_RESOURCES, _run_addresses),
     "jmxexporter": Load(_workload("jmxexporter").crds, _run_exporters),
+    "network": Load(_workload("network").crds, _run_firewalls),
     "pulsarconsumer": Load(
         [build_crd(PulsarConsumer)],
         _run_consumers,

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
@@ -63,12 +64,13 @@ async def record(operator: str, minutes: int, output: Path, progress: Progress) 
         folder = Path(name)
         async with Client(plane.config, user_agent="record") as client:
             await serve(client, *load.crds)
-            with (
-                run_operator(plane, operator, folder, **load.settings) as port,
-                run_prometheus({operator: port}, folder) as address,
-                progress.step(f"Load of {operator}", f"{minutes} min"),
-            ):
-                work = asyncio.ensure_future(load.run(Stage(plane, client, folder)))
+            stage = Stage(plane, client, folder)
+            async with AsyncExitStack() as stack:
+                settings = {**load.settings, **await stack.enter_async_context(load.serve(stage))}
+                port = stack.enter_context(run_operator(plane, operator, folder, **settings))
+                address = stack.enter_context(run_prometheus({operator: port}, folder))
+                stack.enter_context(progress.step(f"Load of {operator}", f"{minutes} min"))
+                work = asyncio.ensure_future(load.run(stage))
                 done, _ = await asyncio.wait([work], timeout=minutes * 60 + 20)
                 try:
                     if done:

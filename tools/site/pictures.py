@@ -268,6 +268,10 @@ def draw_objects(operator: str, *panels: str) -> Drawing:
 
 
 _OWN_PANELS: Final = {
+    "clusters": (
+        *("Changes to objects of clusters, by reason", "Steps on Nodes"),
+        *("Addons applied", "API response time, 99th percentile"),
+    ),
     "compute": (
         "Finished Operations",
         "Operation duration, 95th percentile",
@@ -279,6 +283,11 @@ _OWN_PANELS: Final = {
         "Addresses allocated and released",
     ),
     "jmxexporter": ("Injectors started", "Selected pods"),
+    "network": (
+        "Changes to policies and attachments",
+        "Reverted changes by others",
+        "Firewall compile time, 99th percentile",
+    ),
     "podset": (),
     "pulsarconsumer": (
         *("Backlog", "Age of the oldest message", "Desired consumers"),
