@@ -11,19 +11,44 @@ STYLES: Final = """\
   overflow-wrap: normal;
   word-break: normal;
 }
+.md-typeset table:not([class]) code.flag {
+  white-space: nowrap;
+}
+/* Descriptions are longer than the names and types next to them. */
+.md-typeset table:not([class]) th.description {
+  min-width: 13rem;
+}
 .md-grid {
   max-width: 72rem;
 }
 """
 _CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
-_CODE: Final = re.compile(r"(<code>)(.*?)(</code>)", re.DOTALL)
+_CODE: Final = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 _BREAK: Final = re.compile(r"(?<=[./|)\]])(?=[^\s<])")
+_VARIABLE: Final = re.compile(r"[A-Z0-9]+(?:_[A-Z0-9]+){2,}")
+_HEADING: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let the title of a page in browsers and search results be its heading.
+
+    The entry in the navigation is shorter: eight pages are called API there.
+    """
+    if found := _HEADING.search(markdown):
+        page.meta.setdefault("title", found[1].replace("`", ""))
+    return markdown
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Allow line breaks after dots, slashes and brackets in code in tables."""
-    return _CELL.sub(lambda cell: _CODE.sub(_allow_breaks, cell.group()), html)
+    """Improve tables: widths, line breaks in code, and bars that Markdown requires to escape."""
+    html = html.replace("<th>Description</th>", '<th class="description">Description</th>')
+    return _CELL.sub(lambda cell: _CODE.sub(_render, cell.group()), html)
 
 
-def _allow_breaks(code: re.Match[str]) -> str:
-    return code[1] + _BREAK.sub("<wbr>", code[2]) + code[3]
+def _render(code: re.Match[str]) -> str:
+    text = code[1].replace(r"\|", "|")
+    if text.startswith("--") and " " not in text:
+        return f'<code class="flag">{text}</code>'
+    if _VARIABLE.fullmatch(text):
+        return f"<code>{text.replace('_', '_<wbr>')}</code>"
+    return f"<code>{_BREAK.sub('<wbr>', text)}</code>"

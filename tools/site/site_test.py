@@ -34,6 +34,9 @@ def test_site_is_built_without_a_broken_link(configuration: Path) -> None:
     assert "Create a local cluster" in (site / "docs/howto/cluster/index.html").read_text()
     assert any("OperatorNoLeader" in each["text"] for each in index["docs"])
     assert (site / "docs/images/architecture.svg").is_file()
+    page = (site / "docs/reference/podset/api/index.html").read_text()
+    assert "<title>podset: API - Slipway</title>" in page
+    assert "podset: API" in {each["title"] for each in index["docs"]}
 
 
 def test_broken_link_fails_the_build(configuration: Path, tmp_path: Path) -> None:
@@ -78,6 +81,18 @@ def test_names_in_tables_break_at_dots_and_not_inside_of_words(configuration: Pa
     settings = yaml.safe_load(configuration.read_text())
     (styles,) = settings["extra_css"]
     assert "word-break: normal" in (configuration.parent / "pages" / styles).read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "rendered"),
+    [
+        ("--watch-namespaces", '<code class="flag">--watch-namespaces</code>'),
+        ("PODSET_LOG_LEVEL", "<code>PODSET_<wbr>LOG_<wbr>LEVEL</code>"),
+        (r"(a\|b)c", "<code>(a|<wbr>b)<wbr>c</code>"),
+    ],
+)
+def test_code_in_tables_is_readable(code: str, rendered: str) -> None:
+    assert on_page_content(f"<td><code>{code}</code></td>") == f"<td>{rendered}</td>"
 
 
 def test_versions_are_listed_from_new_to_old_with_names_last(tmp_path: Path) -> None:
