@@ -12,9 +12,9 @@ class Settings(CommonSettings):
     model_config = operator_settings(OPERATOR)
 
     missing_api_poll_seconds: float = Field(default=30, ge=1)
-    """missing_api_poll_seconds is the time between two checks of an Instance for the kinds of
-    KubeVirt, while the cluster does not serve them."""
+    """missing_api_poll_seconds is how often the operator checks whether the cluster serves the
+    kinds of KubeVirt and CDI, while it does not."""
 
     operation_history_limit: int = Field(default=20, ge=0, le=1000)
-    """operation_history_limit is the number of finished Operations that are kept of each Instance;
-    older ones are deleted. 0 keeps all."""
+    """operation_history_limit is the number of finished Operations that the operator keeps for
+    each Instance; it deletes older ones. 0 keeps all."""

@@ -35,8 +35,8 @@ class Settings(CommonSettings):
     that route the addresses to the nodes; None creates Services of type ClusterIP. With these two
     values, nothing reports whether the network delivers an address, and Announced is Unknown."""
     load_balancer_class: str = Field(default="", max_length=253)
-    """load_balancer_class is the class of the load balancer that announces addresses; empty for
-    the default of the cluster."""
+    """load_balancer_class is the class of the load balancer that announces addresses; empty
+    means the default of the cluster."""
     load_balancer: bool = False
     """load_balancer assigns an address of an IPPool to each Service whose spec.loadBalancerClass is
     service_class. The chart then grants writing the status of Services."""
@@ -44,11 +44,11 @@ class Settings(CommonSettings):
     """service_class is the spec.loadBalancerClass of these Services. Change it if the program that
     announces addresses serves only classes of its own, such as io.cilium/l2-announcer."""
     cozy_proxy: bool = False
-    """cozy_proxy has cozy-proxy of Cozystack route the addresses of claims whose spec.traffic is
-    All. It must run on every node. The chart then grants writing Endpoints."""
+    """cozy_proxy lets cozy-proxy of Cozystack route the addresses of claims whose spec.traffic is
+    All. cozy-proxy must run on every node. The chart then grants writing Endpoints."""
     cluster_api: bool = False
     """cluster_api creates an IPAddress for each IPAddressClaim of Cluster API whose spec.poolRef
     names an IPPool. The chart then grants access to these kinds."""
     default_pool: str = Field(default="", max_length=253)
-    """default_pool is the IPPool of such Services that have no annotation ipam.slipway.dev/pool;
-    empty for none."""
+    """default_pool is the IPPool for Services of service_class without the annotation
+    ipam.slipway.dev/pool; empty means none."""

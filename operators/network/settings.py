@@ -26,27 +26,27 @@ class Settings(CommonSettings):
     model_config = operator_settings(OPERATOR)
 
     multus_poll_seconds: float = Field(default=60, ge=1)
-    """multus_poll_seconds is the time between two checks of a Network of backend Multus for the
-    kinds that it needs, while the cluster does not serve them."""
+    """multus_poll_seconds is how often the operator checks whether the cluster serves the kinds
+    that a Network with backend Multus needs, while it does not."""
 
     protected_cidrs: str = Field(default="169.254.169.254/32,fd00:ec2::254/128")
-    """protected_cidrs is a comma list of addresses that no instance of a Network may send packets
-    to, whatever its firewall allows; `none` protects nothing. Add the pods, Services and nodes of
-    the cluster"""
+    """protected_cidrs is a comma-separated list of addresses that no instance of a Network may send
+    packets to, regardless of what its firewall allows; `none` protects nothing. Add the addresses
+    of the pods, Services and nodes of the cluster."""
 
     ip_families: CommaList = ()
-    """ip_families is a comma list of the address families of pods: IPv4, IPv6, or both.
+    """ip_families is a comma-separated list of the address families of pods: IPv4, IPv6, or both.
     NetworkPolicies contain blocks of these families only, because some network plugins ignore a
     whole policy if it has a block of another family. Empty means the families of the addresses of
-    the operator's own pod"""
+    the operator's own pod."""
 
     pod_ips: CommaList = Field(default=(), json_schema_extra={"environment": ["POD_IPS"]})
-    """pod_ips is a comma list of the addresses of the operator's pod; empty means unknown, and
-    ip_families then defaults to both families"""
+    """pod_ips is a comma-separated list of the addresses of the operator's pod. If it is empty,
+    ip_families defaults to both families."""
 
     multi_network_policy: Enforcement = Enforcement.UNKNOWN
     """multi_network_policy states whether the cluster enforces MultiNetworkPolicies on interfaces
-    of guests: Unknown, or Enforced if you have tested that packets are dropped"""
+    of guests: Unknown, or Enforced if you have tested that packets are dropped."""
 
     @property
     def protected_blocks(self) -> tuple[str, ...]:

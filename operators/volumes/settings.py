@@ -12,5 +12,5 @@ class Settings(CommonSettings):
     model_config = operator_settings(OPERATOR)
 
     snapshot_api_poll_seconds: float = Field(default=60, ge=1)
-    """snapshot_api_poll_seconds is the time between two checks of a DemoVolume that needs snapshots
-    for their kinds, while the cluster does not serve them."""
+    """snapshot_api_poll_seconds is how often the operator checks whether the cluster serves the
+    kinds of snapshots that a DemoVolume needs, while it does not."""

@@ -22,7 +22,7 @@ class SimulatorSettings(CommonSettings):
     model_config = operator_settings("kubevirt_sim")
 
     watch_namespaces: CommaList = ("*",)
-    """watch_namespaces is a comma list of the namespaces to watch; `*` means all."""
+    """watch_namespaces is a comma-separated list of the namespaces to watch; `*` means all."""
 
     leader_elect: bool = False
     """leader_elect says whether a Lease decides which of several simulators works."""

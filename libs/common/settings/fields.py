@@ -96,8 +96,8 @@ class CommonSettings(BaseSettings):
     """context is the kubeconfig context to use; empty means the current one."""
 
     watch_namespaces: CommaList = ()
-    """watch_namespaces is a comma list of the namespaces to watch; empty means the operator's own
-    namespace, `*` means all."""
+    """watch_namespaces is a comma-separated list of the namespaces to watch; empty means the
+    operator's own namespace, `*` means all."""
 
     watch_all_by_default: bool = False
     """watch_all_by_default makes an empty watch_namespaces mean all namespaces, in the way that the
@@ -105,8 +105,8 @@ class CommonSettings(BaseSettings):
 
     watch_namespace_selector: str = ""
     """watch_namespace_selector is a label selector, such as `tenant=yes`. The operator watches the
-    namespaces that match it, as they come and go. Needs permission to get, list and watch
-    namespaces, and excludes watch_namespaces."""
+    namespaces that match it, including namespaces that are created later. Needs permission to get,
+    list and watch namespaces. Cannot be combined with watch_namespaces."""
 
     role_binding: str = ""
     """role_binding is the name of the RoleBinding that grants the operator its permissions in a
@@ -129,8 +129,8 @@ class CommonSettings(BaseSettings):
     """reconcile_timeout_seconds is the time after which one reconcile is cancelled and retried."""
 
     resync_period_seconds: float = Field(default=36_000, ge=0)
-    """resync_period_seconds is the mean time between two reconciles of an object on which nothing
-    happens; 0 disables the resync."""
+    """resync_period_seconds is the mean time between two reconciles of an object that does not
+    change; 0 disables the resync."""
 
     sweep_period_seconds: float = Field(default=600, ge=0)
     """sweep_period_seconds is the mean time between two comparisons of the cache with a list from
@@ -159,8 +159,8 @@ class CommonSettings(BaseSettings):
     """request_timeout_seconds is the time after which an API request without a response fails."""
 
     leader_elect: bool = True
-    """leader_elect enables leader election by a Lease; without it every replica works, so
-    there must be one replica only."""
+    """leader_elect enables leader election by a Lease. Without it, every replica reconciles, so run
+    only one replica."""
 
     lease_name: str = Field(default="", validate_default=True, max_length=253)
     """lease_name is the name of the Lease for the leader election; empty means the operator's
