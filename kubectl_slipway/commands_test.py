@@ -14,12 +14,14 @@ import pytest
 
 from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
-from kubectl_slipway.conftest import Lab, ago
+from kubectl_slipway.conftest import SYSTEM, Lab, ago
 from kubectl_slipway.states.conftest import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
-from libs.common.kinds import DEPLOYMENT, POD, Key, Manifest, build_object
+from libs.common.kinds import DEPLOYMENT, POD, Key, Kind, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
+
+CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 
 
 def consumer(name: str = "orders", **spec: Any) -> Manifest:
@@ -277,6 +279,40 @@ async def test_check_names_what_is_missing(lab: Lab) -> None:
     results = {each["check"]: each["result"] for each in result.data}
     assert results["Kubernetes version"] == results["operator podset"] == "ok"
     assert (results["KubeVirt"], results["operator ipam"], result.code) == ("missing", "failed", 1)
+
+
+async def test_check_names_why_cert_manager_issues_no_certificate(lab: Lab) -> None:
+    variable = "JMXEXPORTER_WEBHOOK_CERTIFICATE_SECRET"
+    lab.install("jmxexporter", env=[{"name": variable, "value": "hook-tls"}])
+    check = "webhook certificate of jmxexporter in slipway-system"
+
+    async def read_results() -> dict[str, tuple[str, str]]:
+        result = await lab.run("check", "-o", "json")
+        return {each["check"]: (each["result"], each["detail"]) for each in result.data}
+
+    before = await read_results()
+    assert before["cert-manager"][0] == "missing"
+    assert before[check] == ("missing", "no Certificate writes Secret hook-tls; someone else must")
+    lab.api.register(CERTIFICATE)
+    conditions = [{"type": "Ready", "status": "False", "message": "Issuing certificate"}]
+    issuer = {"type": "Issuing", "status": "True", "message": "Issuer company does not exist"}
+    certificate = build_object(CERTIFICATE, "hook", SYSTEM, spec={"secretName": "hook-tls"})
+    lab.put({**certificate, "status": {"conditions": [*conditions, issuer]}})
+    failed = await read_results()
+    assert failed["cert-manager"][0] == "ok"
+    assert failed[check] == (
+        "failed",
+        "Certificate hook is not ready: Issuer company does not exist",
+    )
+    ready = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "notAfter": "2027-01-01T00:00:00Z",
+    }
+    lab.api.patch_status(CERTIFICATE, Key(SYSTEM, "hook"), ready)
+    assert (await read_results())[check] == (
+        "ok",
+        "Certificate hook is ready until 2027-01-01T00:00:00Z",
+    )
 
 
 async def test_errors_name_the_remedy_and_have_their_codes(lab: Lab, tmp_path: Path) -> None:

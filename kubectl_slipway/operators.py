@@ -34,6 +34,7 @@ class Operator:
         leader_elect: Whether it elects a leader.
         lease: The Lease, or None.
         pods: Its pods.
+        certificate_secret: Secret with the certificate of its webhooks if others issue it.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Operator:
     leader_elect: bool
     lease: Manifest | None
     pods: tuple[Manifest, ...]
+    certificate_secret: str
 
     def watches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether it watches a namespace; empty stands for cluster-scoped objects."""
@@ -119,6 +121,7 @@ def _build(
         leader_elect=environ.get(f"{prefix}LEADER_ELECT", "true").lower() != "false",
         lease=lease,
         pods=tuple(each for each in pods if _belongs(each, namespace, id, release)),
+        certificate_secret=environ.get(f"{prefix}WEBHOOK_CERTIFICATE_SECRET", ""),
     )
 
 

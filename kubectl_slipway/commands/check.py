@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kubectl_slipway.cluster import Cluster
 from kubectl_slipway.errors import Exit
@@ -20,6 +21,7 @@ _OPTIONAL = (
     ("monitoring.coreos.com", "ServiceMonitor", "Prometheus operator", "monitoring"),
     ("snapshot.storage.k8s.io", "VolumeSnapshot", "snapshot controller", "volumes, compute"),
     ("keda.sh", "ScaledObject", "KEDA", "pulsarconsumer (engine KEDA)"),
+    ("cert-manager.io", "Certificate", "cert-manager", "webhooks (webhooks.certManager)"),
 )
 
 
@@ -34,7 +36,12 @@ class Result:
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Print one row per check."""
-    results = [_check_version(cluster), *_check_parts(cluster), *_check_operators(cluster)]
+    results = [
+        _check_version(cluster),
+        *_check_parts(cluster),
+        *_check_operators(cluster),
+        *_check_certificates(cluster),
+    ]
     if options.output != "table":
         print_data([asdict(each) for each in results], options.output)
     else:
@@ -80,3 +87,36 @@ def _check_operators(cluster: Cluster) -> Iterator[Result]:
             yield Result(f"operator {id}", "failed", f"CRDs are missing: {', '.join(missing)}")
         else:
             yield Result(f"operator {id}", "ok", "CRDs and Deployment are installed")
+
+
+def _check_certificates(cluster: Cluster) -> Iterator[Result]:
+    """Check the certificates of webhooks that cert-manager issues."""
+    for operator in cluster.operators or ():
+        if not operator.certificate_secret:
+            continue
+        check = f"webhook certificate of {operator.id} in {operator.namespace}"
+        resource = cluster.catalog.get("cert-manager.io", "Certificate")
+        listed = cluster.try_list(resource.path(operator.namespace)) if resource else []
+        if listed is None:
+            yield Result(check, "missing", "you may not list Certificates")
+            continue
+        found = [
+            each for each in listed if each["spec"].get("secretName") == operator.certificate_secret
+        ]
+        if not found:
+            detail = (
+                f"no Certificate writes Secret {operator.certificate_secret}; someone else must"
+            )
+            yield Result(check, "missing", detail)
+        for each in found:
+            yield _check_certificate(check, each)
+
+
+def _check_certificate(check: str, certificate: dict[str, Any]) -> Result:
+    name, status = certificate["metadata"]["name"], certificate.get("status") or {}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    ready, issuing = conditions.get("Ready", {}), conditions.get("Issuing", {})
+    if ready.get("status") == "True":
+        return Result(check, "ok", f"Certificate {name} is ready until {status.get('notAfter')}")
+    cause = issuing.get("message") or ready.get("message") or "cert-manager has not seen it yet"
+    return Result(check, "failed", f"Certificate {name} is not ready: {cause}")

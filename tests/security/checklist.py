@@ -237,11 +237,16 @@ ROWS: Final = (
                 f"{_WEBHOOKS}/keeper_test.py::"
                 "test_renewed_certificate_keeps_the_previous_one_trusted"
             ),
+            "tests/interplay/cert_manager_test.py::test_pods_reach_the_webhook_through_every_renewal",
             "libs/common/metrics_access_test.py::test_only_a_permitted_service_account_reads_metrics",
         ),
         (
             f"{_WEBHOOKS}/server_test.py::test_new_certificate_is_served_without_a_restart",
             f"{_WEBHOOKS}/certificates_test.py::test_unusable_certificate_is_replaced",
+            (
+                f"{_WEBHOOKS}/issued_test.py::"
+                "test_certificate_that_cannot_be_served_is_refused_and_left_alone"
+            ),
             "libs/common/metrics_access_test.py::test_unreachable_api_server_allows_nobody",
         ),
         "By default, metrics are plain HTTP without login; settings.metricsSecure enables HTTPS "

@@ -24,6 +24,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "olm",
         "private-registry",
         "policies",
+        "webhook-certificates",
         "migrate-from-the-predecessors",
     ),
     "Pods and volumes": ("podsets", "volumes"),
