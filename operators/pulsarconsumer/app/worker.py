@@ -19,9 +19,9 @@ import structlog
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
 from operators.pulsarconsumer.app.attempt_log import AttemptLog
+from operators.pulsarconsumer.app.call_watch import CallWatch
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.rate import RateLimit
-from operators.pulsarconsumer.app.core.retry import Strategy
 from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.lanes import Lanes
@@ -31,26 +31,17 @@ from operators.pulsarconsumer.app.received import RawMessage, Received
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import (
-    SUBSCRIBE_ERRORS,
     Source,
     build_sources,
     describe,
 )
 from operators.pulsarconsumer.app.streams import MessageStream
+from operators.pulsarconsumer.app.subscriber import Subscriber
 
 _WATCH_SECONDS: Final = 0.05
-_FIRST_RETRY_SECONDS: Final = 0.5
-LAST_RETRY_SECONDS: Final = 15.0
-"""Maximum time between two attempts to subscribe."""
 _PAUSE_SECONDS: Final = 0.1
-HOLDUP_SECONDS: Final = 0.05
-"""Duration of a call after which another thread continues to receive from the topic."""
-_LONG_CALL_SECONDS: Final = 0.2
-"""Duration of a call after which it is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
 """Time after a crash in which each call is recorded."""
-_COPY_SECONDS: Final = 2.0
-"""Minimum time for storing the copies of messages whose handler timed out."""
 _ATTEMPTS_SECONDS: Final = 2.0
 """Maximum time for publishing the last attempts."""
 _UNEXPECTED: Final = "Unhandled error, exiting"
@@ -119,7 +110,7 @@ class Worker:
             self._processor.process_list if self._whole else self._processor.process,
             settings.max_in_flight,
             self._group_of if settings.keeps_order else None,
-            head=_head if self._whole else lambda unit: unit,
+            head=_head_of,
             park=self._park,
             fail=self._fail,
         )
@@ -136,12 +127,17 @@ class Worker:
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
-        self._renewal = threading.Condition()
-        self._renewal_due = False
-        self._opening = 0
         self._pumps: dict[Source, threading.Thread] = {}
-        self._giving_up: list[threading.Thread] = []
         self._stopping = threading.Event()
+        self._subscriber = Subscriber(self._connection, self.sources, meters, self._stopping)
+        self._calls = CallWatch(
+            settings,
+            self._lanes,
+            self._processor,
+            self._journal,
+            replace=lambda source: self._start(source, is_open=True),
+            end=self._end,
+        )
         self._deadline = 0.0
         self.failure = ""
         """Why the process must exit with an error; empty if it must not."""
@@ -219,55 +215,12 @@ class Worker:
 
     def _open(self, source: Source) -> bool:
         """Subscribe, with retries until it succeeds or the app stops."""
-        delay = _FIRST_RETRY_SECONDS
-        while not self._stopping.is_set():
-            try:
-                self._subscribe(source)
-            except SUBSCRIBE_ERRORS as err:
-                self._meters.fail("subscribe")
-                source.mark_refused(f"not subscribed: {describe(err)}")
-                log.warning(
-                    "Cannot subscribe",
-                    topic=source.name,
-                    error=describe(err),
-                    retry_seconds=delay,
-                )
-                self._stopping.wait(delay)
-                delay = min(2 * delay, LAST_RETRY_SECONDS)
-                continue
-            self._held.restart_watch(source, time.monotonic())
-            self._attempts.catch_up()
-            name = self._settings.subscription_name
-            log.info("Consuming", topic=source.name, subscription=name)
-            return True
-        return False
-
-    def _subscribe(self, source: Source) -> None:
-        """Subscribe once; raises the same errors as `open`.
-
-        After a refusal, the client is replaced because its credentials may be outdated, unless a
-        topic uses the client. Replacing it would interrupt other topics that are subscribing, so
-        the next attempt waits for them. Without the wait, attempts could overlap indefinitely.
-        """
-        with self._renewal:
-            while self._renewal_due and not self._stopping.is_set():
-                is_used = any(each.is_open for each in self.sources)
-                if self._opening and not is_used:
-                    self._renewal.wait(_PAUSE_SECONDS)
-                    continue
-                self._renewal_due = False
-                if not is_used:
-                    self._connection.renew()
-            self._opening += 1
-        try:
-            source.open()
-        except SUBSCRIBE_ERRORS:
-            self._renewal_due = True
-            raise
-        finally:
-            with self._renewal:
-                self._opening -= 1
-                self._renewal.notify_all()
+        if not self._subscriber.subscribe(source):
+            return False
+        self._held.restart_watch(source, time.monotonic())
+        self._attempts.catch_up()
+        log.info("Consuming", topic=source.name, subscription=self._settings.subscription_name)
+        return True
 
     def _receive(self, source: Source) -> bool:
         """Receive until the connection is broken or the app stops.
@@ -380,50 +333,7 @@ class Worker:
                 self._held.watch_redeliveries(source, now)
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
-        self._watch_calls(now)
-
-    def _watch_calls(self, now: float) -> None:
-        """Replace receiving threads that a long call blocks, and record long calls.
-
-        If a call exceeds its time-out, the app exits.
-        """
-        limit = self._settings.handler_timeout_seconds
-        for slot in self._lanes.slots():
-            unit, began = slot.item, slot.began
-            if unit is None or not began or now - began < HOLDUP_SECONDS:
-                continue
-            if slot.item is not unit or slot.began != began:
-                continue  # The call has ended in the meantime.
-            source = self._lanes.detach(slot)
-            if isinstance(source, Source):
-                self._start(source, is_open=True)
-            if now - began < _LONG_CALL_SECONDS:
-                continue
-            if not self._whole:
-                self._journal.begin(slot.thread, _head_of(unit).identity)
-                if slot.began != began:
-                    self._journal.end(slot.thread)
-                    continue
-            if limit and now - began > limit:
-                giving_up = threading.Thread(
-                    target=self._give_up, args=(unit, slot.thread, now - began), daemon=True
-                )
-                self._giving_up.append(giving_up)
-                giving_up.start()
-                self._end(f"the handler has not ended for {now - began:.0f} s")
-
-    def _give_up(self, unit: Any, thread: int, seconds: float) -> None:
-        """Finish the messages of a call that does not return; only a restart ends the call.
-
-        A broker that does not respond may delay the copies, but must not delay the restart.
-        """
-        for message in unit if self._whole else (unit,):
-            waits = self._processor.time_out(message, seconds)
-            if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:
-                # No copy could be stored. The journal keeps the failed attempt across the restart.
-                self._journal.begin(thread, message.identity)
-            else:
-                self._journal.end(thread)
+        self._calls.check(now)
 
     def _finish(self) -> None:
         """Wait for running handlers until the drain time-out, and close."""
@@ -442,8 +352,7 @@ class Worker:
             log.error("Handlers did not end in time; their messages go back to the broker")
         self._lanes.stop()
         join()
-        for thread in self._giving_up:
-            thread.join(max(_COPY_SECONDS, left()))
+        self._calls.join(left())
         self._journal.close()
         self._attempts.stop(_ATTEMPTS_SECONDS)
         # Stop sending first: a copy of a message that the broker redelivers would be a duplicate.
@@ -487,9 +396,5 @@ class Worker:
             self.stop(time.monotonic() + self._settings.drain_timeout_seconds)
 
 
-def _head(unit: list[Received]) -> Received:
-    return unit[0]
-
-
 def _head_of(unit: Any) -> Received:
-    return unit if isinstance(unit, Received) else _head(unit)
+    return unit if isinstance(unit, Received) else unit[0]

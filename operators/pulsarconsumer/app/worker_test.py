@@ -15,7 +15,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from operators.pulsarconsumer.app import worker as worker_module
+from operators.pulsarconsumer.app import call_watch, subscriber
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.harness import build_environment, running, wait_until
 from operators.pulsarconsumer.app.source import Source
@@ -56,7 +56,7 @@ def test_old_credentials_are_replaced_between_attempts_that_would_overlap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     overlapping = Overlapping()
-    monkeypatch.setattr(worker_module, "LAST_RETRY_SECONDS", _RETRY_SECONDS)
+    monkeypatch.setattr(subscriber, "LAST_RETRY_SECONDS", _RETRY_SECONDS)
     monkeypatch.setattr(Source, "open", lambda _: overlapping.open())
     monkeypatch.setattr(Connection, "renew", lambda _: overlapping.renew())
     names = ",".join(f"persistent://public/default/{name}" for name in ("a", "b"))
@@ -162,7 +162,7 @@ def test_messages_of_a_topic_stay_in_order_when_another_thread_continues_to_rece
         number = int(message.data)
         if number % 400 == 7:
             # Longer than a thread that receives is held up.
-            threading.Event().wait(3 * worker_module.HOLDUP_SECONDS)
+            threading.Event().wait(3 * call_watch.HOLDUP_SECONDS)
         handled.append(number)
 
     with consuming(handle, subscription_type="Exclusive", max_in_flight=4):

@@ -3,6 +3,13 @@
 Secrets are never values of variables: these hold the paths of files.
 """
 
+from operators.pulsarconsumer.app.settings.choices import (
+    DecryptFailure,
+    Mismatch,
+    SchemaType,
+    SubscriptionType,
+    Switch,
+)
 from operators.pulsarconsumer.app.settings.connection import AuthType, ConnectionSettings
 from operators.pulsarconsumer.app.settings.load import (
     PREFIX,
@@ -11,14 +18,7 @@ from operators.pulsarconsumer.app.settings.load import (
     load,
     load_settings,
 )
-from operators.pulsarconsumer.app.settings.settings import (
-    DecryptFailure,
-    Mismatch,
-    SchemaType,
-    Settings,
-    SubscriptionType,
-    Switch,
-)
+from operators.pulsarconsumer.app.settings.settings import Settings
 
 __all__ = [
     "PREFIX",

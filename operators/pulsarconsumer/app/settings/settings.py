@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,48 +11,14 @@ from libs.common.settings import CommaList
 from operators.pulsarconsumer.app.core import topics
 from operators.pulsarconsumer.app.core.lines import Format, LineOptions, Payload
 from operators.pulsarconsumer.app.core.retry import RetryPolicy, Strategy
+from operators.pulsarconsumer.app.settings.choices import (
+    DecryptFailure,
+    Mismatch,
+    SchemaType,
+    SubscriptionType,
+    Switch,
+)
 from operators.pulsarconsumer.app.settings.connection import ConnectionSettings
-
-
-class SubscriptionType(StrEnum):
-    """How consumers of one subscription share its messages."""
-
-    EXCLUSIVE = "Exclusive"
-    SHARED = "Shared"
-    FAILOVER = "Failover"
-    KEY_SHARED = "KeyShared"
-
-
-class SchemaType(StrEnum):
-    """What payloads are."""
-
-    BYTES = "Bytes"
-    STRING = "String"
-    JSON = "JSON"
-    AVRO = "Avro"
-
-
-class Mismatch(StrEnum):
-    """What becomes of a payload that is not what the schema says."""
-
-    DEAD_LETTER = "DeadLetter"
-    SKIP = "Skip"
-    FAIL = "Fail"
-
-
-class DecryptFailure(StrEnum):
-    """What becomes of a message that cannot be decrypted."""
-
-    FAIL = "Fail"
-    DISCARD = "Discard"
-    CONSUME = "Consume"
-
-
-class Switch(StrEnum):
-    """Whether something is done at all."""
-
-    ENABLED = "Enabled"
-    DISABLED = "Disabled"
 
 
 class Settings(ConnectionSettings):
