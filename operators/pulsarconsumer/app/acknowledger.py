@@ -96,6 +96,8 @@ class MessageAcknowledger:
         """Return the number of the current attempt at a message of the topic itself, from 1."""
         # With Exclusive and Failover, the broker always reports 0.
         redeliveries: int = message.raw.redelivery_count()
+        if self._shared.is_empty and not self._held.attempts_made:
+            return redeliveries + 1
         known = self._held.attempts(message.identity) if self._held.attempts_made else 0
         shared = 0 if self._shared.is_empty else self._shared.count(message.identity)
         return max(redeliveries, known, shared) + 1

@@ -301,10 +301,11 @@ class Lanes[T]:
                         self._room.notify_all()
                 work(item, slot)
                 done += 1
-                total += slot.seconds
-                if slot.seconds > _SPARE_SECONDS:
+                seconds = slot.seconds
+                total += seconds
+                if seconds > _SPARE_SECONDS:
                     self._mean = total / done  # Updated early, because the loop may run for long.
-                if lent and total > _SPARE_SECONDS and total > _QUICK_SECONDS * done:
+                if total > _SPARE_SECONDS and lent and total > _QUICK_SECONDS * done:
                     break
         except BaseException as err:  # noqa: BLE001  # It is told, and ends the app.
             self._fail(err)

@@ -23,6 +23,7 @@ from operators.pulsarconsumer.app.received import (
     RawMessage,
     Received,
     is_decoded,
+    put_value,
     read_for_log,
     receive_message,
     set_attempt,
@@ -82,7 +83,8 @@ class Processor:
         self._handler = handler
         self._whole = settings.handler_batch
         self._stream = stream
-        self._payloads, self._decodes = payloads, payloads.decodes
+        self._payloads, self._parse = payloads, payloads.parse
+        self._decodes = payloads.decodes
         self._acknowledger = acknowledger
         self._held = held
         self._journal, self._shared = journal, attempts
@@ -92,6 +94,8 @@ class Processor:
         self._logs = self._lines.sample_ratio > 0
         # To hide fields of the payload in the log, the value must be decoded before the handler.
         self._decodes_early = self._decodes and self._logs and bool(self._lines.redacted)
+        plain = not payloads.needs_writer and not self._decodes_early
+        self._decode = self._decode_plainly if plain else self._decode_carefully
         self._traced = telemetry.enabled
         self._time = time
         self._timed_out: set[str] = set()
@@ -223,7 +227,16 @@ class Processor:
         read_for_log(source, taken)
         self._stream.write(render_lines(options, taken, now))
 
-    def _decode(self, message: Received) -> bool:
+    def _decode_plainly(self, message: Received) -> bool:
+        """Decode a value without its writer's schema; see `_decode_carefully`."""
+        try:
+            put_value(message, self._parse(message.data))
+        except Exception as err:  # noqa: BLE001  # Parsers raise many types.
+            set_value(message, None, mismatch=type(err).__name__)
+            return False
+        return True
+
+    def _decode_carefully(self, message: Received) -> bool:
         """Decode the value of a message, and return whether it has one."""
         # Otherwise, this check would cost more than decoding again.
         if self._decodes_early and is_decoded(message):

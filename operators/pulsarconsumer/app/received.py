@@ -103,7 +103,7 @@ def set_value(
     message: Received, value: object, mismatch: str = "", error: Exception | None = None
 ) -> None:
     """Set the decoded value of a message, before any other code has seen the message."""
-    _SET_VALUE(message, value)
+    put_value(message, value)
     if mismatch:
         object.__setattr__(message, "mismatch", mismatch)
     if error is not None:
@@ -135,6 +135,7 @@ def read_for_log(source: Any, messages: Iterable[Received]) -> None:
         _SET_ID(message, shown)
         _SET_ATTEMPT(message, attempt)
         _SET_KEY(message, read_text(raw.partition_key))
+        _SET_PUBLISH_TIME(message, raw.publish_timestamp())
 
 
 def read_text(read: Callable[[], str]) -> str:
@@ -202,10 +203,12 @@ _NEW: Final = object.__new__
 _SET_SOURCE: Final = Received.__dict__["source"].__set__
 _SET_RAW: Final = Received.__dict__["raw"].__set__
 _GET_VALUE: Final = Message.__dict__["value"].__get__
-_SET_VALUE: Final = Message.__dict__["value"].__set__
+put_value: Final = Message.__dict__["value"].__set__
+"""Sets the decoded value of a message that matches its schema; see `set_value`."""
 _SET_TOPIC: Final = Message.__dict__["topic"].__set__
 _SET_ID: Final = Message.__dict__["message_id"].__set__
 _SET_ATTEMPT: Final = Message.__dict__["attempt"].__set__
 _SET_PROPERTIES: Final = Message.__dict__["properties"].__set__
+_SET_PUBLISH_TIME: Final = Message.__dict__["publish_time"].__set__
 _SET_KEY: Final = Message.__dict__["key"].__set__
 _SET_DATA: Final = Message.__dict__["data"].__set__

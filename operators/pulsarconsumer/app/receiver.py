@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any, Final
 
 import pulsar
@@ -19,6 +20,7 @@ _MANY_PER_SECOND: Final = 1000
 """Rate above which messages are received in bursts."""
 _BURST: Final = 100
 _BURST_MILLISECONDS: Final = 1
+_LENGTH: Final = methodcaller("length")
 
 
 def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
@@ -93,16 +95,24 @@ class MessageReceiver:
         batch: list[RawMessage] = []
         size, until = 0, self._monotonic() + self._batch_seconds
         while True:
-            for number, message in enumerate(come):
-                size += message.length()
-                if batch and (len(batch) == self._most or size > self._most_bytes):
-                    self._left = come[number:]
-                    return batch
-                batch.append(message)
-            self._left = []
-            if len(batch) == self._most or self._monotonic() >= until:
+            part = come[: self._most - len(batch)]
+            added = sum(map(_LENGTH, part))
+            if size + added > self._most_bytes:
+                part = self._cut(part, size, at_least=0 if batch else 1)
+            batch += part
+            size += added
+            self._left = come[len(part) :]
+            if self._left or len(batch) == self._most or self._monotonic() >= until:
                 return batch
             come = list(self._consumer.batch_receive())
+
+    def _cut(self, part: list[RawMessage], size: int, *, at_least: int) -> list[RawMessage]:
+        """Return the first messages of a part that fit into a batch of some bytes."""
+        for number, message in enumerate(part):
+            size += message.length()
+            if number >= at_least and size > self._most_bytes:
+                return part[:number]
+        return part
 
 
 def _burst_of(settings: Settings) -> int:

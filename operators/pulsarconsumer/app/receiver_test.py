@@ -139,3 +139,8 @@ def test_batch_of_large_messages_ends_at_its_bytes() -> None:
         [1, 2],
         [3, 4],
     ]
+
+
+def test_message_that_exceeds_the_bytes_of_a_batch_is_a_batch_of_its_own() -> None:
+    consumer = BatchConsumer([3], size=200)
+    assert take_batches(consumer, 3, batch_max_messages=10, batch_max_bytes=100) == [[1], [2], [3]]

@@ -75,7 +75,8 @@ class Payloads:
         self.needs_writer = self._type is SchemaType.AVRO
         """Whether the schema depends on topic and version."""
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
-        self._parse = self._choose_parser()
+        self.parse = self._choose_parser()
+        """Decodes a payload that was written with the schema in the settings; raises any error."""
         self.schema = _build_schema(self._type, self._definition)
 
     def decode(self, data: bytes, topic: str = "", version: int = -1) -> object:
@@ -94,7 +95,7 @@ class Payloads:
         if version >= 0 and self.needs_writer:
             writer = self._find_writer(topic, version)
         try:
-            return self._parse(data) if writer is None else self._decode_avro(data, writer)
+            return self.parse(data) if writer is None else self._decode_avro(data, writer)
         except Exception as err:  # noqa: BLE001  # Parsers raise many types.
             # The message of a parser may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None

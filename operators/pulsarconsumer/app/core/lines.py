@@ -87,7 +87,7 @@ def _collect(options: LineOptions, message: Message, time: str) -> dict[str, obj
         fields["attempt"] = attempt
     if properties := message.properties:
         hidden = _find_hidden(options.redacted, tuple(properties))
-        fields["properties"] = {**properties, **hidden}
+        fields["properties"] = {**properties, **hidden} if hidden else properties
     data = message.data
     fields["size"] = len(data)
     if options.payload is Payload.FULL and not options.redacted:
