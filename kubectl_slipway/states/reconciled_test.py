@@ -192,7 +192,7 @@ RECONCILED = [
         ],
         "demovolume/data",
         "UnownedClaim",
-        "there is no claim of this DemoVolume",
+        "the DemoVolume has no claim",
         "spec.adopt",
     ),
     Reconciled(

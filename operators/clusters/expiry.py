@@ -26,7 +26,7 @@ def evaluate_certificates(observed: Observed, now: datetime) -> Condition:
         if expires - now < WARNING_TIME:
             message = (
                 f"certificate authority {name} expires on {expires:%Y-%m-%d}; the operator does "
-                "not replace authorities: move to a new cluster before that day"
+                "not replace authorities: move to a new cluster before that date"
             )
             return Condition.true(type_, Reason.EXPIRING, message)
     served = observed.workload.certificate_expires

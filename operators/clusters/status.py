@@ -250,7 +250,7 @@ def _evaluate_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition
         message = f"{waits} for the control plane"
         return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
     if leaving := list_excess(cluster, observed):
-        message = f"{names_of(leaving)} leave"
+        message = f"being removed: {names_of(leaving)}"
         return Condition.false(type_, Reason.DRAINING, message)
     return _evaluate_members(type_, names, observed)
 

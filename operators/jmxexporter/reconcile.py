@@ -304,7 +304,7 @@ def _inject(
             message = "waiting for another container of the pod"
             evaluated.append(_wait(target, Reason.POD_BUSY, message))
         elif len(at_work) >= limit:
-            message = f"injectors are at work in {len(at_work)} pods already (spec.maxConcurrent)"
+            message = f"injectors run in {len(at_work)} other pods, the limit of spec.maxConcurrent"
             evaluated.append(_wait(target, Reason.WAITING, message))
         elif target.calls:
             calls += target.calls

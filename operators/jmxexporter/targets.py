@@ -295,7 +295,7 @@ class TargetEvaluator:
         ended = run.finished or datetime.fromtimestamp(run.request.not_after, UTC)
         due = ended + timedelta(seconds=delay)
         if due > self.now:
-            message = f"{found.reason}: {found.message}; tried again after {delay} s"
+            message = f"{found.reason}: {found.message}; retried after {delay} s"
             return Target(
                 pod, container, Phase.WAITING, Reason.WAITING, message, attempts, user, until=due
             )

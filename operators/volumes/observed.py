@@ -223,7 +223,7 @@ def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | N
         return _not_ready(Reason.SNAPSHOT_API_MISSING, explain_missing_api("spec.source.snapshot"))
     name = f"VolumeSnapshot {wanted.snapshot}" if wanted.snapshot else f"DemoVolume {wanted.volume}"
     if source is None:
-        return _not_ready(Reason.SOURCE_MISSING, f"{name}, the spec.source, has no volume to copy")
+        return _not_ready(Reason.SOURCE_MISSING, f"spec.source: {name} has no volume to copy")
     if not source.ready:
         return _not_ready(Reason.SOURCE_NOT_READY, f"{name}, the spec.source, is not ready")
     problems = []

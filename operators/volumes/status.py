@@ -197,7 +197,7 @@ def _evaluate_without_claim(
     ready = _explain_absence(volume, observed, refusals)
     if conflict.status == "True":
         ready = Condition.false(ConditionType.READY, conflict.reason, conflict.message)
-    nothing = "there is no claim of this DemoVolume"
+    nothing = "the DemoVolume has no claim"
     return [
         ready,
         Condition.false(ConditionType.BOUND, ready.reason, nothing),

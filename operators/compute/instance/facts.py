@@ -74,7 +74,7 @@ def evaluate_network(instance: Instance, observed: Observed) -> Condition:
         return Condition.true(type_, Reason.NOT_REQUESTED, "on the pod network")
     network = observed.network
     if network is None:
-        message = f"there is no Network {reference.name}, which spec.networkRef names"
+        message = f"spec.networkRef: Network {reference.name} does not exist; create it"
         return Condition.false(type_, Reason.NETWORK_MISSING, message)
     if not has_network(instance, observed):
         return Condition.false(type_, Reason.NETWORK_NOT_READY, _explain_network(observed, network))
@@ -90,7 +90,7 @@ def _explain_network(observed: Observed, network: NetworkView) -> str:
         return f"Network {network.key.name} has no NetworkAttachmentDefinition yet"
     claim = observed.private_claim
     why = "it does not exist yet" if claim is None else claim.message or "it has no address yet"
-    return f"no private address from IPPool {network.pool}: the IPClaim says: {why}"
+    return f"no private address from IPPool {network.pool} yet; the IPClaim reports: {why}"
 
 
 def evaluate_firewall(instance: Instance, observed: Observed) -> Condition:
@@ -99,7 +99,7 @@ def evaluate_firewall(instance: Instance, observed: Observed) -> Condition:
     if reference is None:
         return Condition.true(type_, Reason.NOT_REQUESTED, "spec.firewallRef is not set")
     if observed.firewall is None:
-        message = f"there is no Firewall {reference.name}, which spec.firewallRef names"
+        message = f"spec.firewallRef: Firewall {reference.name} does not exist; create it"
         return Condition.false(type_, Reason.FIREWALL_MISSING, message)
     if not observed.firewall.protects(instance.metadata.uid):
         message = f"Firewall {reference.name} does not protect this Instance yet"
@@ -114,7 +114,7 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
         return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP requests no address")
     claim = observed.claim
     if claim is None:
-        message = f"there is no IPClaim {public.claim_name or 'of the Instance'} yet"
+        message = f"IPClaim {public.claim_name or 'of the Instance'} does not exist yet"
         return Condition.false(type_, Reason.CLAIM_MISSING, message)
     if claim.target != f"Instance/{instance.metadata.name}":
         message = (
@@ -177,7 +177,7 @@ def evaluate_running(instance: Instance, observed: Observed) -> Condition:
     if machine.view.start_failures >= _MANY_FAILURES:
         message = (
             "the machine ended several times in a row before it ran; the Events of "
-            f"VirtualMachineInstance {instance.metadata.name} tell why"
+            f"VirtualMachineInstance {instance.metadata.name} show the cause"
         )
         return Condition.false(type_, Reason.CRASH_LOOP, message)
     last_error = _find_problem(observed)

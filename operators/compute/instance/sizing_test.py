@@ -82,9 +82,7 @@ def test_machine_with_an_instancetype_that_is_not_there_is_not_created() -> None
     status = build_status(instance, see(), {}, now=NOW)
     ready = status["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "InstancetypeMissing")
-    assert ready["message"] == (
-        f"there is no {CLUSTER} u1.medium, which spec.instancetype names; create it"
-    )
+    assert ready["message"] == (f"spec.instancetype: {CLUSTER} u1.medium does not exist; create it")
 
 
 def test_machine_keeps_its_size_until_the_instancetype_exists() -> None:

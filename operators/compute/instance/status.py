@@ -180,14 +180,14 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
         return Condition.false(ConditionType.READY, Reason.CONFLICT, message)
     if is_instancetype_missing(instance, observed):
         wanted = describe_size(instance.spec.size_ref)
-        message = f"there is no {wanted}, which spec.instancetype names; create it"
+        message = f"spec.instancetype: {wanted} does not exist; create it"
         return Condition.false(ConditionType.READY, Reason.INSTANCETYPE_MISSING, message)
     if is_preference_missing(instance, observed) and instance.spec.preference is not None:
         wanted = str(instance.spec.preference.matcher)
-        message = f"there is no {wanted}, which spec.preference names; create it"
+        message = f"spec.preference: {wanted} does not exist; create it"
         return Condition.false(ConditionType.READY, Reason.PREFERENCE_MISSING, message)
     if instance.spec.instancetype is None and observed.size is None:
-        message = f"there is no InstanceSize {instance.spec.size}, which spec.size names"
+        message = f"spec.size: InstanceSize {instance.spec.size} does not exist; create it"
         return Condition.false(ConditionType.READY, Reason.SIZE_MISSING, message)
     if refusals:
         message = "; ".join(dict.fromkeys(refusals.values()))

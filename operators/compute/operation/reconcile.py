@@ -110,7 +110,7 @@ def _find_loss(operation: Operation, target: Target | None) -> NextAction | None
     name = operation.spec.target_ref.name
     known = operation.observed.target_uid or operation.spec.target_ref.uid
     if target is None:
-        message = f"there is no Instance {name}, which spec.targetRef names"
+        message = f"spec.targetRef: Instance {name} does not exist"
         return fail(OperationReason.TARGET_NOT_FOUND, message)
     if known and target.uid != known:
         message = (

@@ -81,7 +81,7 @@ def _begin(target: Target, observed: Observed, size: SizeRef) -> NextAction:
     spec = target.instance.spec
     if not observed.size_known:
         what = size.matcher if isinstance(size, Instancetype) else f"InstanceSize {size}"
-        return fail(OperationReason.SIZE_NOT_FOUND, f"there is no {what}")
+        return fail(OperationReason.SIZE_NOT_FOUND, f"{what} does not exist")
     if isinstance(size, Instancetype) and spec.root_disk.size is None:
         message = (
             "spec.rootDisk.size of the Instance is not set, and an instancetype has no size of a "

@@ -33,7 +33,7 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
     """Create a snapshot through KubeVirt, and wait until it is ready."""
     if operation.observed.step == BASELINE:
         if target.instance.observed.vm_uid is None:
-            return fail(OperationReason.NOT_RUNNING, "there is no machine yet")
+            return fail(OperationReason.NOT_RUNNING, "the machine does not exist yet")
         for volume, why in sorted(observed.unsavable.items()):
             message = f"KubeVirt cannot take a snapshot of disk {volume}: {why}"
             return fail(OperationReason.SNAPSHOT_UNSUPPORTED, message)

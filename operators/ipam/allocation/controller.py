@@ -103,7 +103,9 @@ async def finalize(ctx: Context) -> Result | None:
     if await _find_hold(ctx, entry) is not ClaimState.HELD:
         return None
     claim = entry.spec.claim_ref
-    message = f"IPClaim {claim.namespace}/{claim.name} has the address; delete that to release it"
+    message = (
+        f"IPClaim {claim.namespace}/{claim.name} has the address; delete the claim to release it"
+    )
     held = Condition.true(AllocationCondition.TERMINATING, AllocationReason.HELD_BY_CLAIM, message)
     await ctx.apply_status({"conditions": _conditions(ctx, [held])})
     return Result()

@@ -323,7 +323,7 @@ def _read_holding(ctx: Context, pool: str, held: str) -> Holding:
     entries = projection.ledger.entries_of(pool, ctx.uid)
     pending_reason = projection.find_pending_reason(pool, ctx.uid)
     if ctx.get(IP_POOL, Key("", pool)) is None:
-        pending_reason = PendingReason(ClaimReason.POOL_NOT_FOUND, f"there is no IPPool {pool}")
+        pending_reason = PendingReason(ClaimReason.POOL_NOT_FOUND, f"IPPool {pool} does not exist")
     elif pool not in projection.ledger.ranges:
         message = f"IPPool {pool} cannot be read; see its condition Ready"
         pending_reason = PendingReason(ClaimReason.POOL_NOT_READY, message)

@@ -153,7 +153,7 @@ def _observe_machine(
     held = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
     instance = ctx.get(INSTANCE, key)
     if ctx.is_served(INSTANCE) and instance is None:
-        message = f"spec.target: there is no {target} in namespace {key.namespace}"
+        message = f"spec.target: {target} does not exist in namespace {key.namespace}"
         return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message)
     vmi = None if held is None else VmiView.parse(held)
     if instance is not None:
@@ -174,7 +174,7 @@ def _observe_service(
     key = Key(ctx.key.namespace, target.name or "")
     service = ctx.get(SERVICE, key)
     if service is None or is_deleting(service):
-        message = f"spec.target: there is no {target} in namespace {key.namespace}"
+        message = f"spec.target: {target} does not exist in namespace {key.namespace}"
         return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message))
     named = replace(named, target_uid=uid_of(service))
     slices = [
@@ -212,7 +212,7 @@ def _observe_address(
         )
         return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message)
     if (":" in address) not in families:
-        message = f"spec.target: {address} is of another family than the address"
+        message = f"spec.target: {address} and the address have different address families"
         return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message)
     found = replace(named, places=(RoutedEndpoint(address),))
     return Finding(Observation.FOUND, found, ClaimReason.BOUND)

@@ -93,7 +93,7 @@ def plan_unpublished(current: Binding, holdings: Sequence[Holding]) -> BindingPl
 
 def plan_lingering(plan: BindingPlan, service: str) -> BindingPlan:
     """Report Withdrawing instead of Unbound while the Service still exists."""
-    message = f"Service {service} is being deleted; the address is announced until it is gone"
+    message = f"Service {service} is being deleted; the address is announced until then"
     return replace(
         plan, state=BindingState.WITHDRAWN, reason=ClaimReason.WITHDRAWING, message=message
     )

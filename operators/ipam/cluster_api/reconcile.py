@@ -137,7 +137,7 @@ def find_objection(
     name, uid = text_at(claim, "spec", "poolRef", "name"), uid_of(claim)
     if pool is None:
         state = "does not exist" if observed.pool is None else "has a spec that cannot be read"
-        return Reason.POOL_NOT_READY, f"IPPool {name}, the spec.poolRef, {state}"
+        return Reason.POOL_NOT_READY, f"spec.poolRef: IPPool {name} {state}"
     for kind, held in ((IP_CLAIM, observed.claim), (IP_ADDRESS, observed.address)):
         if held is not None and controller_uid(held) != uid:
             message = f"{describe(kind, key_of(held))} belongs to another object; delete it"

@@ -273,10 +273,12 @@ def _evaluate(ctx: Context, pool: IPPool, request: Request) -> PendingReason | N
     if request.first_pool and first is None:
         # Its family is unknown, so the addresses of a dual-stack claim could not be distinguished
         # later.
-        message = f"spec.secondary waits for IPPool {request.first_pool}, to be of another family"
+        message = f"spec.secondary: the address family of IPPool {request.first_pool} is unknown"
         return PendingReason(ClaimReason.POOL_NOT_READY, message)
     if first is not None and first.v6 == (pool.spec.family is Family.IPV6):
-        message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.first_pool}"
+        message = (
+            f"spec.secondary.poolRef: IPPool {name} has the family of IPPool {request.first_pool}"
+        )
         return PendingReason(ClaimReason.FAMILY_MISMATCH, message)
     selector = pool.spec.allowed_namespaces
     if selector is None:

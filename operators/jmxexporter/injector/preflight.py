@@ -140,7 +140,7 @@ def _check_tmp(process: Process, _: Request) -> Refusal | None:
 
 def _check_signal(process: Process) -> Refusal | None:
     if not int(process.status["SigCgt"], 16) & _SIGQUIT_BIT:
-        message = "SIGQUIT is not caught (yet), and would end the process"
+        message = "the process does not catch SIGQUIT yet, so the signal would end it"
         return Refusal(Reason.NOT_READY, message)
     return None
 

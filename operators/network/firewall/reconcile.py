@@ -298,7 +298,7 @@ def _evaluate_ready(
         message = f"another policy still allows traffic of {render_users(open_yet)}"
         return lack(FirewallReason.OPEN_ELSEWHERE, message)
     if observed.network is None:
-        message = f"Network {firewall.spec.network_ref.name}, the spec.networkRef, does not exist"
+        message = f"spec.networkRef: Network {firewall.spec.network_ref.name} does not exist"
         return lack(FirewallReason.NETWORK_NOT_FOUND, message)
     reason = FirewallReason.UNENFORCEABLE if shortfalls else FirewallReason.IN_FORCE
     message = f"{child} applies to {len(covered)} instances"

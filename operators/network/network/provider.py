@@ -27,7 +27,7 @@ def find_objection(
         return NetworkReason.PROVIDER_NETWORK_MISSING, message
     name = f"ProviderNetwork {reference.name}"
     if provider is None:
-        message = f"{name}, the spec.providerNetworkRef, does not exist or is invalid"
+        message = f"spec.providerNetworkRef: {name} does not exist or is invalid"
         return NetworkReason.PROVIDER_NETWORK_MISSING, message
     if not provider.spec.allowed_namespaces.matches(labels):
         message = f"{name} does not allow this namespace; see its spec.allowedNamespaces"
