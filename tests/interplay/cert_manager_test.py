@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
 import yaml
 
@@ -41,7 +40,7 @@ from libs.common.testing.serving import serve
 from libs.common.webhooks import serve as serving
 from libs.common.webhooks.bundles import is_trusted, parse_bundle
 from operators.jmxexporter.api import RESOURCES
-from tests.interplay.webhook_release import SERVICE, WebhookRelease
+from tests.interplay.webhook_release import SERVICE, WebhookRelease, read_readiness
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.cluster.go_toolchain import ensure_go
@@ -152,13 +151,6 @@ async def see(harness: OperatorHarness) -> bytes:
     return (await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))).encode()
 
 
-async def explain(harness: OperatorHarness) -> str:
-    """Return what a replica reports to the kubelet."""
-    url = f"http://127.0.0.1:{harness.manager.health.probe_port}/readyz"
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        return await response.text()
-
-
 @asynccontextmanager
 async def creating_pods(release: WebhookRelease) -> AsyncIterator[list[bool]]:
     """Create pods all the time; the list tells of each whether the webhook prepared it."""
@@ -208,11 +200,11 @@ async def test_pods_reach_the_webhook_through_every_renewal(
         if await release.review_access(verb, _HOLDER)
     }
     assert allowed == {"get"}
-    async with release.run() as replicas:
+    async with release.run("a", "b") as replicas:
         await release.select_pods()
 
         async def is_awaited() -> bool:
-            return f"Secret metrics/{_HOLDER} does not exist" in await explain(replicas[0])
+            return f"Secret metrics/{_HOLDER} does not exist" in await read_readiness(replicas[0])
 
         await eventually(is_awaited)
         with run_cert_manager(program, kubeconfig):
@@ -252,7 +244,7 @@ async def test_authority_of_the_company_stays_and_the_injector_may_publish_it(
     await release.install(monkeypatch)
     await create_authority(client, home)
     with run_cert_manager(program, kubeconfig):
-        async with release.run() as replicas:
+        async with release.run("a", "b") as replicas:
             await release.select_pods()
             await eventually(release.is_pod_prepared)
             for replica in replicas:
@@ -289,3 +281,34 @@ async def create_authority(client: Client, namespace: str) -> None:
     await client.create(_CERTIFICATE, build_object(_CERTIFICATE, "company", namespace, spec=spec))
     company = build_object(_ISSUER, "company", namespace, spec={"ca": {"secretName": "company"}})
     await client.create(_ISSUER, company)
+
+
+async def test_no_pod_misses_the_webhook_when_cert_manager_takes_over(
+    plane: ControlPlane,
+    client: Client,
+    program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The replicas of the previous release serve the operator's own certificate meanwhile."""
+    kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig")
+    release = WebhookRelease(plane, client, str(kubeconfig), "changing", {})
+    await release.install(monkeypatch)
+    async with release.run("before") as (before,):
+        await release.select_pods()
+        await eventually(release.is_pod_prepared)
+        own = await see(before)
+        with run_cert_manager(program, kubeconfig):
+            async with creating_pods(release) as outcomes:
+                values = {"webhooks": {"certManager": {"enabled": True}}}
+                await release.upgrade(monkeypatch, values)
+                async with release.run("after") as (after,):
+                    await eventually(partial(is_serving, client, after))
+                    assert await see(before) == own
+                    count = len(outcomes)
+                    await eventually(partial(is_longer, outcomes, count + 50))
+                    assert all(outcomes)
+
+
+async def is_longer(items: list[bool], length: int) -> bool:
+    return len(items) > length

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from libs.common.client import Client
@@ -78,23 +80,7 @@ class WebhookRelease:
         for name in (self.home, self.watched):
             namespace = build_object(NAMESPACE, name, metadata={"labels": labels})
             await self.client.create(NAMESPACE, namespace)
-        values = {
-            "settings": {"webhooks": True},
-            "watch": {"namespaces": [self.watched]},
-            # Only one release in a cluster can own them.
-            "crds": {"install": False},
-            **self.values,
-        }
-        run_helm(
-            *("install", _CHART, str(CHARTS / _CHART), "--kubeconfig", self.kubeconfig),
-            *("--namespace", self.home, "--values", "-"),
-            stdin=json.dumps(with_registry(values)),
-        )
-        deployment = await self.client.get(DEPLOYMENT, Key(self.home, _CHART))
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        for each in container["env"]:
-            if "value" in each:
-                monkeypatch.setenv(each["name"], each["value"])
+        await self.upgrade(monkeypatch, self.values)
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -104,28 +90,58 @@ class WebhookRelease:
         response = await self.client.raw("POST", path, request)
         self.config = self.plane.config_for(response["status"]["token"])
 
+    async def upgrade(self, monkeypatch: pytest.MonkeyPatch, values: Manifest) -> None:
+        """Change the values; replicas that start afterwards have the new variables."""
+        values = {
+            "settings": {"webhooks": True},
+            "watch": {"namespaces": [self.watched]},
+            # Only one release in a cluster can own them.
+            "crds": {"install": False},
+            **values,
+        }
+        await asyncio.to_thread(
+            run_helm,
+            *("upgrade", _CHART, str(CHARTS / _CHART), "--install", "--namespace", self.home),
+            *("--kubeconfig", self.kubeconfig, "--values", "-"),
+            stdin=json.dumps(with_registry(values)),
+        )
+        deployment = await self.client.get(DEPLOYMENT, Key(self.home, _CHART))
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        for each in container["env"]:
+            if "value" in each:
+                monkeypatch.setenv(each["name"], each["value"])
+
     @contextlib.asynccontextmanager
-    async def run(self, replicas: int = 2) -> AsyncIterator[list[OperatorHarness]]:
-        """Run replicas with the permissions of the chart, behind the Service of the webhooks."""
+    async def run(self, *names: str) -> AsyncIterator[list[OperatorHarness]]:
+        """Run replicas with the permissions of the chart.
+
+        The Service of the webhooks leads to those that are ready, as the endpoint controller does.
+        """
         address = find_address()
-        ports = [find_free_port() for _ in range(replicas)]
-        await self._route(address, ports)
+        tasks: list[asyncio.Task[None]] = []
         async with contextlib.AsyncExitStack() as stack:
             harnesses = []
-            for index, port in enumerate(ports):
+            for name in names:
+                port = find_free_port()
                 harness = OperatorHarness(
                     OPERATOR,
                     self.config,
                     admin=self.plane.config,
                     leader_elect=True,
-                    pod_name=f"replica-{index}",
+                    pod_name=name,
                     pod_namespace=self.home,
                     webhook_bind_address=f"{address}:{port}",
                 )
-                await harness.start(wait=not index)
+                await harness.start(wait=False)
                 stack.push_async_exit(harness)
+                tasks.append(asyncio.create_task(self._route(harness, name, address, port)))
                 harnesses.append(harness)
-            yield harnesses
+            try:
+                yield harnesses
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def select_pods(self) -> None:
         """Create an exporter that prepares new pods."""
@@ -167,15 +183,23 @@ class WebhookRelease:
         response = await self.client.raw("POST", path, review)
         return bool(response["status"]["allowed"])
 
-    async def _route(self, address: str, ports: Sequence[int]) -> None:
-        for index, port in enumerate(ports):
-            slice_ = build_object(
-                ENDPOINT_SLICE,
-                f"{SERVICE}-{index}",
-                self.home,
-                metadata={"labels": {SERVICE_NAME: SERVICE}},
-                addressType="IPv4",
-                ports=[{"name": "webhook", "port": port, "protocol": "TCP"}],
-                endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
-            )
-            await self.client.create(ENDPOINT_SLICE, slice_)
+    async def _route(self, harness: OperatorHarness, name: str, address: str, port: int) -> None:
+        while await read_readiness(harness):
+            await asyncio.sleep(0.02)
+        endpoints = build_object(
+            ENDPOINT_SLICE,
+            f"{SERVICE}-{name}",
+            self.home,
+            metadata={"labels": {SERVICE_NAME: SERVICE}},
+            addressType="IPv4",
+            ports=[{"name": "webhook", "port": port, "protocol": "TCP"}],
+            endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
+        )
+        await self.client.create(ENDPOINT_SLICE, endpoints)
+
+
+async def read_readiness(harness: OperatorHarness) -> str:
+    """Return why a replica is not ready, as the kubelet sees it; empty if it is ready."""
+    url = f"http://127.0.0.1:{harness.manager.health.probe_port}/readyz"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return "" if response.status == 200 else await response.text()
