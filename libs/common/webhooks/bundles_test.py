@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.testing.authorities import Authority
 from libs.common.webhooks.bundles import is_trusted, parse_bundle, render_bundle
@@ -18,6 +21,10 @@ BETWEEN = Authority.create("between", NOW, ROOT)
 DIRECT = ROOT.issue(NAMES, NOW)
 CHAIN = BETWEEN.issue(NAMES, NOW)
 OWN = issue(NAMES, NOW)
+OWN_KEY = serialization.load_pem_private_key(OWN.key, password=None)
+assert isinstance(OWN_KEY, ec.EllipticCurvePrivateKey)
+# A certificate that was signed by the key of another one that is no authority.
+FORGED = Authority(OWN_KEY, x509.load_pem_x509_certificate(OWN.certificate)).issue(NAMES, NOW)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +38,8 @@ OWN = issue(NAMES, NOW)
         (CHAIN.certificate, BETWEEN.pem, True),
         (render_bundle(parse_bundle(CHAIN.certificate)[:1]), ROOT.pem, False),
         (OWN.certificate, OWN.certificate, True),
-        # The issuer is the certificate itself, which is no authority.
         (OWN.certificate, issue(NAMES, NOW).certificate, False),
+        (FORGED.certificate, OWN.certificate, False),
         (b"", ROOT.pem, False),
     ],
     ids=[
@@ -45,6 +52,7 @@ OWN = issue(NAMES, NOW)
         "incomplete chain",
         "itself",
         "other self-signed",
+        "no authority",
         "empty chain",
     ],
 )

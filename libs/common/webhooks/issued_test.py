@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from libs.common.client import Client
 from libs.common.crd import build_crd
-from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
+from libs.common.kinds import CRD, SECRET, Key, Kind, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.testing.authorities import Authority
 from libs.common.testing.clock import FakeClock
@@ -231,20 +231,43 @@ async def test_certificate_alone_is_trusted_if_its_authority_is_not_in_the_secre
 
 
 @pytest.mark.parametrize("annotation", ["inject-ca-from", "inject-ca-from-secret"])
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [(KIND, "hook", (b"", ROOT.pem)), (CRD, WIDGET.resource, (ROOT.pem, b""))],
+    ids=["configuration", "crd"],
+)
 async def test_bundle_is_left_to_the_injector_that_an_annotation_asks_for(
-    api: FakeApi, keeper: IssuedCertificateKeeper, annotation: str
+    api: FakeApi,
+    keeper: IssuedCertificateKeeper,
+    annotation: str,
+    kind: Kind,
+    name: str,
+    expected: tuple[bytes, bytes],
 ) -> None:
     metadata = {"annotations": {f"cert-manager.io/{annotation}": "default/hook"}}
-    api.patch(KIND, Key("", "hook"), {"metadata": metadata})
+    api.patch(kind, Key("", name), {"metadata": metadata})
     write(api, ISSUED)
 
     with capture_logs() as logs:
         found = await keeper.ensure()
         await keeper.ensure()
 
-    assert bundles(api) == (b"", ROOT.pem)
+    assert bundles(api) == expected
     assert found.trusted == b"", "not all objects trust the certificate"
-    assert [each["name"] for each in logs] == ["hook"]
+    assert [each["name"] for each in logs] == [name]
+
+
+async def test_bundle_in_another_order_is_not_rewritten(
+    api: FakeApi, keeper: IssuedCertificateKeeper, fake_client: Client, clock: FakeClock
+) -> None:
+    write(api, replace(ISSUED, trusted=ROOT.pem + OTHER.pem))
+    await keeper.ensure()
+    write(api, replace(ISSUED, trusted=OTHER.pem + ROOT.pem))
+    mark = api.mark()
+
+    await build(fake_client, clock).ensure()
+
+    assert api.writes(since=mark) == []
 
 
 async def test_replica_that_was_faster_is_not_undone(

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from libs.common.crd import Conversion, build_crd
 from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
@@ -203,6 +204,12 @@ async def test_certificate_of_others_is_awaited_served_and_followed(api: FakeApi
             return await is_ready(harness) and await see(port) in certificate.certificate
 
         await harness.eventually(is_awaited)
+        looks = len(api.requests.select("get", SECRET))
+        with capture_logs() as logs:
+            clock.advance(2)
+            await until(lambda: len(api.requests.select("get", SECRET)) > looks)
+            assert "Secret default/hook-tls" in (await probe(harness))[1]
+        assert not [each for each in logs if each["event"].startswith("Waiting for the cert")]
         api.create(build_object(SECRET, holder.name, "default", data=render_data(first)))
         await harness.eventually(partial(is_shown_after_a_while, first))
         assert read_bundle(api) == root.pem
