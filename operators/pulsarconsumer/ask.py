@@ -6,7 +6,7 @@ import base64
 import binascii
 import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -180,6 +180,7 @@ async def open_admin(
     settings: Settings,
     connections: Connections,
     address: str,
+    on_busy: Callable[[errors.AdminBusy], None],
 ) -> PulsarAdmin:
     """Build the client of the admin API with the current credentials.
 
@@ -193,6 +194,7 @@ async def open_admin(
         timeout=settings.broker_timeout_seconds,
         allow_loopback=settings.allow_loopback_brokers,
         connections=connections,
+        on_busy=on_busy,
     )
 
 

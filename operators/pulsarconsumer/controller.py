@@ -251,16 +251,7 @@ class Reconciler:
             previous = self._broker_cache.last_report(ctx.key)
             async with await self._open(ctx, consumer) as admin:
                 now = ctx.now().timestamp()
-                try:
-                    return await read_broker(admin, status_query, previous, now, abandoned)
-                except AdminBusy as err:
-                    if not self._broker_cache.is_failing(ctx.key):
-                        ctx.log.warning(
-                            "Broker returned a temporary error",
-                            error=str(err),
-                            explanation=err.explanation,
-                        )
-                    raise
+                return await read_broker(admin, status_query, previous, now, abandoned)
 
         return await self._broker_cache.look(
             ctx.key,
@@ -273,8 +264,17 @@ class Reconciler:
 
     async def _open(self, ctx: Context, consumer: PulsarConsumer) -> PulsarAdmin:
         """Build the client of the admin API with the current credentials."""
+
+        def log_error(err: AdminBusy) -> None:
+            if not self._broker_cache.is_failing(ctx.key):
+                ctx.log.warning(
+                    "Broker returned a temporary error", error=str(err), explanation=err.explanation
+                )
+
         address = admin_address(consumer)
-        return await open_admin(consumer, ctx.client, self._settings, self._connections, address)
+        return await open_admin(
+            consumer, ctx.client, self._settings, self._connections, address, log_error
+        )
 
     def _observe(self, ctx: Context, look: CachedState) -> Observed:
         deployments = ctx.children(DEPLOYMENT)

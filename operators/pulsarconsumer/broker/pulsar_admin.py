@@ -8,7 +8,7 @@ must not be lost, and credentials go to neighbors only (`broker/addresses.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
@@ -26,6 +26,7 @@ from operators.pulsarconsumer.broker.answers import read_bounded
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import (
     AdminAddressRefused,
+    AdminBusy,
     AdminMisunderstood,
     AdminNotFound,
     AdminPrecondition,
@@ -64,6 +65,7 @@ class PulsarAdmin:
         timeout: Maximum seconds of one request.
         allow_loopback: Whether connections to this machine itself are allowed.
         connections: Pool of connections; None for its own pool, which it closes itself.
+        on_busy: Called with each temporary error before it is raised.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class PulsarAdmin:
         timeout: float = 5.0,
         allow_loopback: bool = False,
         connections: Connections | None = None,
+        on_busy: Callable[[AdminBusy], None] = lambda _: None,
     ) -> None:
         """Initialize; the first request connects."""
         self._address = address.rstrip("/")
@@ -81,6 +84,7 @@ class PulsarAdmin:
         self._timeout = timeout
         self._allow_loopback = allow_loopback
         self._connections = connections
+        self._on_busy = on_busy
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
@@ -234,7 +238,10 @@ class PulsarAdmin:
         if status == _UNAUTHORIZED and self._login.key_file is not None:
             forget_token(self._login.key_file)
         if status >= _FIRST_FAILURE:
-            raise error_of_status(status, operation, content)
+            error = error_of_status(status, operation, content)
+            if isinstance(error, AdminBusy):
+                self._on_busy(error)
+            raise error
         return _parse(operation, content)
 
     async def _exchange(

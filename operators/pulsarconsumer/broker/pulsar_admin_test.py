@@ -85,6 +85,17 @@ def test_explanation_of_a_temporary_error_is_bounded_and_not_in_its_message(
     assert (str(error), error.explanation) == ("PUT /t: status 500", explanation)
 
 
+async def test_temporary_error_is_reported_with_its_explanation(broker: RecordedBroker) -> None:
+    reported: list[errors.AdminBusy] = []
+    broker.busy[TOPIC.name] = 1
+    async with connect(broker.address, on_busy=reported.append) as admin:
+        with pytest.raises(errors.AdminBusy) as caught:
+            await admin.count_partitions(TOPIC)
+
+    assert reported == [caught.value]
+    assert caught.value.explanation == "Not enough bookies"
+
+
 async def test_silence_is_bounded(broker: RecordedBroker) -> None:
     broker.delay = 5.0
     async with connect(broker.address, timeout=0.1) as admin:
