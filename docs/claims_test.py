@@ -31,6 +31,10 @@ _FIELD: Final = re.compile(r"(?:spec|status)(?:\.(?!py$)[a-z][A-Za-z0-9]*(?:\[\]
 _VALUE: Final = re.compile(r"([a-z][A-Za-z]*(?:\.(?!py$)[a-z][A-Za-z]*)+)(?:=.*)?")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _MODULE: Final = re.compile(r"python3? (?:-P )?-m ([a-z][\w.]*)")
+_KEY: Final = re.compile(
+    r"(?:(?:\w+\.)?slipway\.dev|banzaicloud\.com|batch\.tutorial\.kubebuilder\.io"
+    r"|consumer\.pulsarconsumer\.krvarma\.com)/(?!v\d)[a-z-]+"
+)
 _PASSED: Final = re.compile(
     r"\./dev (new|test|generate|docs|prose|release|sweep|pulsar \w+|bench \w+)([^`\n|#;&>]*)"
 )
@@ -260,6 +264,26 @@ def test_operators_with_cluster_wide_permissions_are_named() -> None:
     assert rows.keys() <= set(list_operators())
     assert named is not None
     assert set(re.split(", | and ", named[1])) == taking
+
+
+def test_keys_of_labels_and_annotations_are_all_explained() -> None:
+    files = [*ROOT.glob("operators/*/naming.py"), *ROOT.glob("operators/*/units.py")]
+    files += [ROOT / "libs/common/labels.py", *ROOT.glob("libs/contracts/*.py")]
+    modules = [
+        importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for path in files
+    ]
+    used = {
+        text
+        for module in modules
+        for text in vars(module).values()
+        if isinstance(text, str) and _KEY.fullmatch(text)
+    }
+    page = DOCS / "reference" / "labels-and-annotations.md"
+    named = {span.partition(":")[0] for span in _SPAN.findall(page.read_text())}
+
+    assert used - named == set()
+    assert {name for name in named if _KEY.fullmatch(name)} - used <= {"slipway.dev/permissions"}
 
 
 def test_each_operator_has_a_row_in_the_readme() -> None:
