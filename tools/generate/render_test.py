@@ -16,7 +16,12 @@ from libs.common.project.crds import render_crds
 from libs.common.project.errors import GenerateError
 from libs.common.project.permissions import build_permissions
 from libs.common.project.settings import render_settings_map
-from libs.common.project.values import COMMON_VALUES, build_values_schema, read_comments
+from libs.common.project.values import (
+    COMMON_VALUES,
+    build_values_schema,
+    read_comments,
+    render_values_table,
+)
 from libs.common.rbac import grant, own
 from tools.generate.chart_metadata import BEGIN, END
 from tools.generate.docs import render_index, render_reference
@@ -128,6 +133,15 @@ def test_comments_are_read_by_path() -> None:
     text = "# Of the file.\n\n# Two\n# lines.\na:\n  # Inner.\n  b: 1\n\n  c: 2\nd: 3\n"
 
     assert read_comments(text) == {("a",): "Two lines.", ("a", "b"): "Inner."}
+
+
+def test_table_of_values_describes_values_and_groups_of_values() -> None:
+    table = render_values_table(FLEET, ROOT / LIBRARY_CHART)
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()[2:]]
+    names = [row[0].strip("| `") for row in rows]
+
+    assert [name for name, row in zip(names, rows, strict=True) if not row[-1].strip("| ")] == []
+    assert names.index("startupProbe") + 1 == names.index("startupProbe.periodSeconds")
 
 
 def test_reference_has_a_page_for_each_source(tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ def render_values_table(operator: OperatorSource, library: Path) -> str:
     text = _read_values(operator, library)
     comments = read_comments(text)
     rows = [
-        (render_code(".".join(path)), render_code(json.dumps(default)), comments.get(path, ""))
+        (render_code(".".join(path)), default, comments.get(path, ""))
         for path, default in _walk_values(_build_common_schema(), (), fastyaml.load(text) or {})
+        if default or path in comments
     ]
     rows += [
         (
@@ -139,13 +140,15 @@ def _build_common_schema() -> Manifest:
     return _simplify(ChartValues.model_json_schema(by_alias=True))
 
 
-def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple[KeyPath, Any]]:
+def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each value with its default; a group of values, which comes first, has none."""
     for name, field in schema["properties"].items():
         value = values.get(name) if isinstance(values, Mapping) else None
         if "properties" in field:
+            yield (*path, name), ""
             yield from _walk_values(field, (*path, name), value)
         else:
-            yield (*path, name), value
+            yield (*path, name), render_code(json.dumps(value))
 
 
 def _check_keys(operator: OperatorSource, schema: Manifest, values: Manifest) -> None:
