@@ -28,5 +28,5 @@ def test_the_reference_has_every_command_with_its_arguments() -> None:
     assert "## `kubectl slipway vm resize`" in page
     assert "| `--size` *SIZE* | name of an InstanceSize |" in page
     assert "| `--to` *POSITION* | earliest, latest or a time (RFC 3339); required |" in page
-    assert "| `-o`, `--output` *table\\|json\\|yaml* | format |" in page
+    assert "| `-o`, `--output` *table\\|json\\|yaml* | output format; default: table |" in page
     assert "--kubeconfig` *FILE*" not in page
