@@ -32,6 +32,8 @@ CATEGORIES: Final[Mapping[str, str]] = {
     "volumes": "Storage",
 }
 """Categories under which catalogs list the operators; OLM defines the names."""
+DEFAULT_CATEGORY: Final = "Application Runtime"
+"""Category of an operator without an entry in CATEGORIES."""
 CHANNEL: Final = "candidate"
 _PREFIX: Final = "operators.operatorframework.io.bundle"
 _PLACEHOLDER: Final = "namespace-of-the-operator"
@@ -200,7 +202,7 @@ def _build_annotations(chart: Chart, summary: str, image: str) -> dict[str, str]
     return {
         "alm-examples": json.dumps(examples, indent=2),
         "capabilities": "Seamless Upgrades",
-        "categories": CATEGORIES[chart.operator],
+        "categories": CATEGORIES.get(chart.operator, DEFAULT_CATEGORY),
         "containerImage": image,
         "description": summary,
         "operatorframework.io/suggested-namespace": NAMESPACE,
