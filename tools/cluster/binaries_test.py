@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.cluster import versions
 from tools.cluster.binaries import build_version_flags, ensure_assets, ensure_tool
 from tools.cluster.errors import ToolError
 
@@ -20,6 +21,26 @@ def test_components_report_the_version() -> None:
 def test_unknown_tool_is_refused_with_the_names_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"choose one of .*\bkind\b.*\bkustomize\b"):
         ensure_tool("terraform")
+
+
+@pytest.mark.parametrize(
+    ("folder", "module"),
+    [
+        ("cert_manager", versions.CERT_MANAGER_MODULE),
+        ("keda", versions.KEDA_MODULE),
+        ("metallb", versions.METALLB_MODULE),
+        ("olm_verify", versions.OLM_MODULE),
+    ],
+)
+def test_crds_and_programs_are_of_the_same_version(folder: str, module: str) -> None:
+    path = Path(versions.__file__).parent / folder / "go.mod"
+
+    assert tuple(module.split("@")) in _read_requirements(path)
+
+
+def _read_requirements(path: Path) -> set[tuple[str, ...]]:
+    lines = (line.partition("//")[0] for line in path.read_text(encoding="utf-8").splitlines())
+    return {tuple(line.split()[-2:]) for line in lines}
 
 
 def test_chosen_assets_are_taken_as_they_are(tmp_path: Path) -> None:
