@@ -53,6 +53,8 @@ class MessageReceiver:
         self._most = settings.batch_max_messages
         self._most_bytes = settings.batch_max_bytes
         self._batch_seconds = settings.batch_timeout_milliseconds / 1000
+        # A handler of single messages does not need full lists, and cutting them costs time.
+        self._fills = settings.handler_batch
         self._left: list[RawMessage] = []
         # A message of a burst waits for the others while its acknowledgment time-out runs.
         self._bursts = not settings.ack_timeout_seconds
@@ -88,14 +90,19 @@ class MessageReceiver:
     def _receive_batch(self) -> Sequence[RawMessage]:
         """Return a full batch, or the messages that arrived before the time-out of the batch."""
         come = self._left or list(self._consumer.batch_receive())
-        if not self._left and len(come) == self._most:
+        if len(come) == self._most:
+            self._left = []
             return come
         if not come:
             come = [self._consumer.receive(POLL_MILLISECONDS)]
         batch: list[RawMessage] = []
         size, until = 0, self._monotonic() + self._batch_seconds
         while True:
-            part = come[: self._most - len(batch)]
+            room = self._most - len(batch)
+            if batch and len(come) > room and not self._fills:
+                self._left = come
+                return batch
+            part = come[:room]
             added = sum(map(_LENGTH, part))
             if size + added > self._most_bytes:
                 part = self._cut(part, size, at_least=0 if batch else 1)

@@ -114,6 +114,9 @@ class BatchConsumer:
         return [self.next() for _ in range(self.come.pop(0) if self.come else 0)]
 
 
+LISTS = {"handler": "operators.pulsarconsumer.app.handlers:accept", "handler_batch": True}
+
+
 def take_batches(consumer: BatchConsumer, times: int, **settings: object) -> list[list[int]]:
     environ = build_environment("pulsar://p:6650", "t", **settings)
     message_receiver = MessageReceiver(
@@ -124,13 +127,23 @@ def take_batches(consumer: BatchConsumer, times: int, **settings: object) -> lis
 
 def test_batch_waits_for_its_messages_and_keeps_what_is_too_many() -> None:
     consumer = BatchConsumer([10, 4, 0, 3, 6])
-    assert take_batches(consumer, 3, batch_max_messages=10) == [
+    assert take_batches(consumer, 3, batch_max_messages=10, **LISTS) == [
         list(range(1, 11)),
         list(range(11, 21)),
         list(range(21, 24)),
     ]
     # It waited no longer than it may, which is 100 ms by default.
     assert consumer.now == pytest.approx(0.105)
+
+
+def test_messages_that_are_handled_one_by_one_are_not_divided_into_full_batches() -> None:
+    consumer = BatchConsumer([4, 8, 10, 3])
+    assert [len(batch) for batch in take_batches(consumer, 4, batch_max_messages=10)] == [
+        4,
+        8,
+        10,
+        3,
+    ]
 
 
 def test_batch_of_large_messages_ends_at_its_bytes() -> None:
