@@ -38,6 +38,14 @@ _KEDA: Final = "github.com/kedacore/keda/v2"
 KEDA_MODULE: Final = f"{_KEDA}@v2.21.0"
 """Sources of KEDA; the version is in keda/go.mod as well."""
 
+_FLUX: Final = "github.com/fluxcd"
+FLUX_MODULES: Final = (
+    f"{_FLUX}/helm-controller@v1.6.4",
+    f"{_FLUX}/source-controller@v1.9.3",
+)
+"""Sources of the controllers of Flux, which include their CRDs; the versions are in flux/go.mod as
+well."""
+
 _METALLB: Final = "go.universe.tf/metallb"
 METALLB_MODULE: Final = f"{_METALLB}@v0.15.2"
 """Sources of MetalLB, which include its CRDs; the version is in metallb/go.mod as well."""
@@ -61,6 +69,7 @@ TOOL_DIRECTORIES: Final = {
     "csi-provisioner": (_SIDECARS, f"{_PROVISIONER}/csi-provisioner"),
     "csi-resizer": (_SIDECARS, "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"),
     "csi-snapshotter": (_SIDECARS, f"{_SNAPSHOTTER}/csi-snapshotter"),
+    "helm-controller": ("flux", f"{_FLUX}/helm-controller"),
     "keda-adapter": ("keda", f"{_KEDA}/cmd/adapter"),
     "keda-operator": ("keda", f"{_KEDA}/cmd/operator"),
     "kube-router": ("kube_router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
@@ -69,5 +78,6 @@ TOOL_DIRECTORIES: Final = {
     "olm-verify": ("olm_verify", "."),
     "pause": ("pause", "."),
     "snapshot-controller": (_SIDECARS, f"{_SNAPSHOTTER}/snapshot-controller"),
+    "source-controller": ("flux", f"{_FLUX}/source-controller"),
 }
 """Tools that are built in a module of this directory: its folder and the package."""

@@ -174,7 +174,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "e2e-nightly",
-            "Upgrades and all charts as one on kind (only if named)",
+            "Upgrades, all charts as one, and Flux, on kind (only if named)",
             (*_pytest(python, "e2e-nightly", NIGHTLY_TESTS), "-vv", "--durations=0"),
             reports=f"{REPORTS}/e2e-nightly.xml",
             needs=("helm", "images", "cluster"),

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import socket
-import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.cluster import debian
-from tools.cluster.cache import Cache, digest_of
 from tools.cluster.docker import Docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
+from tools.cluster.registry import run_registry
 from tools.release.__main__ import write_bills
 from tools.release.images import join_images, read_bills
 from tools.release.notes import Release
@@ -33,49 +30,15 @@ CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run Debian's registry, and return its address and a path in it."""
+    """Run a registry, and return its address and a path in it."""
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed")
-
-    def build(directory: Path) -> None:
-        debian.extract_package("docker-registry", directory)
-
-    key = digest_of("docker-registry", Path("/etc/debian_version"))
-    try:
-        root = Cache().ensure("docker-registry", key, build, lambda: None)
-    except (OSError, ToolError) as err:
-        pytest.skip(f"Debian's docker-registry is not available: {err}")
-    folder = tmp_path_factory.mktemp("registry")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    config = {
-        "version": 0.1,
-        "storage": {"filesystem": {"rootdirectory": str(folder)}},
-        "http": {"addr": address},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    program = root / "usr" / "bin" / "docker-registry"
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen([program, "serve", folder / "config.json"], stderr=log) as process,
-    ):
-        wait_until_open(address, process)
-        yield f"{address}/team"
-        process.kill()
-
-
-def wait_until_open(address: str, process: subprocess.Popen[bytes]) -> None:
-    host, _, port = address.partition(":")
-    deadline = time.monotonic() + 60
-    while True:
+    with ExitStack() as stack:
         try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except OSError:
-            assert process.poll() is None, "the registry did not start"
-            assert time.monotonic() < deadline, "the registry does not respond"
-            time.sleep(0.1)
-        else:
-            return
+            address = stack.enter_context(run_registry(tmp_path_factory.mktemp("registry")))
+        except ToolError as err:
+            pytest.skip(str(err))
+        yield f"{address}/team"
 
 
 @pytest.fixture(autouse=True)
