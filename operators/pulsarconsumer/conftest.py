@@ -14,7 +14,7 @@ from libs.common.testing.harness import OperatorHarness
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
-from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
+from operators.pulsarconsumer.testing.broker import REPEATED, Broker, PulsarMissing
 from operators.pulsarconsumer.testing.security import CERTIFICATE_ROLE
 
 _LOG_LINES = 200
@@ -33,6 +33,14 @@ def pytest_runtest_makereport(
                 lines = value.log().splitlines()[-_LOG_LINES:]
                 report.sections.append((f"log of {name}", "\n".join(lines)))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what a real broker refused temporarily, even if all tests passed."""
+    if REPEATED:
+        terminalreporter.section("temporary errors of the Pulsar broker")
+        for refusal in REPEATED:
+            terminalreporter.write_line(refusal)
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ _START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 20.0
 BUSY_SECONDS: Final = 30.0
 """Time for which tests repeat a request that the broker refuses temporarily."""
+REPEATED: Final[list[str]] = []
+"""Refusals after which a request was repeated; a test run shows them at its end."""
 _HEAP: Final = ("-Xmx400m", "-XX:MaxDirectMemorySize=256m")
 # Short-lived and on few cores: the second compiler and a parallel collector do not pay.
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -256,6 +258,7 @@ class Broker:
                 temporary = err.code >= HTTPStatus.INTERNAL_SERVER_ERROR
                 if not temporary or time.monotonic() > deadline:
                     raise
+                REPEATED.append(f"{method} {path}: status {err.code}: {err.read(2000)!r}")
             repeated = True
             time.sleep(0.2)
 

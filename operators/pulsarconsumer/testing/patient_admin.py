@@ -9,7 +9,7 @@ from typing import Self
 
 from operators.pulsarconsumer.broker.errors import AdminBusy, AdminConflict
 from operators.pulsarconsumer.broker.pulsar_admin import Json, PulsarAdmin
-from operators.pulsarconsumer.testing.broker import BUSY_SECONDS, Broker
+from operators.pulsarconsumer.testing.broker import BUSY_SECONDS, REPEATED, Broker
 
 
 class PatientAdmin(PulsarAdmin):
@@ -37,9 +37,10 @@ class PatientAdmin(PulsarAdmin):
         while True:
             try:
                 return await super()._send(method, path, query, body)
-            except AdminBusy:
+            except AdminBusy as err:
                 if time.monotonic() > deadline:
                     raise
+                REPEATED.append(f"{err}: {err.explanation}")
             except AdminConflict:
                 if not repeated or method != "PUT":
                     raise

@@ -7,11 +7,16 @@ import pytest
 from operators.pulsarconsumer.broker.errors import AdminConflict
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
+from operators.pulsarconsumer.testing import patient_admin
 from operators.pulsarconsumer.testing.patient_admin import PatientAdmin
 
 
 @pytest.mark.parametrize("exists", [False, True], ids=["refused", "created all the same"])
-async def test_request_that_is_refused_temporarily_is_repeated(exists: bool) -> None:
+async def test_request_that_is_refused_temporarily_is_repeated(
+    exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated: list[str] = []
+    monkeypatch.setattr(patient_admin, "REPEATED", repeated)
     with RecordedBroker() as broker:
         if exists:
             broker.topics["orders"] = RecordedTopic()
@@ -22,3 +27,4 @@ async def test_request_that_is_refused_temporarily_is_repeated(exists: bool) -> 
                 await admin.create_topic(Topic.parse("orders"))
 
     assert len(broker.requests) == 3
+    assert repeated == ["PUT /persistent/public/default/orders: status 500: Not enough bookies"]
