@@ -202,6 +202,22 @@ def test_lines_of_the_log_are_those_that_are_written() -> None:
     assert [line for line in lines if f'"{line}' not in code] == []
 
 
+def test_log_lines_in_examples_are_those_that_are_written() -> None:
+    code = "".join(
+        path.read_text()
+        for folder in ("libs", "operators")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    shown = {
+        (name_of(page), message)
+        for page in WRITTEN
+        for message in re.findall(r'"msg": ?"([^"]+)"', page.read_text())
+    }
+
+    assert shown
+    assert {(page, message) for page, message in shown if f'"{message}"' not in code} == set()
+
+
 def test_alerts_of_the_library_are_all_explained() -> None:
     text = (ROOT / "helm/operator-common/templates/_alerts.tpl").read_text()
 
