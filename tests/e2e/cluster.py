@@ -96,6 +96,9 @@ async def eventually(
         raise AssertionError(f"Not within {timeout:g} s: {what} (last: {last})") from None
 
 
+TAKE_OVER: Final = ("--take-ownership", "--force-conflicts")
+"""Options of Helm for the CRDs, which stay when a release is uninstalled, with the marks of that
+release and of what installed it, such as Flux; the next release takes them."""
 _LOADED: Final = {"image__pullPolicy": "Never"}
 """The nodes have the images, and no registry does."""
 
@@ -142,8 +145,7 @@ class Cluster:
         repository, _, tag = self.images[operator].rpartition(":")
         pairs = {"image__repository": repository, "image__tag": tag, **_LOADED, **values}
         args = ["upgrade", "--install", operator, str(ROOT / "helm" / operator)]
-        # The CRDs stay when a release goes, with the marks of that release; the next takes them.
-        args += ["--namespace", namespace, "--timeout", "3m", "--take-ownership"]
+        args += ["--namespace", namespace, "--timeout", "3m", *TAKE_OVER]
         args += ["--wait"] if wait else []
         for name, value in pairs.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -25,6 +25,9 @@ KUBEVIRT_TESTS: Final = f"{END_TO_END_TESTS}/kubevirt"
 NIGHTLY_TESTS: Final = f"{END_TO_END_TESTS}/nightly"
 """Tests on nodes that take too long for the gate."""
 
+NODE_UPGRADE_TESTS: Final = f"{NIGHTLY_TESTS}/upgrade_test.py"
+"""Tests of upgrades on nodes."""
+
 FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 """Tests in which kubeadm runs in guests; up to an hour under software emulation."""
 
@@ -174,9 +177,22 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "e2e-nightly",
-            "Upgrades, all charts as one, and Flux, on kind (only if named)",
-            (*_pytest(python, "e2e-nightly", NIGHTLY_TESTS), "-vv", "--durations=0"),
+            "All charts as one, and Flux, on kind (only if named)",
+            (
+                *_pytest(python, "e2e-nightly", NIGHTLY_TESTS),
+                f"--ignore={NODE_UPGRADE_TESTS}",
+                "-vv",
+                "--durations=0",
+            ),
             reports=f"{REPORTS}/e2e-nightly.xml",
+            needs=("helm", "images", "cluster"),
+            optional=True,
+        ),
+        Step(
+            "e2e-upgrade",
+            "Upgrade and roll back all operators on kind (only if named)",
+            (*_pytest(python, "e2e-upgrade", NODE_UPGRADE_TESTS), "-vv", "--durations=0"),
+            reports=f"{REPORTS}/e2e-upgrade.xml",
             needs=("helm", "images", "cluster"),
             optional=True,
         ),

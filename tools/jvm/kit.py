@@ -66,7 +66,7 @@ def ensure_kit(
             "Java agent and runtimes for the jmxexporter operator", "1 minute, once"
         ):
             home = _ensure_jdk(progress)
-            _build_jars(directory, home, progress)
+            build_jars(directory, _SOURCES, progress)
             _copy_upstream(directory, home, progress)
             _link_runtimes(directory, home, progress)
 
@@ -83,9 +83,25 @@ def find_differences(kit: Path, progress: Progress) -> list[str]:
     """
     with tempfile.TemporaryDirectory() as folder, progress.step("Building the jars again"):
         again = Path(folder)
-        _build_jars(again, _ensure_jdk(progress), progress)
+        build_jars(again, _SOURCES, progress)
         names = [f"{name}.jar" for name in JARS]
         return [name for name in names if not filecmp.cmp(kit / name, again / name, shallow=False)]
+
+
+def build_jars(directory: Path, sources: Path, progress: Progress) -> None:
+    """Build the jars of a checkout of the guard into a directory.
+
+    Raises:
+        ToolError: There is no JDK and none can be installed, or the build failed.
+    """
+    home = _ensure_jdk(progress)
+    # Maven writes into the folder of its sources, so build in a copy.
+    copy = directory / ".build"
+    shutil.copytree(sources, copy, ignore=shutil.ignore_patterns("target"))
+    progress.run(["mvn", "-B", "-q", "-f", copy, "package"], env={"JAVA_HOME": str(home)})
+    for name in JARS:
+        shutil.copyfile(copy / name / "target" / f"{name}.jar", directory / f"{name}.jar")
+    shutil.rmtree(copy)
 
 
 def list_sources() -> list[Path]:
@@ -133,16 +149,6 @@ def _list_homes() -> list[Path]:
     if java := shutil.which("javac"):
         homes.append(Path(java).resolve().parents[1])
     return [*homes, *sorted(Path("/usr/lib/jvm").glob("*"))]
-
-
-def _build_jars(directory: Path, home: Path, progress: Progress) -> None:
-    # Maven writes into the folder of its sources, so build in a copy.
-    sources = directory / ".build"
-    shutil.copytree(_SOURCES, sources, ignore=shutil.ignore_patterns("target"))
-    progress.run(["mvn", "-B", "-q", "-f", sources, "package"], env={"JAVA_HOME": str(home)})
-    for name in JARS:
-        shutil.copyfile(sources / name / "target" / f"{name}.jar", directory / f"{name}.jar")
-    shutil.rmtree(sources)
 
 
 def _copy_upstream(directory: Path, home: Path, progress: Progress) -> None:
