@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Any, Final
 
@@ -26,17 +27,27 @@ _CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _CODE: Final = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 _BREAK: Final = re.compile(r"(?<=[./|)\]])(?=[^\s<])")
 _VARIABLE: Final = re.compile(r"[A-Z0-9]+(?:_[A-Z0-9]+){2,}")
+_FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_PATH: Final = re.compile(r"(?<!\[)`((?:docs|helm|operators)/[\w/.-]+\.md)`(?!\])")
 _HEADING: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let the title of a page in browsers and search results be its heading.
+def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
+    """Title a page by its heading, and link paths of pages.
 
-    The entry in the navigation is shorter: eight pages are called API there.
+    The entry in the navigation is shorter than the heading: eight pages are called API there.
+    READMEs of charts name pages by path, because they are also shown where links do not work.
     """
     if found := _HEADING.search(markdown):
         page.meta.setdefault("title", found[1].replace("`", ""))
-    return markdown
+
+    def link(span: re.Match[str]) -> str:
+        if files.get_file_from_path(span[1]) is None:
+            return span[0]
+        return f"[{span[0]}]({posixpath.relpath(span[1], posixpath.dirname(page.file.src_uri))})"
+
+    parts = _FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else _PATH.sub(link, part) for part in parts)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -37,6 +37,8 @@ def test_site_is_built_without_a_broken_link(configuration: Path) -> None:
     page = (site / "docs/reference/podset/api/index.html").read_text()
     assert "<title>podset: API - Slipway</title>" in page
     assert "podset: API" in {each["title"] for each in index["docs"]}
+    chart = (site / "helm/podset/index.html").read_text()
+    assert '<a href="../../docs/howto/install/"><code>docs/howto/install.md</code></a>' in chart
 
 
 def test_broken_link_fails_the_build(configuration: Path, tmp_path: Path) -> None:
