@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.cloud.conftest import KubeVirt, kubevirt
-from tests.e2e.cluster import TAKE_OVER, Cluster
+from tests.e2e.cluster import ROOT, TAKE_OVER, Cluster
 from tests.e2e.nightly.upgrade.cloud import ClusterUsers, ComputeUsers, IpamUsers, NetworkUsers
 from tests.e2e.nightly.upgrade.consumers import ConsumerUsers
 from tests.e2e.nightly.upgrade.images import build_previous_images, previous_image
@@ -46,6 +46,13 @@ GROUPS: Final = (
     CLOUD,
 )
 """Operators that are upgraded in one namespace."""
+STAGES: Final = (
+    (False, "upgrade"),
+    (False, "rollback"),
+    (True, "upgrade"),
+    (True, "rollback"),
+)
+"""What happens, each with whether users create objects meanwhile."""
 _LOAD_SECONDS: Final = 5.0
 
 
@@ -97,7 +104,7 @@ async def test_users_notice_neither_upgrade_nor_rollback(
         for number, (loaded, direction) in enumerate(STAGES):
             stage = f"{direction}, {loaded=}"
             async with keep_creating(users, f"load-{number}", loaded) as created:
-                await releases.move(operators, direction)
+                await releases.move(operators, direction, keep_values=not loaded)
             for one in users:
                 # The new leader works before anything is compared.
                 name = f"after-{number}"
@@ -118,15 +125,6 @@ async def test_users_notice_neither_upgrade_nor_rollback(
             assert not changed, f"{stage}: replaced or restarted {changed}"
             for one, name in created:  # A node runs 110 pods.
                 await place.delete(one.build(name)[0], name)
-
-
-STAGES: Final = (
-    (False, "upgrade"),
-    (False, "rollback"),
-    (True, "upgrade"),
-    (True, "rollback"),
-)
-"""What happens, each with whether users create objects meanwhile."""
 
 
 @asynccontextmanager
@@ -200,15 +198,30 @@ class Releases:
             values[name.replace("__", ".")] = str(value)
         chosen = ",".join(f"{name}={value}" for name, value in {**values, "replicas": 2}.items())
         chart = str(self._previous / "helm" / operator)
-        command = ("upgrade", "--install", operator, chart, *self._where, *TAKE_OVER)
-        await self._cluster.run(self._cluster.helm, *command, "--set", chosen)
+        await self._helm("upgrade", "--install", operator, chart, *TAKE_OVER, "--set", chosen)
         self._cluster.remember(operator, self._namespace)
 
-    async def move(self, operators: Sequence[str], direction: str) -> None:
-        """Upgrade operators to this release, or roll them back to the previous one."""
+    async def move(self, operators: Sequence[str], direction: str, *, keep_values: bool) -> None:
+        """Upgrade operators to this release, or roll them back to the previous one.
+
+        Args:
+            operators: In the order of an upgrade.
+            direction: `upgrade` or `rollback`.
+            keep_values: Whether an upgrade keeps the values of the previous release, such as the
+                image of consumers.
+        """
         for operator in operators if direction == "upgrade" else reversed(operators):
-            if direction == "upgrade":
+            if direction == "rollback":
+                await self._helm("rollback", operator)
+            elif keep_values:
+                repository, _, tag = self._cluster.images[operator].rpartition(":")
+                image = f"image.repository={repository},image.tag={tag}"
+                chart = str(ROOT / "helm" / operator)
+                reuse = ("--reset-then-reuse-values", "--set", image)
+                await self._helm("upgrade", operator, chart, *TAKE_OVER, *reuse)
+            else:
                 values = {"replicas": 2, **USERS[operator].values}
                 await self._cluster.install(operator, self._namespace, wait=True, **values)
-            else:
-                await self._cluster.run(self._cluster.helm, "rollback", operator, *self._where)
+
+    async def _helm(self, *command: str) -> None:
+        await self._cluster.run(self._cluster.helm, *command, *self._where)
