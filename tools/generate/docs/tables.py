@@ -29,10 +29,10 @@ def render_conditions(operator: OperatorSource, *, heading: str = "##") -> str:
 
 def render_metrics(operator: OperatorSource) -> str:
     """Render the metrics that only this operator has, and a link to the others."""
-    link = "It also has the [metrics of every operator](../metrics.md)."
+    link = "[metrics of every operator](../metrics.md)"
     if not operator.metrics:
-        return f"This operator has no metrics of its own. {link}"
-    return f"{render_metrics_table(operator.metrics)}\n\n{link}"
+        return f"This operator serves only the {link}."
+    return f"{render_metrics_table(operator.metrics)}\n\nThe operator also serves the {link}."
 
 
 def render_framework_metrics() -> str:
