@@ -18,6 +18,7 @@ from tools.cluster.csi import install_csi
 from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
+from tools.cluster.network_policies import install_network_policies
 from tools.cluster.progress import Progress, open_progress
 from tools.dev.options import (
     CLUSTER_VARIABLE,
@@ -59,7 +60,7 @@ def up(
         typer.Option(
             "--with",
             help="Addition to install: kubevirt installs KubeVirt and CDI, csi a CSI driver with"
-            " snapshots, clones and volume expansion.",
+            " snapshots, clones and volume expansion, network-policies enforces NetworkPolicies.",
         ),
     ] = None,
     kubevirt_from: KubeVirtFrom = None,
@@ -72,6 +73,8 @@ def up(
     cluster.up(progress, workers)
     if Addition.CSI in (additions or ()):
         install_csi(cluster, progress)
+    if Addition.NETWORK_POLICIES in (additions or ()):
+        install_network_policies(cluster, progress)
     if Addition.KUBEVIRT in (additions or ()):
         install_kubevirt(cluster, progress, kubevirt_from)
     named = "" if name == DEFAULT_NAME else f" --name {name}"

@@ -79,6 +79,7 @@ class Addition(StrEnum):
 
     CSI = "csi"
     KUBEVIRT = "kubevirt"
+    NETWORK_POLICIES = "network-policies"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
-"""The network operator on a real cluster; real packets if a plugin enforces policies."""
+"""The network operator on a real cluster, and real packets where its policies are enforced.
+
+While the tests with packets run, kube-router enforces NetworkPolicies in the cluster. Other tests
+share the cluster, so it is removed again unless `./dev up --with network-policies` installed it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +21,12 @@ from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from tests.e2e.cluster import ROOT, Cluster, Serve, build_busybox, eventually
+from tools.cluster import network_policies
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.progress import open_progress
 
 _CRD_FILE: Final = "deploy/kustomize/crds/compute/compute.slipway.dev_instances.yaml"
 _PORT: Final = 8080
-_PROBES: Final = 30
-"""Connections that are tried before a cluster counts as one that enforces nothing; one that is
-dropped takes two seconds."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,6 +104,42 @@ async def reaches(cluster: Cluster, namespace: str, address: str, port: int = _P
     return "open" in await cluster.run(cluster.kubectl, *args)
 
 
+@pytest.fixture(scope="module")
+def plugin(kind_cluster: KindCluster) -> Iterator[None]:
+    """Have the cluster enforce NetworkPolicies, once for the tests with packets."""
+    progress = open_progress("network-policies", kind_cluster.cache)
+    keep = network_policies.is_installed(kind_cluster)
+    try:
+        network_policies.install_network_policies(kind_cluster, progress)
+    except network_policies.NotEnforceable as err:
+        pytest.skip(str(err))
+    yield
+    if not keep:
+        network_policies.remove_network_policies(kind_cluster, progress)
+
+
+@pytest.fixture
+async def enforcement(plugin: None, cluster: Cluster) -> None:
+    """Wait until a policy that this test wrote by hand stops packets.
+
+    It does not involve the operator, so a failure here is no fault of the operator.
+    """
+    namespace = await cluster.make_namespace("network-probe")
+    server = build_pod(namespace, "server", f"while true; do nc -l -p {_PORT} </dev/null; done")
+    address = await start(cluster, server)
+    await start(cluster, build_pod(namespace, "client", "sleep 3600"))
+    await eventually(lambda: reaches(cluster, namespace, address), "the server answers")
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    await cluster.client.create(
+        NETWORK_POLICY, build_object(NETWORK_POLICY, "closed", namespace, spec=spec)
+    )
+
+    async def closed() -> bool:
+        return not await reaches(cluster, namespace, address)
+
+    await eventually(closed, "the network plugin enforces a NetworkPolicy written by hand")
+
+
 async def test_examples_turn_ready(cluster: Cluster, namespace: str) -> None:
     for name in ("network-sample", "firewall-sample"):
         await cluster.apply_example("network", name, namespace)
@@ -153,30 +194,9 @@ async def test_deletion_waits_for_the_instance_that_uses_it(
     await cluster.wait_gone(NETWORK_POLICY, Key(namespace, "firewall-web"))
 
 
-async def enforces_policies(cluster: Cluster) -> bool:
-    """Return whether the network plugin enforces a policy that this test wrote by hand.
-
-    It knows nothing of the operator, so what it finds excuses no fault of the operator.
-    """
-    namespace = await cluster.make_namespace("network-probe")
-    server = build_pod(namespace, "server", f"while true; do nc -l -p {_PORT} </dev/null; done")
-    address = await start(cluster, server)
-    await start(cluster, build_pod(namespace, "client", "sleep 3600"))
-    await eventually(lambda: reaches(cluster, namespace, address), "the server answers")
-    spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
-    await cluster.client.create(
-        NETWORK_POLICY, build_object(NETWORK_POLICY, "closed", namespace, spec=spec)
-    )
-    for _ in range(_PROBES):
-        if not await reaches(cluster, namespace, address):
-            return True
-    return False
-
-
+@pytest.mark.usefixtures("enforcement")
 async def test_packets_pass_as_the_rules_say(cluster: Cluster, namespace: str) -> None:
     """Pods that are labelled like the pods of an instance meet real packets."""
-    if not await enforces_policies(cluster):
-        pytest.skip("the network plugin of this cluster enforces no NetworkPolicy at all")
     await add(cluster, namespace, NETWORK, "lan", cidrs=["10.10.0.0/16"])
     rules = [{"name": "open", "protocol": "TCP", "ports": [_PORT]}]
     await add(cluster, namespace, FIREWALL, "web", networkRef={"name": "lan"}, rules=rules)
@@ -206,12 +226,11 @@ async def test_packets_pass_as_the_rules_say(cluster: Cluster, namespace: str) -
         await cluster.client.get(NETWORK_POLICY, Key(namespace, "network-lan-open"))
 
 
+@pytest.mark.usefixtures("enforcement")
 async def test_network_leaves_machines_alone_that_do_not_name_it(
     cluster: Cluster, namespace: str
 ) -> None:
     """The pod has the label of an instance, which once sufficed to be cut off."""
-    if not await enforces_policies(cluster):
-        pytest.skip("the network plugin of this cluster enforces no NetworkPolicy at all")
     await add(cluster, namespace, NETWORK, "lan", cidrs=["10.10.0.0/16"], isolation="Network")
     await cluster.wait_ready(NETWORK, Key(namespace, "lan"))
     listen = f"while true; do nc -l -p {_PORT} </dev/null; done"
