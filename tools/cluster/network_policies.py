@@ -146,7 +146,8 @@ def find_refusal(pods: Sequence[Mapping[str, Any]]) -> str:
             for state in (status.get("state") or {}, status.get("lastState") or {}):
                 ended = state.get("terminated") or {}
                 if ended.get("exitCode"):
-                    return str(ended.get("message") or ended.get("reason")).strip()
+                    # What follows the first line is advice on the usage of the program.
+                    return str(ended.get("message") or ended.get("reason")).strip().splitlines()[0]
     return ""
 
 

@@ -77,7 +77,7 @@ def test_scripts_are_those_of_the_image() -> None:
 
 @pytest.mark.parametrize("state", ["state", "lastState"])
 def test_refusal_of_the_kernel_is_found(state: str) -> None:
-    ended = {"exitCode": 1, "reason": "Error", "message": "no br_netfilter\n"}
+    ended = {"exitCode": 1, "reason": "Error", "message": "no br_netfilter\n\nTry `--help`.\n"}
     refused = {"status": {"initContainerStatuses": [{state: {"terminated": ended}}]}}
     passed = {"status": {"initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}}
 
