@@ -55,7 +55,7 @@ def _check_system(_: Cache) -> Finding:
 
 def _check_packages(_: Cache) -> Finding:
     if debian.is_debian_root():
-        return Finding("packages", "root on Debian: ./dev installs what is missing")
+        return Finding("packages", "root on Debian: ./dev installs missing packages")
     return Finding("packages", "not root on Debian: ./dev cannot install packages", ok=None)
 
 
@@ -93,7 +93,10 @@ def _check_disk(cache: Cache) -> Finding:
     place = next(path for path in (cache.root, *cache.root.parents) if path.exists())
     free = shutil.disk_usage(place).free / _GIB
     if free < _DISK_GIB:
-        detail = f"{free:.0f} GiB free in {place}: free {_DISK_GIB} GiB, or set SLIPWAY_CACHE"
+        detail = (
+            f"{free:.0f} of {_DISK_GIB} GiB free in {place}: delete files, or set SLIPWAY_CACHE to a"
+            " directory on a larger disk"
+        )
         return Finding("disk", detail, ok=False)
     return Finding("disk", f"{free:.0f} GiB free in {place}")
 
