@@ -94,8 +94,8 @@ def _check_disk(cache: Cache) -> Finding:
     free = shutil.disk_usage(place).free / _GIB
     if free < _DISK_GIB:
         detail = (
-            f"{free:.0f} of {_DISK_GIB} GiB free in {place}: delete files, or set SLIPWAY_CACHE to a"
-            " directory on a larger disk"
+            f"{free:.0f} of {_DISK_GIB} GiB free in {place}: delete files, or set SLIPWAY_CACHE to"
+            " a directory on a larger disk"
         )
         return Finding("disk", detail, ok=False)
     return Finding("disk", f"{free:.0f} GiB free in {place}")
