@@ -60,6 +60,11 @@ class VolumeUsers(Users):
         await self.place.cluster.wait_ready(DEMO_VOLUME, self.place.key(FIRST))
         await self.place.wait_running("writer")
 
+    async def close(self) -> None:
+        # A claim that a pod mounts is not deleted.
+        await self.place.delete(POD, "writer")
+        await super().close()
+
 
 class JmxUsers(Users):
     """A JVM that has metrics, and a Prometheus that scrapes it every second."""
