@@ -194,7 +194,8 @@ class ObjectSuite(SuiteBase):
         *common, probes = hooks["spec"]["egress"]
         assert common == operator["spec"]["egress"]
         assert probes["to"] == [{"podSelector": {"matchLabels": service}}]
-        assert hooks["spec"]["ingress"] == []
+        assert not hooks["spec"].get("ingress")
+        assert "Ingress" in hooks["spec"]["policyTypes"]
 
     def test_ports_and_probes_are_the_same_in_every_operator(self) -> None:
         container = self.render_container()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -36,6 +37,17 @@ class ServerSuite(SuiteBase):
         for one in self.render(_VALUES, namespace="default"):
             path = _kind_of(one).path(one["metadata"].get("namespace", ""))
             await kube_client.raw("POST", f"{path}?dryRun=All&fieldValidation=Strict", one)
+
+    @pytest.mark.apiserver
+    @pytest.mark.parametrize("values", [{}, _VALUES], ids=["default", "everything"])
+    async def test_server_keeps_every_field_as_it_is(
+        self, kube_client: Client, values: Mapping[str, Any]
+    ) -> None:
+        """Argo CD compares what a chart says with what exists, and corrects each difference."""
+        for one in self.render(values, namespace="default"):
+            path = _kind_of(one).path(one["metadata"].get("namespace", ""))
+            kept = await kube_client.raw("POST", f"{path}?dryRun=All", one)
+            assert list(find_changes(one, kept)) == [], name_of(one)
 
     @pytest.mark.apiserver
     async def test_release_comes_changes_and_goes_whole(
@@ -83,6 +95,21 @@ class ServerSuite(SuiteBase):
         lease = await client.get(LEASE, Key(namespace, self.chart))
         spec = {"holderIdentity": "a-replica", "leaseDurationSeconds": 15}
         await client.replace(LEASE, {**lease, "spec": spec})
+
+
+def find_changes(said: Any, kept: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths whose values the API server changed or dropped; it may add others."""
+    if isinstance(said, Mapping) and isinstance(kept, Mapping):
+        for name, value in said.items():
+            if name not in kept:
+                yield f"{path}.{name} is dropped"
+            else:
+                yield from find_changes(value, kept[name], f"{path}.{name}")
+    elif isinstance(said, list) and isinstance(kept, list) and len(said) == len(kept):
+        for index, (one, other) in enumerate(zip(said, kept, strict=True)):
+            yield from find_changes(one, other, f"{path}[{index}]")
+    elif said != kept:
+        yield f"{path}: {said!r} becomes {kept!r}"
 
 
 def _kind_of(manifest: Manifest) -> Kind:

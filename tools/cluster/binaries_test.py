@@ -26,7 +26,9 @@ def test_unknown_tool_is_refused_with_the_names_that_there_are(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("folder", "module"),
     [
+        ("argo_cd", versions.ARGO_CD_MODULE),
         ("cert_manager", versions.CERT_MANAGER_MODULE),
+        *(("flux", module) for module in versions.FLUX_MODULES),
         ("keda", versions.KEDA_MODULE),
         ("metallb", versions.METALLB_MODULE),
         ("olm_verify", versions.OLM_MODULE),

@@ -61,7 +61,11 @@ CERT_MANAGER_MODULE: Final = "github.com/cert-manager/cert-manager@v1.21.2"
 """Sources of cert-manager, which include its CRDs; the version is in cert_manager/go.mod as
 well."""
 
+ARGO_CD_MODULE: Final = "github.com/argoproj/argo-cd/v3@v3.5.7"
+"""Sources of Argo CD, which include its CRDs; the version is in argo_cd/go.mod as well."""
+
 TOOL_DIRECTORIES: Final = {
+    "argo-cd": ("argo_cd", "."),
     "cert-manager": ("cert_manager", "."),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),

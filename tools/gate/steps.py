@@ -177,7 +177,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "e2e-nightly",
-            "All charts as one, and Flux, on kind (only if named)",
+            "All charts as one, Argo CD and Flux, on kind (only if named)",
             (
                 *_pytest(python, "e2e-nightly", NIGHTLY_TESTS),
                 f"--ignore={NODE_UPGRADE_TESTS}",

@@ -88,7 +88,6 @@ spec:
         operator: In
         values: [cleanup, test]
   policyTypes: [Ingress, Egress]
-  ingress: []
   egress:
     {{- include "operator-common.egressToServer" . | nindent 4 }}
     - to:

@@ -198,7 +198,8 @@ def _check_camel_case(field: _Field) -> str | None:
 def _check_open_objects(field: _Field) -> str | None:
     schema = field.schema
     named = {"properties", "additionalProperties", PRESERVE_UNKNOWN} & schema.keys()
-    if schema.get("type") == "object" and not named:
+    empty_on_purpose = schema.get("maxProperties") == 0
+    if schema.get("type") == "object" and not named and not empty_on_purpose:
         return "an object without fields is always empty: the API server prunes all keys"
     return None
 

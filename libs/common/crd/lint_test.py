@@ -55,6 +55,10 @@ def test_rule_finds_its_offense(rule: str, field: Manifest) -> None:
     assert find({"description": "x is it.", **field}) == [rule]
 
 
+def test_object_without_fields_is_accepted_if_it_says_so() -> None:
+    assert find({"description": "x is it.", "type": "object", "maxProperties": 0}) == []
+
+
 def test_phase_is_found_by_name() -> None:
     assert find({"description": "phase is it.", **_BOUNDED}, "phase") == ["no-phase"]
 

@@ -249,7 +249,12 @@ class _Converter:
             if not path.startswith("status"):
                 _describe_default(child)
             properties[name] = _order(child)
-        node["properties"] = properties
+        if properties:
+            node["properties"] = properties
+        else:
+            # The API server drops an empty map, and tools that compare would set it forever.
+            del node["properties"]
+            node["maxProperties"] = 0
         if rules:
             node[VALIDATIONS] = [*node.get(VALIDATIONS, ()), *rules]
         if isinstance(node.get("default"), dict):

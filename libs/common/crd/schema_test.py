@@ -255,6 +255,22 @@ def test_map_has_a_schema_for_its_values() -> None:
     assert "default" not in schema
 
 
+def test_model_without_fields_becomes_an_object_that_has_none() -> None:
+    """The API server drops empty maps, and tools that compare would set them forever."""
+
+    class Nothing(KubernetesModel):
+        """Nothing has no options."""
+
+    class Spec(KubernetesModel):
+        nothing: Nothing | None = None
+
+    assert build_schema(Spec).schema["properties"]["nothing"] == {
+        "description": "Nothing has no options.",
+        "type": "object",
+        "maxProperties": 0,
+    }
+
+
 def test_free_object_keeps_unknown_fields() -> None:
     assert field_schema(RawObject) == {
         "type": "object",
