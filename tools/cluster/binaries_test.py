@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -23,26 +25,30 @@ def test_unknown_tool_is_refused_with_the_names_that_there_are(tmp_path: Path) -
         ensure_tool("terraform")
 
 
-@pytest.mark.parametrize(
-    ("folder", "module"),
-    [
-        ("argo_cd", versions.ARGO_CD_MODULE),
-        ("cert_manager", versions.CERT_MANAGER_MODULE),
-        *(("flux", module) for module in versions.FLUX_MODULES),
-        ("keda", versions.KEDA_MODULE),
-        ("metallb", versions.METALLB_MODULE),
-        ("olm_verify", versions.OLM_MODULE),
-    ],
-)
-def test_crds_and_programs_are_of_the_same_version(folder: str, module: str) -> None:
-    path = Path(versions.__file__).parent / folder / "go.mod"
-
-    assert tuple(module.split("@")) in _read_requirements(path)
+def test_pin_is_read_from_the_module_that_requires_it() -> None:
+    assert re.fullmatch(r"go\.universe\.tf/metallb@v\d+\.\d+\.\d+", versions.METALLB_MODULE)
+    assert re.fullmatch(r"github\.com/kedacore/keda/v2@v2\.\d+\.\d+", versions.KEDA_MODULE)
+    with pytest.raises(LookupError, match=r"keda/go\.mod does not require example\.com/none"):
+        versions.read_pin("keda", "example.com/none")
 
 
-def _read_requirements(path: Path) -> set[tuple[str, ...]]:
-    lines = (line.partition("//")[0] for line in path.read_text(encoding="utf-8").splitlines())
-    return {tuple(line.split()[-2:]) for line in lines}
+def test_renovate_finds_the_tools_that_have_no_module_of_their_own() -> None:
+    root = Path(versions.__file__).parents[2]
+    (manager,) = json.loads((root / ".github" / "renovate.json").read_text())["customManagers"]
+    (pattern,) = manager["matchStrings"]
+    found = re.findall(
+        pattern.replace("(?<", "(?P<"), Path(versions.__file__).read_text(encoding="utf-8")
+    )
+
+    assert {module for module, _ in found} == {
+        "github.com/cilium/cilium",
+        "github.com/rancher/local-path-provisioner",
+        "helm.sh/helm/v4",
+        "sigs.k8s.io/kind",
+        "sigs.k8s.io/kustomize/kustomize/v5",
+        "sigs.k8s.io/kwok",
+    }
+    assert all(re.fullmatch(r"v\d+\.\d+\.\d+", version) for _, version in found)
 
 
 def test_chosen_assets_are_taken_as_they_are(tmp_path: Path) -> None:

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+
+_HERE: Final = Path(__file__).parent
+
+
+def read_pin(folder: str, module: str) -> str:
+    """Return `module@version` as the `go.mod` of a folder of this directory requires it.
+
+    Raises:
+        LookupError: It does not require the module.
+    """
+    for line in (_HERE / folder / "go.mod").read_text(encoding="utf-8").splitlines():
+        match line.removeprefix("require ").split():
+            case [name, version, *_] if name == module:
+                return f"{module}@{version}"
+    raise LookupError(f"{folder}/go.mod does not require {module}")
+
 
 KUBERNETES: Final = "v1.36.3"
 ETCD: Final = "3.6.8-0"
@@ -27,42 +44,41 @@ TOOL_MODULES: Final = {
 }
 """Tools that `go install` builds from a module and version alone."""
 
-SNAPSHOT_CLIENT: Final = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.7.0"
-"""Module with the CRDs of VolumeSnapshot; the version is the one in csi_sidecars/go.mod."""
+SNAPSHOT_CLIENT: Final = read_pin(
+    "csi_sidecars", "github.com/kubernetes-csi/external-snapshotter/client/v8"
+)
+"""Module with the CRDs of VolumeSnapshot."""
 
 _SIDECARS: Final = "csi_sidecars"
 _PROVISIONER: Final = "github.com/kubernetes-csi/external-provisioner/v6/cmd"
 _SNAPSHOTTER: Final = "github.com/kubernetes-csi/external-snapshotter/v8/cmd"
 
 _KEDA: Final = "github.com/kedacore/keda/v2"
-KEDA_MODULE: Final = f"{_KEDA}@v2.21.0"
-"""Sources of KEDA; the version is in keda/go.mod as well."""
+KEDA_MODULE: Final = read_pin("keda", _KEDA)
+"""Sources of KEDA."""
 
 _FLUX: Final = "github.com/fluxcd"
 FLUX_MODULES: Final = (
-    f"{_FLUX}/helm-controller@v1.6.4",
-    f"{_FLUX}/source-controller@v1.9.3",
+    read_pin("flux", f"{_FLUX}/helm-controller"),
+    read_pin("flux", f"{_FLUX}/source-controller"),
 )
-"""Sources of the controllers of Flux, which include their CRDs; the versions are in flux/go.mod as
-well."""
+"""Sources of the controllers of Flux, which include their CRDs."""
 
 _METALLB: Final = "go.universe.tf/metallb"
-METALLB_MODULE: Final = f"{_METALLB}@v0.15.2"
-"""Sources of MetalLB, which include its CRDs; the version is in metallb/go.mod as well."""
+METALLB_MODULE: Final = read_pin("metallb", _METALLB)
+"""Sources of MetalLB, which include its CRDs."""
 
-OLM_MODULE: Final = "github.com/operator-framework/api@v0.45.0"
-"""Sources of the kinds of the Operator Lifecycle Manager; the version is in olm_verify/go.mod as
-well."""
+OLM_MODULE: Final = read_pin("olm_verify", "github.com/operator-framework/api")
+"""Sources of the kinds of the Operator Lifecycle Manager."""
 
 CILIUM_MODULE: Final = "github.com/cilium/cilium@v1.20.2"
 """Sources of Cilium, for its CRDs."""
 
-CERT_MANAGER_MODULE: Final = "github.com/cert-manager/cert-manager@v1.21.2"
-"""Sources of cert-manager, which include its CRDs; the version is in cert_manager/go.mod as
-well."""
+CERT_MANAGER_MODULE: Final = read_pin("cert_manager", "github.com/cert-manager/cert-manager")
+"""Sources of cert-manager, which include its CRDs."""
 
-ARGO_CD_MODULE: Final = "github.com/argoproj/argo-cd/v3@v3.5.7"
-"""Sources of Argo CD, which include its CRDs; the version is in argo_cd/go.mod as well."""
+ARGO_CD_MODULE: Final = read_pin("argo_cd", "github.com/argoproj/argo-cd/v3")
+"""Sources of Argo CD, which include its CRDs."""
 
 TOOL_DIRECTORIES: Final = {
     "argo-cd": ("argo_cd", "."),
