@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.kinds import Manifest
 from operators.compute.samples import IMAGE
-from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
+from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
 from tools.dev.kubevirt_command import deploy_simulator, has_real, remove_simulator
 from tools.dev.options import find_target
@@ -39,7 +39,8 @@ def kubevirt(kind_cluster: KindCluster) -> Iterator[KubeVirt]:
 
     The simulated one is ten times as fast as a real one, and goes with the module.
     """
-    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
+    target = find_target(None, None, kind_cluster.name)
+    progress = open_progress("kubevirt-sim")
     if has_real(target):
         image = os.environ.get(IMAGE_VARIABLE)
         assert image, f"KubeVirt is real here: set {IMAGE_VARIABLE} to an image that it can run"
