@@ -37,7 +37,7 @@ class ChartRegistry:
     folder: Path
 
     def push(self, helm: Path, operator: str, version: str = VERSION) -> None:
-        """Push the chart of an operator, with the version that it shall have."""
+        """Push the chart of an operator, with the version that it should have."""
         chart = self.folder / version / operator
         shutil.rmtree(chart, ignore_errors=True)
         build_chart(CHARTS / operator, chart, None, None)

@@ -64,8 +64,6 @@ class PolicyWatch:
     def __init__(self, place: Place) -> None:
         self.faults: list[str] = []
         """Flows that passed although they must not, or did not pass although they must."""
-        self.changes = 0
-        """How many changes were seen."""
         self._place = place
         self._pods: dict[str, Manifest] = {}
         self._task: asyncio.Task[None] | None = None
@@ -113,7 +111,6 @@ class PolicyWatch:
                     policies[uid_of(event.object)] = event.object
                     if event.type == "DELETED":
                         del policies[uid_of(event.object)]
-                    self.changes += 1
                     name = event.object["metadata"]["name"]
                     self._evaluate(policies.values(), f"{event.type} {name}")
 
