@@ -154,7 +154,9 @@ class BrokerCache:
             entry.due = self._clock.monotonic() + _LATE
         else:
             _note(entry, response)
-        entry.failing = isinstance(response, BrokerProblem) and not response.ours
+        # A problem of ours says nothing about the broker.
+        if not isinstance(response, BrokerProblem) or not response.ours:
+            entry.failing = isinstance(response, BrokerProblem)
         again = max(0.01, entry.due - self._clock.monotonic())
         return CachedState(entry.broker_state, entry.serial, again)
 
@@ -199,7 +201,7 @@ class BrokerCache:
             self._acts.forget((key, name))
 
     def is_failing(self, key: Key) -> bool:
-        """Return whether the last query failed."""
+        """Return whether the last query that reached the broker failed."""
         entry = self._entries.get(key)
         return entry is not None and entry.failing
 

@@ -175,6 +175,20 @@ async def test_temporary_error_is_reported_only_if_the_next_query_fails_too(mode
     assert (await model.look()).broker_state.problem is None
 
 
+async def test_problem_of_the_operator_between_two_temporary_errors_does_not_hide_them(
+    model: Model,
+) -> None:
+    busy = AdminBusy("GET: status 503")
+    for model.error in (busy, ServerError(503), busy):
+        model.clock.advance(1.0)
+        await model.look()
+        await turns()
+        await model.look()
+
+    assert (await model.look()).broker_state.problem is not None
+    assert model.asked == 3
+
+
 async def test_new_question_forgets_the_old_answer(model: Model) -> None:
     await model.look()
     await turns()
