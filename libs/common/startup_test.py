@@ -16,8 +16,7 @@ import pytest
 from aiohttp import web
 
 from libs.common import startup
-from libs.common.webhooks.certificates import Certificate, issue
-from libs.common.webhooks.server import load_certificate
+from libs.common.webhooks.certificates import Certificate, issue, load_certificate
 
 # By its name: a build that infers dependencies from imports sees none in a text.
 _IMPORT = f"import {startup.__name__} as startup"

@@ -78,8 +78,7 @@ def build_health_server(
 
 def _build_self_signed(settings: CommonSettings) -> ssl.SSLContext:
     # Imported here because it takes about 25 MiB of memory, and few operators need it.
-    from libs.common.webhooks.certificates import issue
-    from libs.common.webhooks.server import load_certificate
+    from libs.common.webhooks.certificates import issue, load_certificate
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+
+from libs.common.webhooks.certificates import UNREADABLE
 
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -54,6 +56,6 @@ def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bo
     try:
         constraints = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
+    except (*UNREADABLE, InvalidSignature):
         return False
     return constraints.value.ca

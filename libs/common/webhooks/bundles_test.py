@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.testing.authorities import Authority
@@ -60,6 +60,28 @@ def test_chain_is_trusted_by_its_issuer_or_itself(
     chain: bytes, bundle: bytes, trusted: bool
 ) -> None:
     assert is_trusted(chain, bundle) == trusted
+
+
+def test_authority_with_an_extension_twice_is_not_trusted() -> None:
+    """As no Go program trusts it; openssl and the library issue none, but others may."""
+    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+    other = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.5"), b"\x05\x00")
+    builder = x509.CertificateBuilder(
+        ROOT.certificate.subject,
+        ROOT.certificate.subject,
+        ROOT.key.public_key(),
+        ROOT.certificate.serial_number,
+        ROOT.certificate.not_valid_before_utc,
+        ROOT.certificate.not_valid_after_utc,
+    )
+    for each in (extension, other, x509.BasicConstraints(True, None)):
+        builder = builder.add_extension(each, critical=False)
+    text = builder.sign(ROOT.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    twice = text.replace(b"\x06\x03\x2a\x03\x05", b"\x06\x03\x2a\x03\x04")
+    authority = x509.load_der_x509_certificate(twice)
+
+    assert twice != text
+    assert not is_trusted(DIRECT.certificate, render_bundle([authority]))
 
 
 def test_bundle_ignores_text_duplicates_and_what_is_broken() -> None:

@@ -7,9 +7,14 @@ exactly this one. So there is no further key that could be stolen, and nothing e
 from __future__ import annotations
 
 import ipaddress
+import os
+import ssl
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -21,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LIFETIME: Final = timedelta(days=90)
 """How long a certificate is valid; it is renewed after two thirds of that."""
 
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     ValueError,
     TypeError,
     UnsupportedAlgorithm,
@@ -129,7 +134,7 @@ def find_flaw(held: Certificate, names: Sequence[str], now: datetime) -> str:
         fits = certificate.public_key() == key.public_key()
         alternatives = _read_names(certificate)
         usages = _read_usages(certificate)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return f"cannot be read: {type(error).__name__}"
     if not fits:
         return "does not match its key"
@@ -141,7 +146,23 @@ def find_flaw(held: Certificate, names: Sequence[str], now: datetime) -> str:
         return "is not valid yet"
     if now > certificate.not_valid_after_utc:
         return f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
-    return ""
+    return _find_tls_flaw(held.certificate, held.key)
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
+    """Give a TLS context a certificate that is not in a file, for its next connections.
+
+    Raises:
+        ssl.SSLError: OpenSSL refuses the key, the certificate or its chain.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # The ssl module takes files only; these are gone before anybody is served.
+        path = Path(folder) / "tls.pem"
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            # Many tools that write Secrets remove the newline at the end of a value.
+            file.write(certificate.key + b"\n" + certificate.certificate)
+        context.load_cert_chain(path)
 
 
 def find_expiration(certificate: bytes) -> datetime:
@@ -160,6 +181,18 @@ def is_certificate(text: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+@lru_cache(maxsize=1)
+def _find_tls_flaw(certificate: bytes, key: bytes) -> str:
+    """Say why OpenSSL would not serve a certificate, such as a short key or a broken chain."""
+    try:
+        load_certificate(
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Certificate(certificate, key, b"")
+        )
+    except ssl.SSLError as error:
+        return f"cannot be served: {error.reason}"
+    return ""
 
 
 def _read_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:

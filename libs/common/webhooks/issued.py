@@ -126,17 +126,27 @@ class IssuedCertificateKeeper:
 
     def _choose_authorities(self, held: Certificate) -> None:
         """Take what should be trusted: the authority, or the certificate alone without one."""
-        trusted = is_trusted(held.certificate, held.trusted)
-        # Without an authority, trust in the certificate alone is enough, as for our own ones.
-        authorities = parse_bundle(held.trusted) if trusted else parse_bundle(held.certificate)[:1]
+        now = self._clock.now()
+        # An issuer may have signed a certificate that outlives its own one.
+        authorities = [
+            each for each in parse_bundle(held.trusted) if each.not_valid_after_utc >= now
+        ]
+        trusted = is_trusted(held.certificate, render_bundle(authorities))
+        if not trusted:
+            # Trust in the certificate alone is enough, as for our own ones.
+            authorities = parse_bundle(held.certificate)[:1]
         if authorities == self._authorities:
             return
         self._authorities = authorities
-        self._since = self._clock.now()
+        self._since = now
         if not trusted:
             log.warning(
                 "Publishing the certificate of the webhook itself as its authority",
-                because="ca.crt has not signed tls.crt" if held.trusted else "ca.crt is missing",
+                because=(
+                    "ca.crt has no valid authority that signed tls.crt"
+                    if held.trusted
+                    else "ca.crt is missing"
+                ),
                 secret=self._secret.name,
             )
 

@@ -18,6 +18,7 @@ from libs.common.testing.authorities import Authority
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget_versions import CONVERSION, WIDGET
+from libs.common.webhooks.bundles import is_trusted
 from libs.common.webhooks.certificates import Certificate, issue
 from libs.common.webhooks.issued import OVERLAP, CertificateUnusable, IssuedCertificateKeeper
 from libs.common.webhooks.keeper import render_data
@@ -29,6 +30,7 @@ TRUSTING = (TrustingObject(KIND, "hook"), TrustingObject(CRD, WIDGET.resource))
 NOW = FakeClock().now()
 ROOT, OTHER = Authority.create("root", NOW), Authority.create("other", NOW)
 ISSUED = ROOT.issue(NAMES, NOW)
+BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 CALLED = {"service": {"namespace": "default", "name": "hook"}}
 
 
@@ -125,8 +127,18 @@ async def test_secret_that_is_late_or_incomplete_is_awaited(
         (ROOT.issue(NAMES, NOW - timedelta(days=91)), "expired on 2025-12-31"),
         (ROOT.issue(NAMES, NOW + timedelta(days=1)), "is not valid yet"),
         (ROOT.issue(NAMES, NOW, usage=ExtendedKeyUsageOID.CLIENT_AUTH), "`server auth`"),
+        (replace(ISSUED, certificate=ISSUED.certificate + BROKEN), "cannot be served"),
     ],
-    ids=["no key", "other key", "other name", "wide name", "expired", "too early", "client"],
+    ids=[
+        "no key",
+        "other key",
+        "other name",
+        "wide name",
+        "expired",
+        "too early",
+        "client",
+        "broken chain",
+    ],
 )
 async def test_certificate_that_cannot_be_served_is_refused_and_left_alone(
     api: FakeApi, keeper: IssuedCertificateKeeper, held: Certificate, problem: str
@@ -220,7 +232,7 @@ async def test_certificate_alone_is_trusted_if_its_authority_is_not_in_the_secre
     assert bundles(api) == (ISSUED.certificate, ISSUED.certificate)
     (entry,) = logs
     assert entry["because"] == (
-        "ca.crt has not signed tls.crt" if authority else "ca.crt is missing"
+        "ca.crt has no valid authority that signed tls.crt" if authority else "ca.crt is missing"
     )
     # The next one is trusted together with the one that replicas may still serve.
     renewed = ROOT.issue(NAMES, NOW)
@@ -228,6 +240,24 @@ async def test_certificate_alone_is_trusted_if_its_authority_is_not_in_the_secre
     await keeper.ensure()
     both = renewed.certificate + ISSUED.certificate
     assert bundles(api) == (both, both)
+
+
+async def test_certificate_that_outlives_its_authority_is_trusted_alone(
+    api: FakeApi, keeper: IssuedCertificateKeeper, clock: FakeClock
+) -> None:
+    authority = Authority.create("old", NOW - timedelta(days=364))
+    held = authority.issue(NAMES, NOW)
+    write(api, held)
+    await keeper.ensure()
+    assert bundles(api) == (authority.pem, authority.pem)
+
+    clock.advance(timedelta(days=2).total_seconds())
+    assert is_trusted(held.certificate, (await keeper.ensure()).trusted)
+    assert bundles(api) == (held.certificate + authority.pem,) * 2
+
+    clock.advance(OVERLAP.total_seconds())
+    await keeper.ensure()
+    assert bundles(api) == (held.certificate, held.certificate)
 
 
 @pytest.mark.parametrize("annotation", ["inject-ca-from", "inject-ca-from-secret"])

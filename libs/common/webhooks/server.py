@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 
 import orjson
@@ -17,7 +14,7 @@ from libs.common.crd import Conversion
 from libs.common.kinds import Manifest
 from libs.common.reading import text_at
 from libs.common.settings.addresses import BindAddress
-from libs.common.webhooks.certificates import Certificate
+from libs.common.webhooks.certificates import Certificate, load_certificate
 from libs.common.webhooks.conversion import review_conversion
 from libs.common.webhooks.review import Review, Reviewer
 
@@ -77,17 +74,6 @@ class AdmissionServer:
     async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self._runner.cleanup()
-
-
-def load_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Give a TLS context a certificate that is not in a file, for its next connections."""
-    with tempfile.TemporaryDirectory() as folder:
-        # The ssl module takes files only; these are gone before anybody is served.
-        path = Path(folder) / "tls.pem"
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(certificate.key + certificate.certificate)
-        context.load_cert_chain(path)
 
 
 type _Respond = Callable[[Mapping[str, Any]], Manifest]
