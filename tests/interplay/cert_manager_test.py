@@ -36,6 +36,7 @@ from libs.common.kinds import (
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.helm import HELM_VARIABLE
+from libs.common.testing.processes import stop_process
 from libs.common.testing.serving import serve
 from libs.common.webhooks import serve as serving
 from libs.common.webhooks.bundles import is_trusted, parse_bundle
@@ -104,8 +105,7 @@ def run_cert_manager(program: Path, kubeconfig: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()
-            process.wait(30)
+            stop_process(process, 30)
 
 
 async def eventually(probe: Callable[[], Awaitable[object]]) -> None:

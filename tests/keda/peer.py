@@ -18,6 +18,7 @@ from libs.common.kinds import NAMESPACE, SERVICE, Kind, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane, find_assets
 from libs.common.testing.certificates import create_certificates
 from libs.common.testing.ports import find_free_port
+from libs.common.testing.processes import stop_process
 from libs.common.testing.serving import serve
 from tools.cluster.binaries import find_tool
 from tools.cluster.go_toolchain import ensure_go
@@ -185,10 +186,4 @@ class Keda:
             )
 
     def _stop(self, name: str) -> None:
-        process = self._processes.pop(name)
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop_process(self._processes.pop(name), _STOP_SECONDS)

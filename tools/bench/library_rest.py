@@ -19,8 +19,9 @@ from typing import Final
 from unittest.mock import patch
 
 from libs.common.light_aiohttp import import_aiohttp
+from libs.common.testing.processes import stop_process
 from tools.bench.library_process import hide_tools
-from tools.bench.processes import read_usage, stop
+from tools.bench.processes import STOP_SECONDS, read_usage
 
 _MODULE: Final = "tools.bench.library_rest"
 _WORKING: Final = "operator_working 1.0"
@@ -57,7 +58,7 @@ def measure_rest(url: str) -> Figures:
         usage = read_usage(process.pid)
         return {"resident MiB": usage.memory_mib, "of which files MiB": usage.files_mib}
     finally:
-        stop(process)
+        stop_process(process, STOP_SECONDS)
 
 
 def measure_parts() -> Figures:

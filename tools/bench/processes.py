@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from libs.common.testing.processes import stop_process
+
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_STOP_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 15.0
+"""Maximum seconds in which a process exits by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +111,13 @@ class OperatorProcess:
     def __exit__(self, *_: object) -> None:
         """Stop the process."""
         assert self._process is not None
-        stop(self._process)
+        stop_process(self._process, STOP_SECONDS)
 
     @property
     def pid(self) -> int:
         """Process id."""
         assert self._process is not None
         return self._process.pid
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process, by force if it does not exit in time."""
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -12,6 +12,7 @@ from socket import create_connection
 from typing import Final
 
 from libs.common.testing.ports import find_free_port
+from libs.common.testing.processes import stop_process
 from tools.cluster import debian
 from tools.cluster.cache import Cache, digest_of
 from tools.cluster.errors import ToolError
@@ -46,8 +47,7 @@ def run_registry(folder: Path) -> Iterator[str]:
         _wait_until_open(port, process, folder / "log")
         yield address
     finally:
-        process.terminate()
-        process.wait(_STOP_SECONDS)
+        stop_process(process, _STOP_SECONDS)
 
 
 def _ensure_program() -> Path:

@@ -15,7 +15,8 @@ from typing import Final
 from libs.common.client import Client
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.ports import find_free_port
-from tools.bench.processes import OperatorProcess, stop
+from libs.common.testing.processes import stop_process
+from tools.bench.processes import STOP_SECONDS, OperatorProcess
 from tools.cluster.errors import ToolError
 from tools.cluster.prometheus import ensure_prometheus
 from tools.monitoring.manifests import SCRAPE_SECONDS
@@ -81,7 +82,7 @@ def run_prometheus(ports: Mapping[str, int], folder: Path) -> Iterator[str]:
         _wait_ready(f"{address}/-/ready", process)
         yield address
     finally:
-        stop(process)
+        stop_process(process, STOP_SECONDS)
 
 
 def _build_config(ports: Mapping[str, int]) -> Mapping[str, object]:

@@ -24,6 +24,7 @@ import yaml
 
 from libs.common.config import ConnectionConfig
 from libs.common.testing.ports import find_free_port
+from libs.common.testing.processes import stop_process
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _START_SECONDS: Final = 60.0
@@ -219,12 +220,7 @@ class ControlPlane:
         """Stop everything in the order in which it depends on each other, and clean up."""
         for name in reversed(list(self._processes)):
             process = self._processes.pop(name)
-            process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_process(process, _STOP_SECONDS)
         for stream in self._logs:
             stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -15,6 +15,7 @@ import yaml
 
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS
+from libs.common.testing.processes import stop_process
 from tests.e2e.cluster import ROOT, Cluster
 from tools.cluster.registry import run_registry
 from tools.release.chart import build_chart
@@ -81,8 +82,7 @@ def run_controller(
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(_STOP_SECONDS)
+        stop_process(process, _STOP_SECONDS)
 
 
 def read_file(tool: str, operator: str) -> list[Manifest]:
