@@ -151,6 +151,7 @@ def test_alert_fires_only_after_the_renewal_is_due(renew_before: str, hours: int
             r"webhooks\.certificateSecret has no effect",
         ),
         ({"certificate_secret": "a", "duration": "2h"}, "exclude each other"),
+        ({"certificate_secret": _NAME}, r"must not be jmxexporter-webhook: an upgrade deletes"),
         ({"renewBefore": "2160h"}, r"renewBefore \(2160h\) must be less than"),
         ({"issuerRef": {"kind": "ClusterIssuer"}}, r"issuerRef\.name is empty"),
         ({"duration": "90d"}, "duration"),

@@ -76,6 +76,9 @@ renewal has failed for long: a week, or less if cert-manager renews it later.
 {{- if and $values.enabled .Values.webhooks.certificateSecret -}}
 {{- fail "webhooks.certManager.enabled and webhooks.certificateSecret exclude each other: cert-manager writes a Secret of its own; set only one of them" -}}
 {{- end -}}
+{{- if eq (.Values.webhooks.certificateSecret | default "") (include "operator-common.webhookName" .) -}}
+{{- fail (printf "webhooks.certificateSecret must not be %s: an upgrade deletes this Secret of the operator; choose another name" .Values.webhooks.certificateSecret) -}}
+{{- end -}}
 {{- if and (include "operator-common.certificateSecret" .) (not (include "operator-common.hasWebhooks" .)) -}}
 {{- $value := ternary "webhooks.certManager.enabled" "webhooks.certificateSecret" $values.enabled -}}
 {{- $remedy := ternary "set settings.webhooks to true" "this operator has no webhooks, so remove the value" (not (empty (.Files.Get "files/webhooks.yaml"))) -}}
