@@ -53,9 +53,11 @@ def is_trusted(chain: bytes, bundle: bytes) -> bool:
 
 
 def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Return whether an authority issued a certificate, by the rules that an API server applies."""
     try:
         constraints = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
+        usages = [each.value for each in issuer.extensions if isinstance(each.value, x509.KeyUsage)]
         certificate.verify_directly_issued_by(issuer)
     except (*UNREADABLE, InvalidSignature):
         return False
-    return constraints.value.ca
+    return constraints.value.ca and all(each.key_cert_sign for each in usages)

@@ -62,10 +62,8 @@ def test_chain_is_trusted_by_its_issuer_or_itself(
     assert is_trusted(chain, bundle) == trusted
 
 
-def test_authority_with_an_extension_twice_is_not_trusted() -> None:
-    """As no Go program trusts it; openssl and the library issue none, but others may."""
-    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
-    other = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.5"), b"\x05\x00")
+def build_root(*extensions: x509.ExtensionType) -> x509.Certificate:
+    """Build a certificate with the name and key of the root."""
     builder = x509.CertificateBuilder(
         ROOT.certificate.subject,
         ROOT.certificate.subject,
@@ -74,14 +72,43 @@ def test_authority_with_an_extension_twice_is_not_trusted() -> None:
         ROOT.certificate.not_valid_before_utc,
         ROOT.certificate.not_valid_after_utc,
     )
-    for each in (extension, other, x509.BasicConstraints(True, None)):
+    for each in extensions:
         builder = builder.add_extension(each, critical=False)
-    text = builder.sign(ROOT.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    return builder.sign(ROOT.key, hashes.SHA256())
+
+
+def test_authority_with_an_extension_twice_is_not_trusted() -> None:
+    """Go refuses it as well."""
+    one, other = (
+        x509.UnrecognizedExtension(x509.ObjectIdentifier(each), b"\x05\x00")
+        for each in ("1.2.3.4", "1.2.3.5")
+    )
+    built = build_root(one, other, x509.BasicConstraints(True, None))
+    text = built.public_bytes(serialization.Encoding.DER)
+    # The builder refuses to add an extension twice.
     twice = text.replace(b"\x06\x03\x2a\x03\x05", b"\x06\x03\x2a\x03\x04")
     authority = x509.load_der_x509_certificate(twice)
 
     assert twice != text
     assert not is_trusted(DIRECT.certificate, render_bundle([authority]))
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_authority_must_be_allowed_to_sign_certificates(signs: bool) -> None:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    authority = build_root(usage, x509.BasicConstraints(True, None))
+
+    assert is_trusted(DIRECT.certificate, render_bundle([authority])) == signs
 
 
 def test_bundle_ignores_text_duplicates_and_what_is_broken() -> None:

@@ -233,6 +233,43 @@ async def test_certificate_of_others_is_awaited_served_and_followed(api: FakeApi
         assert api.writes(kind=SECRET) == []
 
 
+async def test_certificate_that_an_injector_has_not_published_is_not_served(api: FakeApi) -> None:
+    clock, port = FakeClock(), find_free_port()
+    root, other = (Authority.create(name, clock.now()) for name in ("root", "other"))
+    first, renewed = (each.issue(name_service(HOOK), clock.now()) for each in (root, other))
+    holder = Key("default", "hook-tls")
+
+    def inject(bundle: bytes) -> None:
+        configuration = api.get(KIND, Key("", "hook"))
+        (webhook,) = configuration["webhooks"]
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+        annotations = {"cert-manager.io/inject-ca-from": "default/hook"}
+        change = {"metadata": {"annotations": annotations}, "webhooks": [webhook]}
+        api.patch(KIND, Key("", "hook"), change)
+
+    async def look_again() -> None:
+        looks = len(api.requests.select("get", SECRET))
+        clock.advance(60)
+        await until(lambda: len(api.requests.select("get", SECRET)) > looks)
+
+    inject(root.pem)
+    api.create(build_object(SECRET, holder.name, "default", data=render_data(first)))
+    async with build_harness(api, port, clock, certificate_secret=holder.name) as harness:
+        await harness.eventually(partial(is_ready, harness))
+        api.patch(SECRET, holder, {"data": render_data(renewed)})
+        for _ in range(4):
+            await look_again()
+        assert await see(port) in first.certificate
+
+        inject(other.pem)
+        await look_again()
+
+        async def is_renewed() -> bool:
+            return await see(port) in renewed.certificate
+
+        await harness.eventually(is_renewed)
+
+
 def read_bundle(api: FakeApi) -> bytes:
     (webhook,) = api.get(KIND, Key("", "hook"))["webhooks"]
     return base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
