@@ -127,9 +127,9 @@ class IssuedCertificateKeeper:
     def _choose_authorities(self, held: Certificate) -> None:
         """Take what should be trusted: the authority, or the certificate alone without one."""
         now = self._clock.now()
-        # An issuer may have signed a certificate that outlives its own one.
+        # A certificate may outlive its authority: do not rely on one that expires soon.
         authorities = [
-            each for each in parse_bundle(held.trusted) if each.not_valid_after_utc >= now
+            each for each in parse_bundle(held.trusted) if each.not_valid_after_utc >= now + OVERLAP
         ]
         trusted = is_trusted(held.certificate, render_bundle(authorities))
         if not trusted:
