@@ -24,7 +24,7 @@ from helm.umbrella_test import (
 )
 from libs.common.kinds import NETWORK_POLICY, POD, Key, Manifest, build_object
 from libs.common.testing.helm import find_charts
-from tests.e2e.cluster import Cluster, build_busybox, eventually
+from tests.e2e.cluster import TAKE_OVER, Cluster, build_busybox, eventually
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
@@ -81,7 +81,7 @@ async def test_all_operators_run_under_the_rules(
     # Without a platform that assigns users, the values do.
     values["global"]["platformAssignsUserIds"] = False
     where = ("--namespace", namespace, "--timeout", "4m")
-    command = ("install", "p", str(umbrella), *where, "--take-ownership", "--wait", "--values", "-")
+    command = ("install", "p", str(umbrella), *where, *TAKE_OVER, "--wait", "--values", "-")
     cluster.remember("p", namespace)
     await cluster.run(cluster.helm, *command, stdin=json.dumps(values))
 
