@@ -251,7 +251,14 @@ class Reconciler:
             previous = self._broker_cache.last_report(ctx.key)
             async with await self._open(ctx, consumer) as admin:
                 now = ctx.now().timestamp()
-                return await read_broker(admin, status_query, previous, now, abandoned)
+                return await read_broker(
+                    admin,
+                    status_query,
+                    previous,
+                    now,
+                    abandoned,
+                    tolerates_busy=self._broker_cache.is_failing(ctx.key),
+                )
 
         return await self._broker_cache.look(
             ctx.key,

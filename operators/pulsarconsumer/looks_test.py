@@ -64,32 +64,6 @@ async def test_missing_rights_on_the_dead_letter_topic_stop_neither_status_nor_a
     assert condition(api, "BrokerReachable")[0] == "True"
 
 
-async def test_temporary_error_of_a_broker_changes_nothing(
-    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
-) -> None:
-    broker.topics["my-topic"].subscriptions["my-subscription"] = 350
-    dead = "my-topic-my-subscription-DLQ"
-    broker.topics[dead] = RecordedTopic(subscriptions={"watch": 3})
-    scaling = {"maxReplicas": 5, **POLL}
-    api.create(build(broker, replicas=None, autoscaling=scaling, deadLetter={}))
-    await harness.eventually(lambda: wanted(api) == 4)
-    await harness.converged()
-    mark, before = api.mark(), status(api)
-
-    async def fail_once(name: str) -> None:
-        broker.busy[name] = 1
-        await harness.eventually(lambda: not broker.busy[name])
-        asked = len(broker.requests)
-        await harness.eventually(lambda: len(broker.requests) > asked + 4)
-        await harness.converged()
-
-    await fail_once("my-topic")
-    await fail_once(dead)
-
-    assert writes_of_the_operator(api, mark) == []
-    assert status(api) == before
-
-
 async def test_operator_makes_the_subscription_before_the_pods(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

@@ -76,6 +76,8 @@ async def read_broker(
     previous: Report | None = None,
     now: float = 0.0,
     abandoned: Iterable[SubscriptionRef] = (),
+    *,
+    tolerates_busy: bool = True,
 ) -> Report:
     """Query the broker for each topic.
 
@@ -85,16 +87,19 @@ async def read_broker(
         previous: The last report, whose expensive statistics are reused for some time.
         now: Time in seconds.
         abandoned: Subscriptions of an earlier spec.
+        tolerates_busy: Whether a temporary error of the retry topic or of the topic of attempts is
+            reported like a missing permission, because it has occurred before.
 
     Raises:
         AdminError: The statistics of a topic of the spec cannot be read.
+        AdminBusy: The statistics of another topic cannot be read, and this is not tolerated.
     """
     detailed = previous is None or _needs_details(query, previous, now)
     extents: dict[str, StatisticsDetail] = {}
     full_at = now + EXTENT_SECONDS
     if previous is not None and previous.extents and now < previous.full_at:
         extents, full_at = dict(previous.extents), previous.full_at
-    poll = _Poll(admin, query, detailed, extents)
+    poll = _Poll(admin, query, detailed, extents, tolerates_busy)
     reports, (retry, hidden), attempts, dead, earlier = await run_together(
         run_together(*(poll.ask_topic(name) for name in query.topics)),
         poll.ask_retries(),
@@ -139,6 +144,7 @@ class _Poll:
     query: StatusQuery
     detailed: bool
     extents: dict[str, StatisticsDetail]
+    tolerates_busy: bool
     missing: set[str] = field(default_factory=set)
 
     async def ask_topic(self, name: str) -> tuple[TopicReport, bool]:
@@ -164,7 +170,8 @@ class _Poll:
             return None, False
         try:
             report = await self._read(query.retries)
-        except AdminError:
+        except AdminError as err:
+            self._tolerate(err)
             return None, True
         if not report.exists or (not report.subscribed and query.create):
             # Copies that were sent before the subscription exists would be lost.
@@ -186,8 +193,14 @@ class _Poll:
             # Consumers count their own attempts without it, so nothing is reported as missing.
             await self._provide(query.attempts, query.subscription, required=False)
             return (await self._read(query.attempts)).subscribed
-        except AdminError:
+        except AdminError as err:
+            self._tolerate(err)
             return False
+
+    def _tolerate(self, err: AdminError) -> None:
+        """Raise an error that may not occur again; its query is repeated soon."""
+        if isinstance(err, AdminBusy) and not self.tolerates_busy:
+            raise err
 
     async def ask_dead_letters(self, last: int | None) -> int | None:
         """Return the entries in the dead-letter topic, in the subscription that has most.
