@@ -110,7 +110,7 @@ async def _keep(stage: Stage, kind: Kind, objects: Sequence[Manifest]) -> None:
 async def _open(stage: Stage, policy: str) -> None:
     """Let everything through a policy, as somebody in trouble may do."""
     with suppress(NotFound):
-        change = {"spec": {"ingress": [{}]}}
+        change: Manifest = {"spec": {"ingress": [{}]}}
         await stage.client.patch(NETWORK_POLICY, Key(NAMESPACE, policy), change)
 
 
