@@ -84,7 +84,7 @@ async def test_resize_to_what_does_not_exist_changes_nothing(cloud: Cloud) -> No
     status = await resize(cloud, instancetype={"name": "none"})
 
     assert (status["phase"], status["reason"]) == ("Failed", "SizeNotFound")
-    assert status["message"] == f"there is no {CLUSTER_INSTANCETYPE.kind} none"
+    assert status["message"] == f"{CLUSTER_INSTANCETYPE.kind} none does not exist"
     assert instance_of(cloud)["spec"]["size"] == "small" and len(cloud.runs) == 1
 
 
