@@ -25,7 +25,11 @@ def find_gaps(policy: Manifest) -> list[str]:
     ]
     gaps += ["it selects every pod"] * (not spec["podSelector"])
     for side in ("ingress", "egress"):
-        gaps += [f"{side} has a rule without ports" for rule in spec[side] if not rule.get("ports")]
+        gaps += [
+            f"{side} has a rule without ports"
+            for rule in spec.get(side, ())
+            if not rule.get("ports")
+        ]
     return gaps
 
 

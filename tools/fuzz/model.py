@@ -86,11 +86,13 @@ def _has_type(schema: Mapping[str, Any], value: Any) -> bool:
 def _check_object(schema: Mapping[str, Any], value: Manifest, path: str) -> list[str]:
     properties = schema.get("properties") or {}
     rest = schema.get("additionalProperties")
-    # A null where none is allowed counts as absent: the API server takes it away.
+    is_open = bool(rest or schema.get(PRESERVE))
+    # The API server takes away unknown fields, and each null where none is allowed.
     present = {
         name: child
         for name, child in value.items()
-        if child is not None or _has_type(properties.get(name) or rest or {}, None)
+        if (is_open or name in properties)
+        and (child is not None or _has_type(properties.get(name) or rest or {}, None))
     }
     required = (name for name in schema.get("required") or () if name not in present)
     found = [
