@@ -13,21 +13,20 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from libs.common.kinds import DEPLOYMENT, PVC, Key, Kind, Manifest, uid_of
+from libs.common.kinds import DEPLOYMENT, Key, Kind
 from libs.common.testing.helm import find_charts
 from libs.common.testing.ports import find_free_port
-from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.nightly.gitops import (
     VERSION,
     ChartRegistry,
+    UserVolume,
     build_image_values,
     read_file,
     run,
     run_controller,
     serve_charts,
 )
-from tests.e2e.volumes_test import build_volume
 from tools.cluster.binaries import ensure_tool, find_kubectl
 from tools.cluster.errors import ToolError
 from tools.cluster.go_toolchain import ensure_go
@@ -91,7 +90,7 @@ async def apply_release(
     return Key(namespace, release["metadata"]["name"])
 
 
-async def wait_released(cluster: Cluster, key: Key, version: str) -> Manifest:
+async def wait_released(cluster: Cluster, key: Key, version: str) -> None:
     """Wait until Flux reports that a version is installed."""
 
     async def probe() -> bool:
@@ -104,7 +103,6 @@ async def wait_released(cluster: Cluster, key: Key, version: str) -> Manifest:
         return bool(last.get("chartVersion", "").startswith(version))
 
     await eventually(probe, f"Flux has installed {version} of {key}", timeout=180)
-    return await cluster.client.get(HELM_RELEASE, key)
 
 
 @pytest.mark.parametrize("operator", find_charts())
@@ -131,18 +129,13 @@ async def test_flux_upgrades_and_uninstalls_and_no_data_is_lost(
     charts.push(cluster.helm, "volumes")
     key = await apply_release(cluster, charts, "volumes", namespace)
     await wait_released(cluster, key, VERSION)
-    await cluster.client.create(DEMO_VOLUME, build_volume(namespace, reclaimPolicy="Retain"))
-    data = Key(namespace, "data")
-    await eventually(lambda: cluster.client.get(PVC, data), "the claim exists")
-    claim = uid_of(await cluster.client.get(PVC, data))
+    volume = await UserVolume.create(cluster, namespace)
 
     charts.push(cluster.helm, "volumes", _NEXT)
     await cluster.client.patch(OCI_REPOSITORY, key, {"metadata": {"annotations": {_NOW: "once"}}})
     await wait_released(cluster, key, _NEXT)
-    assert uid_of(await cluster.client.get(PVC, data)) == claim
+    await volume.check_claim()
 
     await cluster.delete(HELM_RELEASE, key)
     await cluster.wait_gone(HELM_RELEASE, key)
-    volume = await cluster.client.get(DEMO_VOLUME, data)
-    assert not volume["metadata"].get("finalizers")
-    assert uid_of(await cluster.client.get(PVC, data)) == claim
+    await volume.check_released()

@@ -13,10 +13,12 @@ from typing import Final
 
 import yaml
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import PVC, Key, Manifest, uid_of
 from libs.common.testing.helm import CHARTS
 from libs.common.testing.processes import stop_process
-from tests.e2e.cluster import ROOT, Cluster
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+from tests.e2e.cluster import ROOT, Cluster, eventually
+from tests.e2e.volumes_test import build_volume
 from tools.cluster.registry import run_registry
 from tools.release.chart import build_chart
 
@@ -83,6 +85,44 @@ def run_controller(
         yield
     finally:
         stop_process(process, _STOP_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class UserVolume:
+    """A DemoVolume of a user, whose claim must outlive the operator.
+
+    Attributes:
+        cluster: The cluster.
+        key: Namespace and name of the volume, and of its claim.
+        claim_uid: UID of the claim.
+    """
+
+    cluster: Cluster
+    key: Key
+    claim_uid: str
+
+    @classmethod
+    async def create(cls, cluster: Cluster, namespace: str) -> UserVolume:
+        """Create a volume, and wait until it has a claim."""
+        await cluster.client.create(DEMO_VOLUME, build_volume(namespace, reclaimPolicy="Retain"))
+        key = Key(namespace, "data")
+        await eventually(lambda: cluster.client.get(PVC, key), "the claim exists")
+        return cls(cluster, key, uid_of(await cluster.client.get(PVC, key)))
+
+    async def check_claim(self) -> None:
+        """Check that the claim is still the same object."""
+        assert uid_of(await self.cluster.client.get(PVC, self.key)) == self.claim_uid
+
+    async def remove_finalizers(self) -> None:
+        """Remove the finalizers, as the documentation says where no hook has done so."""
+        change = {"metadata": {"finalizers": None}}
+        await self.cluster.client.patch(DEMO_VOLUME, self.key, change)
+
+    async def check_released(self) -> None:
+        """Check that the operator left nothing that blocks a deletion, and the claim."""
+        volume = await self.cluster.client.get(DEMO_VOLUME, self.key)
+        assert not volume["metadata"].get("finalizers")
+        await self.check_claim()
 
 
 def read_file(tool: str, operator: str) -> list[Manifest]:
