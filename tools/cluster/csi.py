@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.cache import Cache, digest_of
-from tools.cluster.docker import ensure_docker
 from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.image_archive import Entry, write_archive
 from tools.cluster.kind_cluster import KindCluster
@@ -56,7 +55,7 @@ def install_csi(cluster: KindCluster, progress: Progress) -> None:
     kubectl = cluster.kubectl()
     if image not in _find_images(kubectl):
         archive = _ensure_archive(programs, image, key, progress, cluster.cache)
-        _load(cluster, archive, progress)
+        cluster.load_archive(archive, "the CSI driver", "20 s", progress)
     with progress.step("CSI driver with its sidecars", "20 s"):
         for crd in _find_crds(progress, cluster.cache):
             kubectl.read(*_APPLY, crd)
@@ -208,14 +207,6 @@ def _ensure_archive(
             write_archive(directory / "csi.tar", entries, [image])
 
     return cache.ensure("csi-image", key, build) / "csi.tar"
-
-
-def _load(cluster: KindCluster, archive: Path, progress: Progress) -> None:
-    with progress.step("Loading the CSI driver into the nodes", "20 s"):
-        docker = ensure_docker(progress, cluster.cache)
-        kind = ensure_tool("kind", progress, cluster.cache)
-        command = [str(kind), "load", "image-archive", str(archive), "--name", cluster.name]
-        progress.run(command, env=docker.environment())
 
 
 def _find_images(kubectl: Kubectl) -> set[str]:

@@ -139,13 +139,31 @@ class KindCluster:
         Raises:
             ToolError: Docker, the cluster or an image does not exist.
         """
+        with progress.step(f"Loading {images[0]} into the nodes"):
+            self._load("docker-image", images, progress)
+
+    def load_archive(self, archive: Path, what: str, duration: str, progress: Progress) -> None:
+        """Copy the images of an archive into every node.
+
+        Args:
+            archive: The archive.
+            what: Name of its content.
+            duration: Expected duration.
+            progress: Shows the step.
+
+        Raises:
+            ToolError: Docker, the cluster or the archive does not exist.
+        """
+        with progress.step(f"Loading {what} into the nodes", duration):
+            self._load("image-archive", [str(archive)], progress)
+
+    def _load(self, form: str, sources: Sequence[str], progress: Progress) -> None:
         docker = find_docker(self.cache)
         if docker is None or not self.nodes(docker):
             raise ToolError(f"Cluster {self.name} does not exist: run `./dev up` first")
-        with progress.step(f"Loading {images[0]} into the nodes"):
-            kind = ensure_tool("kind", progress, self.cache)
-            command = [str(kind), "load", "docker-image", *images, "--name", self.name]
-            progress.run(command, env=docker.environment())
+        kind = ensure_tool("kind", progress, self.cache)
+        command = [str(kind), "load", form, *sources, "--name", self.name]
+        progress.run(command, env=docker.environment())
 
     @property
     def _marker(self) -> Path:

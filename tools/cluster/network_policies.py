@@ -15,7 +15,6 @@ from typing import Any, Final
 from tools.cluster import debian
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.cache import Cache, digest_of
-from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.image_archive import Entry, write_archive
 from tools.cluster.kind_cluster import KindCluster
@@ -75,7 +74,8 @@ def install_network_policies(cluster: KindCluster, progress: Progress) -> None:
     image = f"docker.io/slipway/kube-router:{key}"
     kubectl = cluster.kubectl()
     if image not in _find_images(kubectl):
-        _load(cluster, _ensure_archive(program, image, key, progress, cluster.cache), progress)
+        archive = _ensure_archive(program, image, key, progress, cluster.cache)
+        cluster.load_archive(archive, "kube-router", "10 s", progress)
     with progress.step("Enforcement of NetworkPolicies", "10 s"):
         kubectl.read(*_APPLY, stdin=render_list(build_manifests(image)))
         try:
@@ -240,14 +240,6 @@ def _list_entries(root: Path) -> list[Entry]:
         elif path.is_file():
             entries.append(Entry(name, path))
     return entries
-
-
-def _load(cluster: KindCluster, archive: Path, progress: Progress) -> None:
-    with progress.step("Loading kube-router into the nodes", "10 s"):
-        docker = ensure_docker(progress, cluster.cache)
-        kind = ensure_tool("kind", progress, cluster.cache)
-        command = [str(kind), "load", "image-archive", str(archive), "--name", cluster.name]
-        progress.run(command, env=docker.environment())
 
 
 def _find_images(kubectl: Kubectl) -> set[str]:

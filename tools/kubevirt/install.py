@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.kinds import Manifest
-from tools.cluster.binaries import ensure_tool
-from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl, render_list
@@ -108,11 +106,7 @@ class KubeVirtInstaller:
             marker = cache.path("clusters", name, "images", f"archive-{archive.stem}")
             if marker.exists() and marker.read_text() == form:
                 continue
-            with self.progress.step(f"Loading {archive.name} into the nodes", "1 minute"):
-                docker = ensure_docker(self.progress, cache)
-                kind = ensure_tool("kind", self.progress, cache)
-                command = [str(kind), "load", "image-archive", str(archive), "--name", name]
-                self.progress.run(command, env=docker.environment())
+            self.cluster.load_archive(archive, archive.name, "1 minute", self.progress)
             cache.write(marker, form)
 
     def _apply(self, kubectl: Kubectl, installation: Installation) -> None:
