@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 import pytest
 import yaml
 
@@ -18,6 +16,7 @@ from libs.common.kinds import (
     SERVICE_ACCOUNT,
     Key,
 )
+from libs.common.testing.access import is_allowed
 from operators.podset.controller import PODSET
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import ROOT, Cluster, eventually
@@ -170,60 +169,33 @@ async def test_permissions_end_at_the_own_namespace(cluster: Cluster, operator: 
     rights = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] in RIGHTS]
     manifests = yaml.safe_dump_all(rights)
     await cluster.kubectl_run(namespace, "apply", "--filename=-", stdin=manifests)
-    review = AccessReview(cluster, namespace, operator)
-    elsewhere = "kube-system"
+    account, elsewhere = Key(namespace, operator), "kube-system"
+    rights_group = "rbac.authorization.k8s.io"
     questions = [
-        Question("list", "pods", namespace=elsewhere),
-        Question("get", "secrets", namespace=elsewhere),
-        Question("create", "pods", subresource="exec", namespace=namespace),
-        Question("patch", "nodes"),
-        Question("create", "clusterroles", "rbac.authorization.k8s.io"),
-        Question("create", "rolebindings", "rbac.authorization.k8s.io", namespace=namespace),
+        {"verb": "list", "resource": "pods", "namespace": elsewhere},
+        {"verb": "get", "resource": "secrets", "namespace": elsewhere},
+        {"verb": "create", "resource": "pods", "subresource": "exec", "namespace": namespace},
+        {"verb": "patch", "resource": "nodes"},
+        {"verb": "create", "group": rights_group, "resource": "clusterroles"},
+        {
+            "verb": "create",
+            "group": rights_group,
+            "resource": "rolebindings",
+            "namespace": namespace,
+        },
     ]
     if operator not in READS_SECRETS:
-        questions.append(Question("get", "secrets", namespace=namespace))
+        questions.append({"verb": "get", "resource": "secrets", "namespace": namespace})
     if operator not in READS_NODES:
-        questions.append(Question("list", "nodes"))
+        questions.append({"verb": "list", "resource": "nodes"})
     plural, _, group = KINDS[operator].partition(".")
-    own_kind = Question("list", plural, group, namespace=namespace)
+    own_kind = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
 
-    await eventually(lambda: review.allows(own_kind), "the permissions that it needs are there")
-    allowed = [each for each in questions if await review.allows(each)]
+    await eventually(
+        lambda: is_allowed(cluster.client, account, own_kind),
+        "the permissions that it needs are there",
+    )
+    allowed = [each for each in questions if await is_allowed(cluster.client, account, each)]
 
     await cluster.kubectl_run(namespace, "delete", "--filename=-", stdin=manifests)
     assert not allowed
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What somebody may want to do; without a namespace, in all of them."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    subresource: str = ""
-    namespace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AccessReview:
-    """Asks the API server what the service account of an operator may do.
-
-    `kubectl auth can-i` would need the CRDs, which only some of the tests install.
-    """
-
-    cluster: Cluster
-    namespace: str
-    operator: str
-
-    async def allows(self, question: Question) -> bool:
-        accounts = "system:serviceaccounts"
-        spec = {
-            "user": f"system:serviceaccount:{self.namespace}:{self.operator}",
-            "groups": [accounts, f"{accounts}:{self.namespace}", "system:authenticated"],
-            "resourceAttributes": asdict(question),
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        answer = await self.cluster.client.raw("POST", path, {**body, "spec": spec})
-        return bool(answer["status"]["allowed"])

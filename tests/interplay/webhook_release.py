@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import pytest
@@ -27,6 +27,7 @@ from libs.common.kinds import (
     build_object,
 )
 from libs.common.labels import SERVICE_NAME
+from libs.common.testing.access import is_allowed
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.helm import CHARTS, run_helm, with_registry
@@ -171,17 +172,7 @@ class WebhookRelease:
     async def review_access(self, verb: str, secret: str) -> bool:
         """Return whether the service account may do something to a Secret."""
         attributes = {"verb": verb, "resource": "secrets", "name": secret, "namespace": self.home}
-        review: Any = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": f"system:serviceaccount:{self.home}:{_CHART}",
-                "resourceAttributes": attributes,
-            },
-        }
-        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        response = await self.client.raw("POST", path, review)
-        return bool(response["status"]["allowed"])
+        return await is_allowed(self.client, Key(self.home, _CHART), attributes)
 
     async def _route(self, harness: OperatorHarness, name: str, address: str, port: int) -> None:
         while await read_readiness(harness):
