@@ -107,7 +107,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "tools.generate", "--check"),
             needs=("helm",),
         ),
-        Step("lock", "Lockfile matches the requirements", (python, "-m", "tools.lock", "--check")),
         Step(
             "build-files",
             "BUILD files are complete and formatted",
