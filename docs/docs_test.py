@@ -146,7 +146,6 @@ def test_commands_that_are_named_exist(page: Path) -> None:
             "test",
             "generate",
             "docs",
-            "prose",
             "release",
             "bench",
             "sweep",

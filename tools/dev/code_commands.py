@@ -17,7 +17,7 @@ _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line; their arguments are passed on unchanged."""
-    for function in (new, test, generate, docs, prose, release, bench, sweep, pulsar):
+    for function in (new, test, generate, docs, release, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
 
 
@@ -39,11 +39,6 @@ def generate(context: typer.Context) -> None:
 def docs(context: typer.Context) -> None:
     """Build the documentation site and serve it locally; --build only builds it."""
     delegate("tools.site", context.args)
-
-
-def prose(context: typer.Context) -> None:
-    """Count phrases that are not plain English in pages, CRDs, charts, messages and code."""
-    delegate("tools.prose", context.args)
 
 
 def release(context: typer.Context) -> None:
