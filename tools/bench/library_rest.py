@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Final
 from unittest.mock import patch
 
-from libs.common.light_aiohttp import import_aiohttp
 from libs.common.testing.processes import stop_process
 from tools.bench.library_process import hide_tools
 from tools.bench.processes import STOP_SECONDS, read_usage
@@ -116,8 +115,6 @@ def _print_parts() -> None:
     figures: Figures = {}
     before = 0.0
     for part, modules in _PARTS:
-        if part == "aiohttp":
-            import_aiohttp()
         for module in modules:
             importlib.import_module(module)
         now = read_usage(os.getpid()).memory_mib
