@@ -57,6 +57,11 @@ def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:
             for rule in group["rules"]:
                 # An overlay moves the rule into another namespace, but changes no expression.
                 rule["expr"] = rule["expr"].replace(f',namespace="{namespace}"', "")
+        if one["kind"] == "CustomResourceDefinition":
+            # Only Helm deletes CRDs with a release.
+            del one["metadata"]["annotations"]["helm.sh/resource-policy"]
+            if not one["metadata"]["annotations"]:
+                del one["metadata"]["annotations"]
         template = one.get("spec", {}).get("template", {})
         for metadata in (one["metadata"], template.get("metadata", {})):
             # kustomize applies these objects, so they must not claim to be part of a Helm release.
