@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["libs.common.testing.fixtures"]
@@ -9,3 +10,10 @@ pytest_plugins = ["libs.common.testing.fixtures"]
 # The same examples in each run, so that the gate says the same of the same code. To look for new
 # ones, run with HYPOTHESIS_PROFILE=default.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a real API server by the fixture that they use."""
+    for item in items:
+        if "kube_apiserver" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.apiserver)
