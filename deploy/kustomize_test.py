@@ -19,7 +19,7 @@ _KUSTOMIZE: Final = Path(__file__).parent / "kustomize"
 _OPERATORS: Final = find_charts()
 _OVERLAYS: Final = ("kind", "production")
 _NAMESPACE: Final = "slipway"
-_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 300.0
 _PRODUCTION: Final[Mapping[str, Any]] = {
     "replicas": 2,
     "networkPolicy": {"enabled": True},

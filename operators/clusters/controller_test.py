@@ -64,7 +64,7 @@ class Cloud:
                 play(self.api)
             return probe()
 
-        await self.operator.eventually(step, what, timeout=60)
+        await self.operator.eventually(step, what)
 
     async def ready(self) -> None:
         """Wait until the cluster is as its spec asks."""
@@ -486,4 +486,4 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
         for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
             fake_api.register(kind)
         fake_api.create(network())
-        await operator.eventually(lambda: fake_api.objects(IP_CLAIM), timeout=30)
+        await operator.eventually(lambda: fake_api.objects(IP_CLAIM))

@@ -72,7 +72,7 @@ class Cloud:
             status = self.api.get(OPERATION, ("default", name)).get("status") or {}
             return status.get("phase") in FINAL_PHASES
 
-        await self.compute.eventually(probe, "the operation has ended", timeout=60)
+        await self.compute.eventually(probe, "the operation has ended")
         status: Manifest = self.api.get(OPERATION, ("default", name))["status"]
         return status
 
@@ -83,7 +83,7 @@ class Cloud:
             held = self.api.find(INSTANCE, WEB)
             return held is not None and (held.get("status") or {}).get("phase") == "Running"
 
-        await self.compute.eventually(probe, "the Instance runs", timeout=60)
+        await self.compute.eventually(probe, "the Instance runs")
         return self.run()
 
     def run(self) -> VmiView:

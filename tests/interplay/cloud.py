@@ -110,7 +110,7 @@ class Cloud:
     operators: Sequence[OperatorHarness]
     watcher: Watcher
 
-    async def eventually(self, probe: Any, what: str, seconds: float = 40.0) -> None:
+    async def eventually(self, probe: Any, what: str, seconds: float = 120.0) -> None:
         """Wait until a probe returns something true."""
         await self.operators[0].eventually(probe, what, timeout=seconds)
 

@@ -51,7 +51,7 @@ from tools.cluster.versions import METALLB_MODULE
 from tools.sweep.workload import build_open_crd
 from tools.sweep.workloads.ipam import build_launcher
 
-_PATIENCE: Final = 90.0
+_PATIENCE: Final = 240.0
 _SYSTEM: Final = "metallb-system"
 _CLASS: Final = "slipway.dev/ipam"
 _SPEAKERS: Final = {_SYSTEM: (), "metallb-ipam": (f"--lb-class={_CLASS}",)}

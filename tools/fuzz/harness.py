@@ -29,7 +29,7 @@ MISFORTUNES: Final[tuple[Misfortune, ...]] = (
     *("none", "403", "409", "429", "500", "503", "lost", "dropped", "crash"),
 )
 """What happens to the next write of the operator."""
-_SECONDS: Final = 15.0
+_SECONDS: Final = 120.0
 _POLL: Final = 0.005
 
 

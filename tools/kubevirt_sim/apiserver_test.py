@@ -25,7 +25,7 @@ pytestmark = pytest.mark.apiserver
 
 async def wait_served(client: Client) -> None:
     """Wait until the API server has found out that the group is served."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while True:
             try:
                 await client.raw("GET", GROUP_PATH)

@@ -39,7 +39,7 @@ from tools.kubevirt_sim.timing import INSTANT, ScaledClock, StepTimers, Timing
 from tools.kubevirt_sim.transfers import build_migration_controller
 
 ID: Final = "kubevirt-sim"
-_SERVED_SECONDS: Final = 30.0
+_SERVED_SECONDS: Final = 180.0
 _POLL: Final = 0.05
 _PAUSE: Final = 0.005
 _RETRY: Final = 0.05

@@ -49,8 +49,8 @@ _POLL: Final = 0.02
 _MADE_OF: Final = "sweep.slipway.dev/made-of"
 """Annotation on a CRD: hash of its source."""
 _TOKEN_SECONDS: Final = 7200
-_SERVED_SECONDS: Final = 60
-_OWNER_SECONDS: Final = 60.0
+_SERVED_SECONDS: Final = 180
+_OWNER_SECONDS: Final = 180.0
 
 
 type Right = tuple[str, str, str]

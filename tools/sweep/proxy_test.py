@@ -259,7 +259,7 @@ async def test_held_write_goes_through_when_it_is_released(api: FakeApi, connect
 
 async def follow(client: Client, version: str, count: int) -> list[str]:
     found = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         async for event in client.watch(POD, NAMESPACE, resource_version=version):
             if event.type != "BOOKMARK":
                 found.append(f"{event.type} {event.object['metadata']['name']}")

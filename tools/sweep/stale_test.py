@@ -96,7 +96,7 @@ async def test_pages_of_a_stale_list_are_of_one_version(trial: Trial) -> None:
 
 
 async def test_watch_catches_up_and_ends_the_past(trial: Trial) -> None:
-    async with trial.connect(1) as client, asyncio.timeout(5):
+    async with trial.connect(1) as client, asyncio.timeout(120):
         version = (await client.list(CONFIG_MAP, TRIAL)).resource_version
         events = client.watch(CONFIG_MAP, TRIAL, resource_version=version)
         event = await anext(events)
@@ -135,7 +135,7 @@ async def test_kopf_begins_in_the_past_and_catches_up(
     stop = asyncio.Event()
     async with trial.connect(1) as client:
         source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while informer.store.get(NAME) is None:
                 await asyncio.sleep(0.01)
         stop.set()

@@ -12,7 +12,7 @@ from libs.common.crd import CustomResource, build_crd
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import CRD, Kind, Manifest
 
-_SERVED_SECONDS: Final = 30.0
+_SERVED_SECONDS: Final = 180.0
 _POLL: Final = 0.05
 
 

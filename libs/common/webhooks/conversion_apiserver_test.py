@@ -34,7 +34,7 @@ from libs.common.webhooks.trust import TrustingObject
 
 pytestmark = pytest.mark.apiserver
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 120.0
 _CRD_KEY = Key("", WIDGET.resource)
 
 
