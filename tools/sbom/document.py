@@ -39,7 +39,7 @@ def build_document(
     names = find_distributions(image)
     unknown = sorted(names - pins.keys())
     if unknown:
-        raise ValueError(f"{image}: not in the lock: {', '.join(unknown)}; run tools.lock")
+        raise ValueError(f"{image}: not in the lock: {', '.join(unknown)}; write the lock again")
     subject: Manifest = {"type": "container", "name": f"slipway/{image}"}
     if version:
         subject["version"] = version
