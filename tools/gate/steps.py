@@ -106,7 +106,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step("lint", "Format and lint", (python, "-m", "tools.gate.lint")),
         Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
-        Step("lock", "Lock file matches the requirements", (python, "-m", "tools.lock", "--check")),
         Step("types", "Types", (python, "-m", "mypy", "."), in_background=True),
         _tests(
             python,
