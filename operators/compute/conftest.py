@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from lab.kubevirt_sim.attach import attach
+from lab.kubevirt_sim.direct import annotate_new
+from lab.kubevirt_sim.simulator import KubeVirtSim
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, uid_of
 from libs.common.testing.clock import AdvancedClock
@@ -24,9 +27,6 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import FINAL_PHASES, OPERATION
 from operators.compute.controller import OPERATOR
 from operators.compute.samples import build_instance, build_operation, build_size
-from tools.kubevirt_sim.attach import attach
-from tools.kubevirt_sim.direct import annotate_new
-from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB: Final = Key("default", "web")
 """Key of the Instance."""

@@ -12,8 +12,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 REPORTS: Final = Path("dist/gate")
 
 PRODUCT_TESTS: Final = ("libs", "kubectl_slipway", "slipway_handler", "operators")
-WHOLE_TESTS: Final = ("tools", "tests/security", "tests/interplay")
-"""Tests of the tools, and of operators together."""
+WHOLE_TESTS: Final = ("tools", "lab", "tests/security", "tests/interplay")
+"""Tests of the tools, the laboratory, and operators together."""
 
 CHART_TESTS: Final = ("helm", "deploy", "docs")
 
@@ -155,7 +155,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step(
             "sweep",
             "Faults of each mode for each operator, real API server",
-            (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
+            (python, "-m", "lab.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
         ),

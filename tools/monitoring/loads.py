@@ -17,6 +17,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from lab.kubevirt_sim.simulator import KubeVirtSim
+from lab.kubevirt_sim.timing import Timing
+from lab.sweep.external_system import Request
+from lab.sweep.fake_cluster import FakeCluster
+from lab.sweep.recorder import NamespaceRecord
+from lab.sweep.workload import Workload, load_workloads
 from libs.common.crd import CustomResource, build_crd
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
 from libs.common.kinds import (
@@ -54,14 +60,8 @@ from operators.pulsarconsumer.fake_nodes import run_fake_nodes
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
-from tools.kubevirt_sim.simulator import KubeVirtSim
-from tools.kubevirt_sim.timing import Timing
 from tools.monitoring.stage import NAMESPACE, Stage
 from tools.pulsar.fetch import ensure_pulsar
-from tools.sweep.external_system import Request
-from tools.sweep.fake_cluster import FakeCluster
-from tools.sweep.recorder import NamespaceRecord
-from tools.sweep.workload import Workload, load_workloads
 
 _NUMBERS: Final = (2, 6, 3, 9, 1, 5, 12, 4)
 """Numbers of objects, one after another."""

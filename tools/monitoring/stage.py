@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.bench.processes import STOP_SECONDS, OperatorProcess
 from libs.common.client import Client
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.ports import find_free_port
 from libs.common.testing.processes import stop_process
-from tools.bench.processes import STOP_SECONDS, OperatorProcess
 from tools.cluster.errors import ToolError
 from tools.cluster.prometheus import ensure_prometheus
 from tools.monitoring.manifests import SCRAPE_SECONDS

@@ -17,7 +17,7 @@ _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _CODE: Final = re.compile(r"`[^`\n]*`")
 _LINK: Final = re.compile(r"\]\([^)\s]*\)")
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]+")
-_PACKAGES: Final = ("libs", "operators", "tools", "kubectl_slipway", "slipway_handler")
+_PACKAGES: Final = ("lab", "libs", "operators", "tools", "kubectl_slipway", "slipway_handler")
 _PROSE: Final = re.compile(r"(?:^|\s)[a-z]+ [a-z]+(?: [a-z]+)?")
 
 

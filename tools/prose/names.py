@@ -18,7 +18,16 @@ VAGUE: Final = frozenset(
 )
 """Words that are no terms of the field; each has a standard term in its place."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_TOPS: Final = ("libs", "operators", "tools", "tests", "helm", "kubectl_slipway", "slipway_handler")
+_TOPS: Final = (
+    "lab",
+    "libs",
+    "operators",
+    "tools",
+    "tests",
+    "helm",
+    "kubectl_slipway",
+    "slipway_handler",
+)
 
 
 def find_vague_names(root: Path) -> list[str]:
