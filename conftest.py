@@ -1,9 +1,14 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
+
+# A shell ignores it for what it runs in the background, and processes of tests inherit that. A JVM
+# that ignores it cannot be attached to.
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 pytest_plugins = ["libs.common.testing.fixtures"]
 
