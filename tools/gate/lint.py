@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 
-from tools.gate.steps import ROOT
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def main() -> int:

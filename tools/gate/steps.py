@@ -106,6 +106,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step("lint", "Format and lint", (python, "-m", "tools.gate.lint")),
         Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
+        Step("size", "Size is within the budgets", (python, "-m", "tools.gate.size")),
         Step("types", "Types", (python, "-m", "mypy", "."), in_background=True),
         _tests(
             python,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from tools.gate.steps import ROOT
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 FLAKY: Final = ROOT / "tests/flaky.txt"
 _MOST_REPEATED: Final = 20
