@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libs.common.kinds import Kind, Manifest, uid_of
+from libs.common.reading import maps_at
 
 
 def build_owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Manifest:
@@ -31,7 +32,7 @@ def build_owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool =
 
 def controller_of(manifest: Mapping[str, Any]) -> Manifest | None:
     """Return the controller reference of an object, or None for an orphan."""
-    for reference in manifest.get("metadata", {}).get("ownerReferences") or ():
+    for reference in maps_at(manifest, "metadata", "ownerReferences"):
         if reference.get("controller"):
             return dict(reference)
     return None
