@@ -19,7 +19,7 @@ from operators.ipam.addresses import parse_address
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.fields import Family
-from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
+from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode, PoolReason
 from operators.ipam.ledger import Request
 from operators.ipam.ledger_projection import LedgerProjection, parse_entry
 from operators.ipam.naming import FINALIZER, KNOWN_UID, POOL_CONTROLLER, POOL_LABEL
@@ -58,6 +58,7 @@ def build_controller(_: Settings) -> Controller:
             reconcile=reconcile,
             finalize=finalize,
             finalizer=FINALIZER,
+            resting=frozenset({PoolReason.DRAINING}),
         )
         .watches(IP_POOL, map_pool)
         .watches(IP_CLAIM, map_claim, source="reflector")
