@@ -34,7 +34,7 @@ _TEST_MANAGER = "test"
 
 
 class FakeApi:
-    """A Kubernetes API server in memory, on a free port of 127.0.0.1.
+    """A Kubernetes API server in memory, on a port of 127.0.0.1.
 
     ```python
     async with FakeApi() as api:
@@ -65,6 +65,8 @@ class FakeApi:
         termination: Termination = "scheduled",
         bookmark_seconds: float = 60.0,
         token: str = "",
+        port: int = 0,
+        remember: int | None = None,
     ) -> None:
         """Prepare a server; it listens once entered as a context manager.
 
@@ -76,10 +78,12 @@ class FakeApi:
             termination: Which deleted pods stay Terminating until `finish_termination`.
             bookmark_seconds: Seconds between bookmarks.
             token: Bearer token to ask for; empty for none.
+            port: Port to listen on; 0 for a free one.
+            remember: How many requests the log keeps at least; None for all.
         """
         self.store = Store(history)
         self.registry = Registry()
-        self.requests = RequestLog()
+        self.requests = RequestLog(remember)
         self.access = Access()
         self.faults = Faults()
         self.settings = WriterSettings(require_namespaces=require_namespaces)
@@ -103,6 +107,7 @@ class FakeApi:
             token,
         )
         self._runner: web.ServerRunner | None = None
+        self._port = port
         self.url = ""
         for name in ("default", "kube-system"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -112,7 +117,7 @@ class FakeApi:
         server = web.Server(self._frontend.serve)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         port = self._runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{port}"
@@ -142,22 +147,19 @@ class FakeApi:
 
         return ConnectionConfig(server=self.url, authorization=authorization)
 
-    async def kubeconfig(self, path: Path | str) -> Path:
+    async def kubeconfig(self, path: Path | str, name: str = "fake") -> Path:
         """Write a kubeconfig for kopf, kubectl and subprocesses; returns its path."""
+        context = {"cluster": name, "user": name, "namespace": "default"}
         content = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
-            "users": [{"name": "fake", "user": {"token": self._frontend.token or "fake"}}],
-            "contexts": [
-                {
-                    "name": "fake",
-                    "context": {"cluster": "fake", "user": "fake", "namespace": "default"},
-                }
-            ],
-            "current-context": "fake",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {"token": self._frontend.token or "fake"}}],
+            "contexts": [{"name": name, "context": context}],
+            "current-context": name,
         }
         path = Path(path)
+        path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(content))
         return path
 
