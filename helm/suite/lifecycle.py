@@ -132,10 +132,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
         "every replica would be scraped twice",
     ),
-    "second-volume-tmp": (
-        {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]},
-        "a volume with the name tmp",
-    ),
     "common-label-that-the-deployment-selects-by": (
         {"commonLabels": {"app.kubernetes.io/name": "other"}},
         "commonLabels: app.kubernetes.io/name is a label of the chart's own",
