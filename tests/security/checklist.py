@@ -362,5 +362,24 @@ ROWS: Final = (
         "The base image is identical in each build. Layers of operators contain timestamps of "
         "docker and are not compared.",
     ),
+    Row(
+        33,
+        "Nobody who may edit the objects of an operator can act as the operator",
+        (
+            f"{_HERE}/identity_test.py::test_editor_of_a_watched_namespace_cannot_become_an_operator",
+            (
+                f"{_HERE}/identity_test.py::"
+                "test_every_command_of_the_pages_separates_the_operator_from_its_users"
+            ),
+            f"{_HERE}/identity_test.py::test_every_file_separates_the_operator_from_its_users",
+        ),
+        (
+            (
+                f"{_HERE}/identity_test.py::"
+                "test_editor_of_the_namespace_of_an_operator_has_its_rights"
+            ),
+            f"{_HERE}/identity_test.py::test_command_that_mixes_operator_and_users_is_found",
+        ),
+    ),
 )
 """All controls."""

@@ -160,9 +160,15 @@ FROM ${BASE}
 COPY --from=deps /app /app
 COPY --from=srcs /app /app
 %(further)s
+# Pants reads the tag of the image from here.
 ARG TAG=dev
+ARG VERSION=dev
+ARG REVISION=
+ARG SOURCE=
 LABEL org.opencontainers.image.title="%(operator)s" \\
-      org.opencontainers.image.version="${TAG}" \\
+      org.opencontainers.image.version="${VERSION}" \\
+      org.opencontainers.image.revision="${REVISION}" \\
+      org.opencontainers.image.source="${SOURCE}" \\
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PYTHONUNBUFFERED=1 \\
     PYTHONDONTWRITEBYTECODE=1 \\
