@@ -1,36 +1,27 @@
-"""The page of a benchmark: numbers as JSON, plots as SVG, and the text around them."""
+"""The page of a benchmark: numbers as JSON, and tables with the text around them."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import Final
 
 from lab.bench.pages import ROOT, describe_machine
 from lab.bench.processes import percentile
 from lab.bench.report import BARE, OURS, UNLIMITED, Report, Row
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 PAGE: Final = Path("docs/reference/benchmarks.md")
 FIGURES: Final = Path("docs/reference/benchmarks")
-_COLORS: Final = ("#2563eb", "#9ca3af", "#374151", "#d1d5db")
 
 
 def write_page(report: Report, root: Path = ROOT) -> None:
-    """Write the numbers, the plots and the page below the root of the repository."""
+    """Write the numbers and the page below the root of the repository."""
     folder = root / FIGURES
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "podset.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
-    _save(_plot_scale(report), folder / "podset-scale.svg")
-    _save(_plot_replacements(report), folder / "podset-replacements.svg")
     (root / PAGE).write_text(render_page(report))
 
 
@@ -55,8 +46,6 @@ def render_page(report: Report) -> str:
             "JSON. Pods are counted in etcd, which causes no load on the API server.",
             f"The table shows medians over {_count_rounds(report)} rounds.",
             "",
-            "![Time to scale](benchmarks/podset-scale.svg)",
-            "",
             *_scale_table(report),
             "",
             "### Replacement of a deleted pod",
@@ -65,8 +54,6 @@ def render_page(report: Report) -> str:
             "PodSet and ReplicaSet without limits run at the same time here, each with its own",
             "set, and take turns: one deletion each. ReplicaSet with default limits is measured",
             "alone.",
-            "",
-            "![Replacement](benchmarks/podset-replacements.svg)",
             "",
             *_replacement_table(report),
             "",
@@ -188,52 +175,3 @@ def _rest_section(report: Report) -> list[str]:
     for name, memory in report.memory_mib.items():
         lines.append(f"| {name} | {memory:.0f} | {report.writes_at_rest[name]} |")
     return [*lines, ""]
-
-
-def _plot_scale(report: Report) -> Figure:
-    scenarios = list(dict.fromkeys(row.scenario for row in report.rows))
-    candidates = list(dict.fromkeys(row.candidate for row in report.rows))
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    axes = figure.subplots()
-    width = 0.8 / len(candidates)
-    for index, candidate in enumerate(candidates):
-        rows = [report.row(scenario, candidate) for scenario in scenarios]
-        medians = [_median(row.seconds) for row in rows]
-        positions = [place + index * width for place in range(len(scenarios))]
-        bars = axes.bar(positions, medians, width, label=candidate, color=_COLORS[index])
-        axes.bar_label(bars, fmt="%.1f", fontsize=8)
-    axes.set_yscale("log")
-    axes.set_ylabel("seconds (log)")
-    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(scenarios))], scenarios)
-    _finish(axes, "Time until the API server has the pods; less is better")
-    return figure
-
-
-def _plot_replacements(report: Report) -> Figure:
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for index, (name, waits) in enumerate(_ours_first(report.replacements).items()):
-        ordered = [wait * 1000 for wait in sorted(waits)]
-        shares = [(rank + 1) / len(ordered) for rank in range(len(ordered))]
-        axes.step(ordered, shares, where="post", label=name, color=_COLORS[index])
-    axes.set_xscale("log")
-    axes.set_xlabel("milliseconds from the deletion to the new pod (log)")
-    axes.set_ylabel("share of deletions")
-    _finish(axes, "Replacement of a deleted pod; further left is better")
-    return figure
-
-
-def _ours_first(waits: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
-    return dict(sorted(waits.items(), key=lambda item: item[0] != OURS))
-
-
-def _finish(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    # Fixed ids and no date: the same numbers give the same file.
-    with mpl.rc_context({"svg.hashsalt": "slipway", "svg.fonttype": "none"}):
-        figure.savefig(path, format="svg", metadata={"Date": None})

@@ -24,6 +24,7 @@ from typing import Final
 import aiohttp
 
 from lab.bench.bare_client import BareClient
+from lab.bench.page import write_page
 from lab.bench.pages import save_report
 from lab.bench.pods import (
     Candidate,
@@ -272,9 +273,6 @@ def main() -> int:
     print(summarize(report))
     save_report("podset", asdict(report))
     if options.write:
-        # Imported late: matplotlib is slow to load and needed here alone.
-        from lab.bench.page import write_page
-
         write_page(report)
     return 0
 
