@@ -53,6 +53,11 @@ def test_no_process_starts_programs_or_runs_text() -> None:
         "import yaml\nyaml.load(text)",
         "import asyncio\nasyncio.create_subprocess_shell(text)",
         "from jinja2 import Template",
+        "yaml.safe_load(text)",
+        "fastyaml.load_all(text)",
+        "json.loads(text)",
+        "Client(config, user_agent=name)",
+        "async def read():\n    return await response.json()",
     ],
 )
 def test_planted_danger_is_found(source: str) -> None:

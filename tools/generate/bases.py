@@ -17,7 +17,9 @@ from libs.common.project.errors import GenerateError
 from libs.common.project.text import render_notice, render_yaml
 from tools.generate.sources import GENERATOR, ROOT, find_operators
 
-_NAMESPACE: Final = "default"
+_NAMESPACE: Final = "slipway-system"
+_WATCHED: Final = "default"
+"""Namespace of users; every cluster has it."""
 _REGISTRY: Final = "registry.invalid"
 """Registry that no resolver knows (RFC 2606); overlays replace it."""
 _TIMEOUT_SECONDS: Final = 60
@@ -60,7 +62,7 @@ def render_chart(
 ) -> list[Manifest]:
     """Render a chart with its default values into manifests, hooks left out."""
     command = [str(helm), "template", operator_id, f"helm/{operator_id}", "-n", _NAMESPACE]
-    command += ["--set", f"image.registry={_REGISTRY}"]
+    command += ["--set", f"image.registry={_REGISTRY},watch.namespaces={{{_WATCHED}}}"]
     for value in switched_on:
         command += ["--set", f"{value}=true"]
     run = subprocess.run(

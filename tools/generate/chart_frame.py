@@ -11,6 +11,7 @@ from tools.generate.sources import GENERATOR
 
 _TEMPLATES: Final = {
     "operator.yaml": ("crds", "operator"),
+    "rbac.yaml": ("rbac",),
     "cluster-rbac.yaml": ("clusterRbac",),
 }
 """The templates of the library chart that each template includes."""

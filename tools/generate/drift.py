@@ -16,6 +16,7 @@ OWNED: Final = (
     "operators/*/__main__.py",
     "helm/*/templates/cluster-rbac.yaml",
     "helm/*/templates/operator.yaml",
+    "helm/*/templates/rbac.yaml",
     "helm/*/files/crds/*",
     "helm/*/files/rbac.yaml",
     "helm/*/files/settings.yaml",

@@ -25,7 +25,11 @@ from tools.generate.docs.library import render_library
 from tools.generate.entry_point import render_entry_point
 from tools.generate.gitops import render_gitops
 from tools.generate.kustomize_crds import render_kustomize_crds
-from tools.generate.plugin import render_plugin_kinds, render_plugin_reference
+from tools.generate.plugin import (
+    render_plugin_kinds,
+    render_plugin_redaction,
+    render_plugin_reference,
+)
 from tools.generate.sources import (
     GENERATOR,
     LIBRARY_CHART,
@@ -65,6 +69,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
         files |= render_consumer_contract(root)
         files |= render_state_metrics(operators)
         files |= render_plugin_kinds(operators)
+        files |= render_plugin_redaction(root)
         files |= render_library()
         files |= render_plugin_reference()
     return dict(sorted(files.items()))

@@ -47,7 +47,9 @@ class Image:
         return f"{self.repository}@{self.digest}"
 
 
-def build_chart(source: Path, target: Path, image: Image | None, app: Image | None) -> None:
+def build_chart(
+    source: Path, target: Path, image: Image | None, app: Image | None, version: str = ""
+) -> None:
     """Copy a chart so that it stands alone and installs the given images.
 
     Args:
@@ -55,6 +57,7 @@ def build_chart(source: Path, target: Path, image: Image | None, app: Image | No
         target: Folder to create; its name is the name of the chart.
         image: Image of the operator; None leaves the one of the checkout's values.
         app: Image of its app, if it has one.
+        version: Version of the chart and of the operator; empty keeps the version of the checkout.
 
     Raises:
         ToolError: The values of the chart have no such fields.
@@ -63,6 +66,10 @@ def build_chart(source: Path, target: Path, image: Image | None, app: Image | No
     (operator,) = load_operators(ROOT, [source.name])
     readme = target / "README.md"
     readme.write_text(describe_values(readme.read_text(), operator))
+    if version:
+        metadata = target / "Chart.yaml"
+        pattern = re.compile(r"^(version|appVersion): .*$", re.MULTILINE)
+        metadata.write_text(pattern.sub(rf"\g<1>: {version}", metadata.read_text()))
     values = target / "values.yaml"
     wanted: dict[str, dict[str, str]] = {}
     if image is not None:

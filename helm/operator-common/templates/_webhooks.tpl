@@ -37,11 +37,12 @@ true
 ---
 {{ include "operator-common.webhookConfiguration" . }}
 {{- end }}
-{{- if .Values.rbac.create }}
----
-{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
-{{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* operator-common.webhookRole: the permissions of operator-common.webhookRules and their binding. */}}
+{{- define "operator-common.webhookRole" -}}
+{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
 {{- end -}}
 
 {{/* operator-common.webhookRules: access to the Secret of the certificate and no other. */}}

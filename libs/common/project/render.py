@@ -17,6 +17,7 @@ from libs.common.project.values import render_values, render_values_schema
 
 _TEMPLATES: Final = {
     "operator.yaml": '{{- include "operator-common.operator" . }}\n',
+    "rbac.yaml": '{{- include "operator-common.rbac" . }}\n',
     "cluster-rbac.yaml": '{{- include "operator-common.clusterRbac" . }}\n',
     "crds.yaml": '{{- include "operator-common.crds" . }}\n',
     "NOTES.txt": '{{ include "operator-common.notes" . }}\n',

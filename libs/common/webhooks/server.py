@@ -74,7 +74,7 @@ type _Respond = Callable[[Mapping[str, Any]], Manifest]
 def _build_handler(respond: _Respond) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            body = orjson.loads(await request.read())
+            body = orjson.loads(await request.read())  # security: at most _BODY_LIMIT
             response = respond(body if isinstance(body, dict) else {})
         except ValueError as error:
             return web.Response(status=400, text=str(error))
