@@ -11,7 +11,13 @@ import structlog
 from libs.common.clock import Clock
 from libs.common.crd import Conversion
 from libs.common.errors import SlipwayError
-from libs.common.kinds import CRD, MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.kinds import (
+    CRD,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    Key,
+    Kind,
+)
 from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
 from libs.common.settings.addresses import parse_bind_address
@@ -55,6 +61,8 @@ def serve_webhooks(
     trusting = [TrustingObject(CRD, each.kind.resource) for each in conversions]
     if settings.webhook_configuration:
         trusting.insert(0, TrustingObject(kind, settings.webhook_configuration))
+    if name := settings.webhook_validating_configuration:
+        trusting.insert(0, TrustingObject(VALIDATING_WEBHOOK_CONFIGURATION, name))
 
     def build_server(certificate: Certificate) -> AdmissionServer:
         return AdmissionServer(reviewers, address, certificate, conversions=conversions)

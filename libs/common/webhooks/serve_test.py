@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from libs.common.crd import Conversion, build_crd
 from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.settings import operator_settings
@@ -61,6 +62,7 @@ def api(fake_api: FakeApi) -> FakeApi:
         "clientConfig": {"service": {"namespace": "default", "name": "hook"}},
     }
     fake_api.create(build_object(KIND, "hook", webhooks=[hook]))
+    fake_api.create(build_object(VALIDATING, "judge", webhooks=[hook]))
     return fake_api
 
 
@@ -71,6 +73,7 @@ def build_harness(
     *,
     conversions: Sequence[Conversion] = (),
     certificate_secret: str = "",
+    validating: str = "",
 ) -> OperatorHarness:
     build = Script().build_controller
     serve = partial(build_webhooks, conversions=conversions)
@@ -84,6 +87,7 @@ def build_harness(
         webhook_service="hook",
         webhook_certificate_secret=certificate_secret,
         webhook_configuration="hook",
+        webhook_validating_configuration=validating,
         webhook_bind_address=f"127.0.0.1:{port}",
     )
 
@@ -311,3 +315,12 @@ async def until_connected(probe: Callable[[], Awaitable[bool]]) -> None:
                 assert await probe()
                 return
             await asyncio.sleep(0.01)
+
+
+async def test_both_configurations_trust_the_certificate(api: FakeApi) -> None:
+    async with build_harness(api, find_free_port(), FakeClock(), validating="judge") as harness:
+        await harness.eventually(lambda: is_ready(harness))
+
+        for kind, name in ((KIND, "hook"), (VALIDATING, "judge")):
+            (webhook,) = api.get(kind, Key("", name))["webhooks"]
+            assert webhook["clientConfig"]["caBundle"]
