@@ -24,6 +24,8 @@ BIND_IMMEDIATELY: Final = "cdi.kubevirt.io/storage.bind.immediate.requested"
 """Annotation: fill the disk without waiting for a pod that uses it, whatever the binding mode."""
 KEEP_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 """Annotation that, set to `false`, keeps CDI before 1.62 from deleting a finished DataVolume."""
+ALLOW_CLAIM_ADOPTION: Final = "cdi.kubevirt.io/allowClaimAdoption"
+"""Annotation that lets a DataVolume take over an existing claim of its name with its data."""
 
 
 CLAIM_NOT_VALID: Final = "ErrClaimNotValid"

@@ -48,6 +48,8 @@ def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
     type_ = ConditionType.PROVISIONED
     name = find_current_disk(instance, observed)
     disk = observed.disks.get(name)
+    if observed.disk_problem:
+        return Condition.false(type_, Reason.DISK_MISSING, observed.disk_problem)
     if disk is None:
         return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being created")
     if disk.failed:
