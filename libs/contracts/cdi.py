@@ -50,6 +50,21 @@ class DataVolumePhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
+_PROGRESS: Final = frozenset(
+    {
+        "",
+        "Bound",
+        "Completed",
+        "ContainerCreating",
+        "NotFound",
+        "Pending",
+        "PodInitializing",
+        "TransferRunning",
+        CLAIM_NOT_VALID,
+    }
+)
+"""Reasons of conditions that are False without an error. Any other reason is reported, because CDI
+adds reasons. CLAIM_NOT_VALID has a property of its own."""
 _USABLE: Final = frozenset(
     {
         DataVolumePhase.SUCCEEDED,
@@ -130,12 +145,15 @@ class DataVolumeView:
     @property
     def last_error(self) -> str:
         """Last error of the import or clone, as CDI reports it; CDI retries by itself."""
-        bound = self.conditions.find("Bound")
-        if bound is not None and bound.reason == CLONE_NOT_VALID:
-            return bound.message
-        running = self.conditions.find("Running")
-        failed = running is not None and not running.holds and running.reason == "Error"
-        return running.message if running is not None and failed else ""
+        if self.succeeded:
+            return ""
+        for type_ in ("Running", "Bound", "Ready"):
+            found = self.conditions.find(type_)
+            if found is None or found.holds or not found.message or found.reason in _PROGRESS:
+                continue
+            plain = found.reason in ("Error", CLONE_NOT_VALID)
+            return found.message if plain else f"{found.reason}: {found.message}"
+        return ""
 
     @property
     def failed(self) -> bool:

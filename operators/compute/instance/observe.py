@@ -31,6 +31,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiPhase,
+    VmiView,
 )
 from libs.contracts.launchers import LauncherView
 from libs.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
@@ -167,9 +168,10 @@ def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
     """Return whether the guest shut itself down.
 
     In this case its launcher pod remains and has completed. If the pod is deleted, for example by a
-    drain of the node, the guest shuts down as well, but the pod no longer exists afterwards. Once
-    observed, the fact holds for as long as the run exists, because completed pods are garbage
-    collected at some time.
+    drain of the node, the guest shuts down as well, but the pod no longer exists afterwards. Pods
+    that the guest left by a migration have completed as well and prove nothing. Once observed, the
+    fact holds for as long as the run exists, because completed pods are garbage collected at some
+    time.
     """
     if instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART or run is None:
         return False
@@ -180,7 +182,14 @@ def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
     if known and status.vmi_uid == run.view.uid:
         return True
     pods = [LauncherView.parse(held) for held in ctx.indexed(POD, BY_RUN, run.view.uid)]
-    return any(not pod.deleting for pod in pods)
+    return shows_shutdown(run.view, pods)
+
+
+def shows_shutdown(view: VmiView, pods: Iterable[LauncherView]) -> bool:
+    """Return whether a pod shows that the guest of a run that has ended shut itself down."""
+    return any(
+        not (pod.deleting or pod.disrupted) and view.launcher in ("", pod.key.name) for pod in pods
+    )
 
 
 def _find_network(ctx: Context, instance: Instance) -> NetworkView | None:

@@ -110,7 +110,8 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
             return DirectiveState.FAILED, f"{taken[0]} belongs to another owner"
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
-        return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"
+        cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
+        return DirectiveState.FAILED, f"the disk cannot be filled: {cause}"
     if not disk.filled:
         return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
     if directive.use is DiskUse.PREPARE:
