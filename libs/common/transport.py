@@ -26,6 +26,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,
     ClientClosed,
+    ConfigError,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -260,6 +261,8 @@ class Transport:
                 return await self.config.authorization()
         except TimeoutError as err:
             raise Unreachable(request.operation, "no credentials were available in time") from err
+        except ConfigError as err:
+            raise Unreachable(request.operation, str(err)) from err
 
     def _connect(self, request: Request) -> aiohttp.ClientSession:
         if self._closed:
@@ -272,7 +275,7 @@ class Transport:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                headers={"User-Agent": self._user_agent},
+                headers=[("User-Agent", self._user_agent), *self.config.impersonation],
                 auto_decompress=True,
                 trust_env=False,
                 # An API server has none; what is in between gets each request without any.

@@ -9,7 +9,6 @@ from tests.security.code import ROOT, find_clients, find_dangers, list_modules
 _REACHES = {
     "libs/common/runtime/kopf_sessions.py": "the API server of the configuration, for kopf",
     "libs/common/client.py": "the API server",
-    "libs/common/light_aiohttp.py": "nobody: it imports the client for other modules",
     "libs/common/transport.py": "the API server; follows no redirect",
     "libs/common/election/interfaces.py": "nobody: it asks for the name of the host",
     "libs/common/health.py": "nobody: it serves probes and metrics",

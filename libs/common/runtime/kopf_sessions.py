@@ -92,7 +92,10 @@ class Sessions:
         authorization = await config.authorization()
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
-            headers={"Authorization": authorization} if authorization else None,
+            headers=[
+                *([("Authorization", authorization)] if authorization else []),
+                *config.impersonation,
+            ],
             proxy=config.proxy or None,
             trust_env=False,
             middlewares=(self._adapt,),
