@@ -125,6 +125,7 @@ class Rbac(ValuesModel):
     create: bool
     cluster_roles: bool
     user_roles: bool
+    catalog_groups: list[str]
 
 
 class Crds(ValuesModel):
