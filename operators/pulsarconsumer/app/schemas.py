@@ -144,7 +144,7 @@ class Payloads:
                 raise SchemaUnavailable(f"version {version} of the schema of {topic}: no client")
             try:
                 info = self._client().get_schema_info(topic, version)
-                self._writers[key] = json.loads(info.schema())
+                self._writers[key] = orjson.loads(info.schema())
             except Exception as err:
                 raise SchemaUnavailable(
                     f"version {version} of the schema of {topic}: {type(err).__name__}: {err}"
@@ -155,13 +155,8 @@ class Payloads:
 def _parse_json(data: bytes) -> object:
     # orjson refuses the byte order mark, and returns longer integers as rounded floats.
     data = data.removeprefix(codecs.BOM_UTF8)
-    if _LONG_INTEGER.search(data):
-        return json.loads(data, parse_constant=_refuse_constant)
-    return orjson.loads(data)
-
-
-def _refuse_constant(name: str) -> object:
-    raise json.JSONDecodeError("not JSON", name, 0)
+    value = orjson.loads(data)
+    return json.loads(data) if _LONG_INTEGER.search(data) else value
 
 
 def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema:
@@ -178,7 +173,7 @@ def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema
 
 def _read_definition(path: str) -> dict[str, Any]:
     try:
-        definition = json.loads(Path(path).read_text())
+        definition = orjson.loads(Path(path).read_text())
     except (OSError, ValueError) as err:
         raise SchemaInvalid(f"{path}: {err}") from None
     if not isinstance(definition, dict) or not definition.get("name"):

@@ -30,6 +30,15 @@ class _Rule:
             and self._allows_resource(request)
         )
 
+    def to_manifest(self) -> Manifest:
+        fields = {
+            "verbs": self.verbs,
+            "apiGroups": self.groups,
+            "resources": self.resources,
+            "resourceNames": self.names,
+        }
+        return {name: sorted(values) for name, values in fields.items() if values}
+
     def _allows_resource(self, request: Request) -> bool:
         resource = resource_of(request)
         if _in(resource, self.resources):
@@ -74,6 +83,12 @@ class Access:
         if self._rules is None or not request.plural:
             return True
         return any(rule.allows(request, verb or request.verb) for rule in self._rules)
+
+    def list_rules(self, namespace: str) -> list[Manifest]:
+        """Return the rules that count in a namespace, as manifests."""
+        if self._rules is None:
+            return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        return [each.to_manifest() for each in self._rules if each.namespace in ("", namespace)]
 
     def check(self, request: Request, verb: str = "") -> None:
         """Refuse a request that no rule allows.
