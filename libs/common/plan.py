@@ -65,11 +65,18 @@ class Apply:
         manifest: The desired object.
         ours: Returns whether an existing object with the name is ours; None compares the UID of the
             controller.
+        version: Resource version of the object that the manifest was planned from, if the manifest
+            copies live values; empty for any. The step fails with `Conflict` if the object has
+            changed since, so that the change of somebody else is not undone.
+        force: Whether fields that another manager owns are taken over; otherwise the step fails
+            with `Conflict`.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
+    version: str = ""
+    force: bool = True
 
     @property
     def key(self) -> Key:
