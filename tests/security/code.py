@@ -78,7 +78,7 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if _is_within(module, each):
                 yield line, f"{module} {why}"
     for node in ast.walk(tree):
-        if _reads_all(node):
+        if isinstance(node, ast.expr) and _reads_all(node):
             yield node.lineno, "reads a body of any size; read it up to a limit"
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
