@@ -18,7 +18,7 @@ _KUSTOMIZE: Final = Path(__file__).parent / "kustomize"
 _OPERATORS: Final = find_charts()
 _OVERLAYS: Final = ("kind", "production")
 _NAMESPACE: Final = "slipway-system"
-_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 300.0
 _WATCH: Final[Mapping[str, Any]] = {"watch": {"namespaces": ["default"]}}
 """Values of the bases: the operator and its users are in different namespaces."""
 _PRODUCTION: Final[Mapping[str, Any]] = {
@@ -59,6 +59,11 @@ def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:
             for rule in group["rules"]:
                 # An overlay moves the rule into another namespace, but changes no expression.
                 rule["expr"] = rule["expr"].replace(f',namespace="{namespace}"', "")
+        if one["kind"] == "CustomResourceDefinition":
+            # Only Helm deletes CRDs with a release.
+            del one["metadata"]["annotations"]["helm.sh/resource-policy"]
+            if not one["metadata"]["annotations"]:
+                del one["metadata"]["annotations"]
         template = one.get("spec", {}).get("template", {})
         for metadata in (one["metadata"], template.get("metadata", {})):
             # kustomize applies these objects, so they must not claim to be part of a Helm release.

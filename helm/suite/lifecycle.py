@@ -148,6 +148,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 """Bad values, and what the message must say about them."""
 
 
+def _pick_value(spec: Manifest) -> Any:
+    """Return a value that a schema of a setting accepts."""
+    kinds = {"string": "x" * spec.get("minLength", 1), "boolean": True, "array": []}
+    return spec["enum"][0] if "enum" in spec else kinds.get(spec["type"][0], spec.get("minimum", 1))
+
+
 class RefusalSuite(SuiteBase):
     """What the schema and the templates refuse, which is the same in every chart."""
 
@@ -157,6 +163,17 @@ class RefusalSuite(SuiteBase):
 
         with pytest.raises(HelmError, match=message):
             self.render(values)
+
+    def test_settings_of_other_operators_are_refused(self) -> None:
+        schema = CHARTS / self.chart / "values.schema.json"
+        assert schema.readlink() == Path("../values.schema.json")
+        known = json.loads(schema.read_text())["properties"]["settings"]["properties"]
+        listed = fastyaml.load((CHARTS / self.chart / "files/settings.yaml").read_text())
+        own = {each["name"] for each in listed["settings"]}
+        other, spec = next((name, spec) for name, spec in known.items() if name not in own)
+
+        with pytest.raises(HelmError, match=rf"settings\.{other}: this operator has no such"):
+            self.render({"settings": {other: _pick_value(spec)}})
 
 
 class LifecycleSuite(SuiteBase):

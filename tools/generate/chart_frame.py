@@ -20,6 +20,7 @@ _IGNORED: Final = """\
 BUILD
 __init__.py
 __pycache__/
+files/kustomization.yaml
 *_test.py
 """
 

@@ -20,7 +20,7 @@ OWNED: Final = (
     "helm/*/files/crds/*",
     "helm/*/files/rbac.yaml",
     "helm/*/files/settings.yaml",
-    "helm/*/values.schema.json",
+    "helm/*/files/kustomization.yaml",
     "deploy/gitops/*/*",
     "deploy/kube-state-metrics/*",
     "deploy/kustomize/crds/*/*",

@@ -21,7 +21,7 @@ _PREPARATIONS: Final[Mapping[str, Callable[[Docker, Progress], object]]] = {
     "jmxexporter": ensure_kit_image
 }
 """What must be there before the image of an operator is built."""
-_TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "tools/kubevirt_sim"}
+_TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "lab/kubevirt_sim"}
 """Images that are not of operators."""
 
 

@@ -20,8 +20,8 @@ def operator_visibility():
             "//conftest.py",
             # The example of a handler.
             "//slipway_handler/**",
-            "//tools/__init__.py",
-            "//tools/kubevirt_sim/**",
+            "//lab/__init__.py",
+            "//lab/kubevirt_sim/**",
             "!*",
         )
     )
@@ -31,6 +31,7 @@ def operator_visibility():
         (
             "*",
             "/**",
+            "//lab/**",
             "//tools/**",
             "//tests/**",
             "//helm/**",
@@ -69,6 +70,7 @@ def app_visibility(operator):
             "*",
             "/**",
             "//operators/" + operator + "/**",
+            "//lab/**",
             "//tools/**",
             "//tests/**",
             "//helm/**",

@@ -3,6 +3,7 @@ operator-common.validate: rejects combinations of values that the schema cannot 
 names the mistake and the remedy.
 */}}
 {{- define "operator-common.validate" -}}
+{{- include "operator-common.validateSettings" . -}}
 {{- if has "*" (.Values.watch.namespaces | default list) -}}
 {{- fail "watch.namespaces: * is not a namespace: leave it empty and set watch.clusterWide to true" -}}
 {{- end -}}
@@ -71,6 +72,22 @@ would look for it on Docker Hub, where the project does not own the name.
 {{- $named := or (include "operator-common.registry" .) .Values.image.digest (ne .Values.image.repository $default) -}}
 {{- if not (or $named (eq .Values.image.pullPolicy "Never")) -}}
 {{- fail (printf "image.registry: %s would be pulled from Docker Hub, where the project does not own this name: set image.registry or global.imageRegistry to the registry that has the image, or image.digest; set image.pullPolicy to Never if the nodes have it" $default) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.validateSettings: rejects settings that only other operators have. The schema, which
+all charts share, knows the settings of all operators.
+*/}}
+{{- define "operator-common.validateSettings" -}}
+{{- $known := list -}}
+{{- range (.Files.Get "files/settings.yaml" | fromYaml).settings -}}
+{{- $known = append $known .name -}}
+{{- end -}}
+{{- range $name, $_ := .Values.settings -}}
+{{- if not (has $name $known) -}}
+{{- fail (printf "settings.%s: this operator has no such setting; its settings are %s" $name (join ", " $known)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -144,7 +144,7 @@ class Sessions:
         return url.update_query(fieldSelector=f"metadata.name={_NO_OBJECT}")
 
     async def _refuse(self, response: aiohttp.ClientResponse, path: str) -> NoReturn:
-        body = await response.read()
+        body = await response.read()  # security: the own API server
         try:
             text = str(orjson.loads(body)["message"])
         except (orjson.JSONDecodeError, KeyError, TypeError):

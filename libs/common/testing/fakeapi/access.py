@@ -30,6 +30,15 @@ class _Rule:
             and self._allows_resource(request)
         )
 
+    def to_manifest(self) -> Manifest:
+        fields = {
+            "verbs": self.verbs,
+            "apiGroups": self.groups,
+            "resources": self.resources,
+            "resourceNames": self.names,
+        }
+        return {name: sorted(values) for name, values in fields.items() if values}
+
     def _allows_resource(self, request: Request) -> bool:
         resource = resource_of(request)
         if _in(resource, self.resources):
@@ -99,6 +108,12 @@ class Access:
             and (not rule.names or (key.name in rule.names and not without_name))
             for rule in self._rules
         )
+
+    def list_rules(self, namespace: str) -> list[Manifest]:
+        """Return the rules that count in a namespace, as manifests."""
+        if self._rules is None:
+            return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        return [each.to_manifest() for each in self._rules if each.namespace in ("", namespace)]
 
     def check(self, request: Request, verb: str = "") -> None:
         """Refuse a request that no rule allows.

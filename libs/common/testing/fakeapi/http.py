@@ -19,12 +19,13 @@ from libs.common.testing.fakeapi.discovery import render_discovery
 from libs.common.testing.fakeapi.extensions import Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Answer, Handlers
+from libs.common.testing.fakeapi.openapi import render_openapi
 from libs.common.testing.fakeapi.queries import check_query
 from libs.common.testing.fakeapi.registry import Registry
 from libs.common.testing.fakeapi.requests import Request, RequestLog, parse_request
 from libs.common.testing.fakeapi.statuses import Cause, StatusError, invalid_options, no_such_path
 from libs.common.testing.fakeapi.store import Store
-from libs.common.testing.fakeapi.views import View, accepts_metadata, parse_selection
+from libs.common.testing.fakeapi.views import parse_selection
 from libs.common.testing.fakeapi.watching import Stream, Watches, pump, too_old
 
 _JSON = "application/json"
@@ -144,7 +145,9 @@ class Frontend:
         if request.method == "GET":
             if request.path in ("/healthz", "/readyz", "/livez"):
                 return Answer(200, b"ok", {"Content-Type": "text/plain"})
-            document = render_discovery(self.registry, request.path)
+            document = render_discovery(self.registry, request.path) or render_openapi(
+                self.registry, request.path
+            )
             if document is not None:
                 return Answer(200, orjson.dumps(document))
         if request.plural and self.registry.serves(request.group, request.version):
@@ -155,7 +158,7 @@ class Frontend:
         self, request: Request, http: web.BaseRequest, target: Target
     ) -> web.StreamResponse:
         check_query(request.query)
-        view = View(target, accepts_metadata(request.accept))
+        view = self.handlers.build_view(request, target)
         selection = parse_selection(target, request.query, view)
         table = target.resource.table
         version = reading.parse_version(request.query.get("resourceVersion", ""))
