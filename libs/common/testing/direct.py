@@ -189,7 +189,11 @@ class DirectContext:
         manifest = copy.deepcopy(step.manifest)
         if held is None:
             self._commit(str(step), lambda: self.api.create(manifest))
-        elif step.kind != SECRET and held["spec"] != manifest["spec"]:
+            return
+        if is_former_child(held, manifest):
+            adopted = {"metadata": manifest["metadata"]}
+            self._commit(str(step), lambda: self.api.patch(step.kind, step.key, adopted))
+        if step.kind != SECRET and held["spec"] != manifest["spec"]:
             change = [{"op": "replace", "path": "/spec", "value": manifest["spec"]}]
             self._commit(str(step), lambda: self.api.patch(step.kind, step.key, change))
 

@@ -53,10 +53,11 @@ def serve_webhooks(
     address = parse_bind_address(settings.webhook_bind_address)
     if address is None:
         return None
-    name = settings.webhook_configuration
-    trusting = [TrustingObject(kind, name)] if name else []
-    if judging := settings.webhook_validating_configuration:
-        trusting.append(TrustingObject(VALIDATING_WEBHOOK_CONFIGURATION, judging))
+    names = {
+        kind: settings.webhook_configuration,
+        VALIDATING_WEBHOOK_CONFIGURATION: settings.webhook_validating_configuration,
+    }
+    trusting = [TrustingObject(each, name) for each, name in names.items() if name]
 
     def build_server(certificate: Certificate) -> AdmissionServer:
         return AdmissionServer(reviewers, address, certificate)

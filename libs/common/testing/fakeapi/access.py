@@ -86,6 +86,12 @@ class Access:
             return True
         return any(rule.allows(request, verb or request.verb) for rule in self._rules)
 
+    def list_rules(self, namespace: str) -> list[Manifest]:
+        """Return the rules that count in a namespace, as manifests."""
+        if self._rules is None:
+            return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+        return [each.to_manifest() for each in self._rules if each.namespace in ("", namespace)]
+
     def grants(
         self, group: str, resource: str, verb: str, key: Key, *, without_name: bool = False
     ) -> bool:
@@ -108,12 +114,6 @@ class Access:
             and (not rule.names or (key.name in rule.names and not without_name))
             for rule in self._rules
         )
-
-    def list_rules(self, namespace: str) -> list[Manifest]:
-        """Return the rules that count in a namespace, as manifests."""
-        if self._rules is None:
-            return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-        return [each.to_manifest() for each in self._rules if each.namespace in ("", namespace)]
 
     def check(self, request: Request, verb: str = "") -> None:
         """Refuse a request that no rule allows.
