@@ -314,8 +314,8 @@ class PodSetSpec(
         bool, Waive("no-booleans", "Deployment has the same switch under the same name")
     ] = False
     """paused stops updates: a new template is not used, as in a paused Deployment. The set is still
-    scaled, and pods that end are replaced from the template that the other pods have. The annotation
-    slipway.dev/paused stops the operator from changing any pod."""
+    scaled, and pods that end are replaced from the template that the other pods have. The
+    annotation slipway.dev/paused stops the operator from changing any pod."""
 
 
 class PodSetStatus(ObjectStatus):
