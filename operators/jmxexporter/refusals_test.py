@@ -27,7 +27,7 @@ from operators.jmxexporter.shown import JMX, OTHER, condition, play, refuse, run
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("rules: [", "not YAML"), ("hostPort: other:1234", "hostPort"), ("rulse: []", "unknown")],
+    [("rules: [", "not YAML"), ("hostPort: other:1234", "hostPort"), ("rules: {}", "a list")],
 )
 async def test_configuration_that_cannot_be_used_reaches_no_pod(
     api: FakeApi, harness: OperatorHarness, text: str, words: str
@@ -219,7 +219,7 @@ async def test_service_monitor_is_made_once_the_cluster_has_the_kind(
     assert condition(api) == ("False", Reason.MONITOR_UNAVAILABLE)
 
     api.register(SERVICE_MONITOR)
-    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING), timeout=30)
+    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING))
     assert len(api.objects(SERVICE_MONITOR)) == 1
 
 
