@@ -125,6 +125,19 @@ def test_update_that_does_not_go_on_names_the_new_pod_in_trouble() -> None:
     assert message_of(process) == "2 pods of an older template left; web-pod-2 (ImagePullBackOff)"
 
 
+def test_pod_that_only_starts_is_no_problem_to_name() -> None:
+    cluster = Cluster()
+    process = Process(cluster, desire(template=TEMPLATE, replicas=3))
+    process.reconcile()
+    for name, reason in (("web-pod-0", "ContainerCreating"), ("web-pod-2", "ErrImagePull")):
+        waiting = [{"state": {"waiting": {"reason": reason}}}]
+        status = {"phase": "Pending", "containerStatuses": waiting}
+        cluster.change(name, lambda pod, status=status: pod["status"].update(status))
+    process.deliver()
+
+    assert message_of(process) == "0 of 3 pods available; web-pod-2 (ErrImagePull)"
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
