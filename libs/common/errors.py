@@ -141,7 +141,7 @@ class ForeignObject(CreateError):
 
     def __init__(self, kind: Kind, key: Key, holder: str) -> None:
         """Build the message from the object and its owner."""
-        remedy = "delete it or choose another name; the operator never takes over such an object"
+        remedy = "rename one of them; the operator does not change objects of others"
         super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 
@@ -210,6 +210,8 @@ class TerminalError(SlipwayError):
     Attributes:
         reason: UpperCamel reason for the condition and the event.
         field: Path of the field to change, such as `spec.size`; empty if no field is the cause.
+        status: Fields of the status that the reconcile could compute nevertheless, with their
+            `conditions` as `Condition`. The runtime sets all other conditions to Unknown.
     """
 
     def __init__(self, reason: str, message: str, *, field: str = "") -> None:
@@ -217,6 +219,7 @@ class TerminalError(SlipwayError):
         super().__init__(message)
         self.reason = reason
         self.field = field
+        self.status: Mapping[str, Any] = {}
 
 
 def api_error(

@@ -32,12 +32,15 @@ class Create:
             admission may have changed a label without which the object would be replaced again and
             again. If there is an objection, the object is deleted again and the step fails with
             `MutatedByAdmission`.
+        inherits: Whether a child that an earlier incarnation of the owner has left is adopted as it
+            is (`ownership.is_former_child`). For objects that hold data, keys or an address.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
     objection: Callable[[Manifest], str] | None = field(default=None, compare=False)
+    inherits: bool = False
 
     @property
     def key(self) -> Key:
@@ -54,18 +57,26 @@ class Apply:
     """Apply the desired state of an object by server-side apply, or create the object.
 
     Nothing is sent if the live object matches the desired state. An existing object with another
-    controller is never changed: the step fails with `ForeignObject`.
+    controller is never changed: the step fails with `ForeignObject`. A child that an earlier
+    incarnation of the owner has left is adopted first (`ownership.is_former_child`).
 
     Attributes:
         kind: Kind of the object.
         manifest: The desired object.
         ours: Returns whether an existing object with the name is ours; None compares the UID of the
             controller.
+        version: Resource version of the object that the manifest was planned from, if the manifest
+            copies live values; empty for any. The step fails with `Conflict` if the object has
+            changed since, so that the change of somebody else is not undone.
+        force: Whether fields that another manager owns are taken over; otherwise the step fails
+            with `Conflict`.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
+    version: str = ""
+    force: bool = True
 
     @property
     def key(self) -> Key:
@@ -82,6 +93,8 @@ class Delete:
     """Delete one incarnation of an object, but no other object with its name.
 
     If the object no longer exists or has another UID, the step counts as done.
+
+    `resource_version` makes the step fail if the object has changed.
     """
 
     kind: Kind
@@ -89,6 +102,7 @@ class Delete:
     uid: str
     grace_seconds: int | None = None
     propagation: Propagation = "Background"
+    resource_version: str = ""
 
     @classmethod
     def of(cls, kind: Kind, manifest: Manifest, *, grace_seconds: int | None = None) -> Delete:

@@ -1,7 +1,7 @@
 """The clusters operator over HTTP, with clusters that simulated guests make over TLS.
 
 ipam, network and compute are pretended; what a guest does with its first settings is simulated by
-`tools.kubevirt_sim.guests`, which answers with certificates of the authorities of the cluster.
+`lab.kubevirt_sim.guests`, which answers with certificates of the authorities of the cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.guests import GuestClusters
 from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
@@ -27,6 +28,7 @@ from libs.common.kinds import (
     Manifest,
     build_object,
     key_of,
+    uid_of,
 )
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -40,7 +42,6 @@ from operators.clusters.fake_workloads import run_machine
 from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
 from operators.clusters.observed import read_data
 from operators.clusters.samples import ADDRESS, build_cluster, build_network
-from tools.kubevirt_sim.guests import GuestClusters
 
 EDGE = Key("default", "edge")
 PLANE, WEB_0, WEB_1 = "edge-control-plane-0", "edge-web-0", "edge-web-1"
@@ -55,6 +56,8 @@ class Cloud:
     guests: GuestClusters
     driving: bool = True
     off: set[str] = field(default_factory=set)
+    restored: dict[str, str] = field(default_factory=dict)
+    """UIDs that restored Instances had before, whose guests are the same ones."""
 
     async def until(self, probe: Callable[[], bool], what: str, *, drive: bool = True) -> None:
         """Let everybody work until something holds."""
@@ -64,7 +67,7 @@ class Cloud:
                 play(self.api)
             return probe()
 
-        await self.operator.eventually(step, what, timeout=60)
+        await self.operator.eventually(step, what)
 
     async def ready(self) -> None:
         """Wait until the cluster is as its spec asks."""
@@ -93,7 +96,7 @@ class Cloud:
                 "metadata": {
                     "name": key_of(each).name,
                     "namespace": "default",
-                    "uid": f"{key_of(each).name}-{each['metadata']['uid']}",
+                    "uid": f"{key_of(each).name}-{self.restored.get(uid_of(each), uid_of(each))}",
                 },
                 "spec": {
                     "volumes": [
@@ -201,6 +204,8 @@ async def test_nodes_reach_each_other_by_firewall_and_not_by_address(cloud: Clou
         "edge-control-plane": [api, nodes, to_nodes],
         "edge-nodes": [nodes, to_nodes],
     }
+    (claim,) = [each for each in cloud.api.objects(IP_CLAIM) if "target" in each["spec"]]
+    assert claim["spec"]["allowedCidrs"] == ["198.51.100.0/24"]
 
 
 async def test_cluster_waits_for_a_network_with_addresses(cloud: Cloud) -> None:
@@ -486,4 +491,4 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
         for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
             fake_api.register(kind)
         fake_api.create(network())
-        await operator.eventually(lambda: fake_api.objects(IP_CLAIM), timeout=30)
+        await operator.eventually(lambda: fake_api.objects(IP_CLAIM))

@@ -1,5 +1,5 @@
 {{/*
-Admission and conversion webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
+Admission webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
 operator writes the CA bundle into the objects that are created here. Unless others issue the certificate
 (_certificates.tpl), the operator creates and renews it as well.
 */}}
@@ -11,10 +11,24 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.webhookFile: the content of files/webhooks.yaml as JSON, with `webhooks` and `conversions`. */}}
+{{/* operator-common.webhookFile: the content of files/webhooks.yaml as JSON. */}}
 {{- define "operator-common.webhookFile" -}}
 {{- $file := .Files.Get "files/webhooks.yaml" | fromYaml -}}
-{{- toJson (dict "webhooks" ($file.webhooks | default list) "conversions" ($file.conversions | default list)) -}}
+{{- toJson (dict "webhooks" ($file.webhooks | default list)) -}}
+{{- end -}}
+
+{{/*
+operator-common.webhooksOf: the webhooks of one type, as JSON for `fromJsonArray`. Takes a list of the root context
+and Mutating or Validating.
+*/}}
+{{- define "operator-common.webhooksOf" -}}
+{{- $found := list -}}
+{{- range (include "operator-common.webhookFile" (first .) | fromJson).webhooks -}}
+{{- if eq (ternary "Validating" "Mutating" (.validating | default false)) (last $) -}}
+{{- $found = append $found . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret that the operator writes. */}}
@@ -33,15 +47,19 @@ true
 ---
 {{ include "operator-common.webhookSecret" . }}
 {{- end }}
-{{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
+{{- $root := . -}}
+{{- range list "Mutating" "Validating" }}
+{{- with (include "operator-common.webhooksOf" (list $root .) | fromJsonArray) }}
 ---
-{{ include "operator-common.webhookConfiguration" . }}
+{{ include "operator-common.webhookConfiguration" (dict "root" $root "webhooks" .) }}
 {{- end }}
-{{- if .Values.rbac.create }}
----
-{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
 {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* operator-common.webhookRole: the permissions of operator-common.webhookRules and their binding. */}}
+{{- define "operator-common.webhookRole" -}}
+{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
 {{- end -}}
 
 {{/* operator-common.webhookRules: access to the Secret of the certificate and no other. */}}
@@ -54,30 +72,15 @@ true
 {{- end -}}
 
 {{/*
-operator-common.webhookClusterRules: access to this webhook configuration and to the CRDs with conversions,
-and to no others. An operator that watches all namespaces also migrates the stored objects.
+operator-common.webhookClusterRules: access to this webhook configuration and to no other.
 */}}
 {{- define "operator-common.webhookClusterRules" -}}
-{{- $file := include "operator-common.webhookFile" . | fromJson -}}
-{{- if $file.webhooks }}
+{{- range list "Mutating" "Validating" }}
+{{- if include "operator-common.webhooksOf" (list $ .) | fromJsonArray }}
 - apiGroups: [admissionregistration.k8s.io]
-  resources: [mutatingwebhookconfigurations]
-  resourceNames: [{{ include "operator-common.clusterName" . }}]
+  resources: [{{ lower . }}webhookconfigurations]
+  resourceNames: [{{ include "operator-common.clusterName" $ }}]
   verbs: [get, patch]
-{{- end }}
-{{- range $file.conversions }}
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions]
-  resourceNames: [{{ .name }}]
-  verbs: [get, patch]
-{{- if (include "operator-common.watchedNamespaces" $ | fromJson).all }}
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions/status]
-  resourceNames: [{{ .name }}]
-  verbs: [patch]
-- apiGroups: [{{ .group }}]
-  resources: [{{ .plural }}]
-  verbs: [list, patch]
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -92,10 +95,6 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 spec:
-  {{- if (include "operator-common.webhookFile" . | fromJson).conversions }}
-  # A new replica is ready after its first list, which can need a conversion.
-  publishNotReadyAddresses: true
-  {{- end }}
   selector:
     {{- include "operator-common.selectorLabels" . | nindent 4 }}
   ports:
@@ -120,29 +119,40 @@ type: Opaque
 {{- end -}}
 
 {{/*
-operator-common.webhookConfiguration: the webhooks that the API server calls, from files/webhooks.yaml. A
-webhook never blocks the creation of an object: the API server ignores one that it cannot reach. The
-operator sets caBundle. The webhooks apply to watched namespaces only.
+operator-common.webhookConfiguration: webhooks of one type that the API server calls, from files/webhooks.yaml.
+Unless the file says otherwise, a webhook never blocks a write: the API server ignores one that it cannot reach. The
+operator sets caBundle. The webhooks apply to watched namespaces only. Takes root and webhooks.
 */}}
 {{- define "operator-common.webhookConfiguration" -}}
-{{- $root := . -}}
-{{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
-{{- $selector := .Values.watch.namespaceSelector | default dict -}}
+{{- $root := .root -}}
+{{- $watched := include "operator-common.watchedNamespaces" $root | fromJson -}}
+{{- $selector := $root.Values.watch.namespaceSelector | default dict -}}
 apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
+kind: {{ ternary "Validating" "Mutating" ((first .webhooks).validating | default false) }}WebhookConfiguration
 metadata:
-  name: {{ include "operator-common.clusterName" . }}
+  name: {{ include "operator-common.clusterName" $root }}
   labels:
-    {{- include "operator-common.labels" . | nindent 4 }}
+    {{- include "operator-common.labels" $root | nindent 4 }}
 webhooks:
-  {{- range (include "operator-common.webhookFile" . | fromJson).webhooks }}
+  {{- range .webhooks }}
   - name: {{ .name }}
     admissionReviewVersions: [v1]
     sideEffects: None
-    failurePolicy: Ignore
+    failurePolicy: {{ .failurePolicy | default "Ignore" }}
     matchPolicy: Equivalent
+    {{- if not .validating }}
     reinvocationPolicy: IfNeeded
-    timeoutSeconds: 3
+    {{- end }}
+    timeoutSeconds: {{ .timeoutSeconds | default 3 }}
+    {{- with .matchConditions }}
+    matchConditions:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .objectLabels }}
+    objectSelector:
+      matchLabels:
+        {{- toYaml . | nindent 8 }}
+    {{- end }}
     clientConfig:
       service:
         namespace: {{ $root.Release.Namespace }}
@@ -165,29 +175,4 @@ webhooks:
     rules:
       {{- toYaml .rules | nindent 6 }}
   {{- end }}
-{{- end -}}
-
-{{/*
-operator-common.crdConversion: spec.conversion of a CRD, empty if it has none. Takes root and name. The operator
-sets caBundle; an upgrade keeps it, because the chart does not render it.
-*/}}
-{{- define "operator-common.crdConversion" -}}
-{{- $root := .root -}}
-{{- $name := .name -}}
-{{- range (include "operator-common.webhookFile" .root | fromJson).conversions }}
-{{- if eq .name $name }}
-{{- if not (include "operator-common.hasWebhooks" $root) }}
-{{- fail (printf "settings.webhooks: must be true, because the versions of %s differ; the operator converts between them" $name) }}
-{{- end }}
-strategy: Webhook
-webhook:
-  conversionReviewVersions: [v1]
-  clientConfig:
-    service:
-      namespace: {{ $root.Release.Namespace }}
-      name: {{ include "operator-common.webhookName" $root }}
-      port: 443
-      path: {{ .path }}
-{{- end }}
-{{- end }}
 {{- end -}}

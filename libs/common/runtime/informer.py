@@ -90,6 +90,7 @@ class Informer:
         self._selects = compile_selectors(label_selector, field_selector)
         self._clock = clock or SystemClock()
         self._metrics = metrics
+        self._opaque_versions = False
         self._handlers: list[tuple[Handler, Callable[[], None] | None]] = []
         self._served_handlers: list[Callable[[], None]] = []
         names = (tuple(namespaces) if kind.namespaced else ()) or ("",)
@@ -325,6 +326,15 @@ class Informer:
         for handler in self._served_handlers:
             handler()
 
+    def note_opaque_versions(self) -> None:
+        """Log once that the versions of this kind have no order."""
+        if not self._opaque_versions:
+            self._opaque_versions = True
+            log.warning(
+                "Resource versions are not numbers; events may repeat",
+                resource=self.kind.resource,
+            )
+
     def swept(self, objects: int) -> None:
         """Record changes for which there was no event."""
         if self._metrics is not None:
@@ -361,3 +371,19 @@ class EventSource(Protocol):
         Raises:
             Exception: The source cannot continue; the process must exit and be restarted.
         """
+
+
+async def run_in_scopes(
+    informer: Informer, work: Callable[[Scope], Coroutine[Any, Any, None]]
+) -> None:
+    """Run a task for each scope of an informer for as long as the scope exists."""
+    tasks: dict[Scope, asyncio.Task[None]] = {}
+    async with asyncio.TaskGroup() as group:
+        while True:
+            present = set(informer.all_scopes)
+            for scope in tasks.keys() - present:
+                tasks.pop(scope).cancel()
+            for scope in present - tasks.keys():
+                name = f"{informer.kind} {scope}"
+                tasks[scope] = group.create_task(work(scope), name=name)
+            await informer.wait_scopes_changed()

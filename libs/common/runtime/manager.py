@@ -49,7 +49,8 @@ from libs.common.runtime.sweep import Sweeper
 from libs.common.runtime.wiring import build_cache
 from libs.common.settings import CommonSettings
 from libs.common.tasks import wait_first
-from libs.common.telemetry import Telemetry, build_telemetry
+from libs.common.telemetry import Telemetry
+from libs.common.telemetry_setup import build_telemetry
 
 log = structlog.get_logger(__name__)
 
@@ -354,7 +355,7 @@ class Manager:
 
     def _build_client(self, suffix: str, fence: Callable[[], None] | None) -> Client:
         settings = self.settings
-        return Client(
+        return Client(  # security: the own API server
             self.config,
             user_agent=f"slipway-{self.id}{suffix}",
             max_in_flight=settings.max_requests_in_flight,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Final, Self
 
 from cryptography import x509
@@ -16,6 +17,13 @@ from libs.common.webhooks.certificates import Certificate
 
 _YEAR: Final = timedelta(days=365)
 _PEM: Final = serialization.Encoding.PEM
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,9 @@ class Authority:
         lifetime: timedelta = timedelta(days=90),
         usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
     ) -> Certificate:
-        """Issue a certificate for a server: with its chain, and the root as `trusted`."""
+        """Issue a certificate for names and addresses of a server, with its chain and the root."""
         key = ec.generate_private_key(ec.SECP256R1())
-        alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+        alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         builder = (
             _build(names[0], self.certificate.subject, key, now, lifetime)
             .add_extension(alternatives, critical=False)

@@ -2,6 +2,7 @@
 
 | crash after | existing state | action of the next process |
 |---|---|---|
+| the annotation was written | our UID, phase Pending | locks the Instance |
 | the Lease was created | Lease with our UID, phase Pending | recognizes its Lease, continues |
 | the facts were written | facts, no effect | acts on the facts |
 | the directive was written | facts, directive | finds the directive, waits |
@@ -36,7 +37,7 @@ from operators.compute.api.operation import (
     OperationType,
     QueuePolicy,
 )
-from operators.compute.naming import MADE_BY, lease_name
+from operators.compute.naming import BEGUN_AS, MADE_BY, lease_name
 from operators.compute.operation.observed import (
     ROLL_BACK,
     NextAction,
@@ -63,6 +64,7 @@ from operators.compute.operation.requests import (
 from operators.compute.operation.resizes import undo_resize
 from operators.compute.operation.resources import (
     drop_lock,
+    record_begin,
     set_directive,
     take_lock,
     withdraw_directives,
@@ -73,6 +75,8 @@ _DISKS: Final = frozenset({OperationType.REBUILD, OperationType.RESTORE, Operati
 """Types that make the machine boot from another disk."""
 _UNDONE: Final = _DISKS | {OperationType.RESIZE}
 """Types that are rolled back if they fail after a change."""
+_ABORT_TIME: Final = timedelta(seconds=120)
+"""Time after the deadline for KubeVirt to end a migration or a snapshot."""
 _REBOOTS: Final = frozenset({OperationType.REBOOT, OperationType.SOFT_REBOOT})
 
 
@@ -84,6 +88,8 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> NextActio
     if status.outcome is not None:
         return _finish(operation, observed, status.outcome, now)
     target = observed.target
+    if is_copy(operation) and status.phase in (None, OperationPhase.PENDING):
+        return _refuse_copy(operation, target)
     lost = _find_loss(operation, target)
     if lost is not None or target is None:
         return lost or NextAction()
@@ -92,6 +98,13 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> NextActio
     if status.phase is OperationPhase.ROLLING_BACK:
         return _roll_back(operation, target, now)
     return _run(operation, target, observed, now)
+
+
+def is_copy(operation: Operation) -> bool:
+    """Return whether this is a copy of an Operation that has begun or ended, as after a restore."""
+    return operation.metadata.annotations.get(BEGUN_AS, operation.metadata.uid) != (
+        operation.metadata.uid
+    )
 
 
 def is_cancelled(operation: Operation) -> bool:
@@ -104,6 +117,16 @@ def deadline_of(operation: Operation) -> datetime | None:
     started, rescue = operation.observed.started_at, operation.spec.rescue
     seconds = operation.spec.timeout_seconds + (0 if rescue is None else rescue.duration_seconds)
     return None if started is None else started + timedelta(seconds=seconds)
+
+
+def _refuse_copy(operation: Operation, target: Target | None) -> NextAction:
+    """End a copy, after withdrawing the directives that its original has left in the Instance."""
+    original = operation.metadata.annotations[BEGUN_AS]
+    message = f"the Operation has UID {original} in annotation {BEGUN_AS} and has begun before"
+    actions = () if target is None else withdraw_directives(target, original)
+    if actions:
+        return wait(message, *actions)
+    return end(OperationPhase.CANCELLED, OperationReason.COPIED, message)
 
 
 def _find_loss(operation: Operation, target: Target | None) -> NextAction | None:
@@ -137,7 +160,8 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
         changes = {"phase": OperationPhase.PENDING, "queue_position": position}
         return NextAction(changes, message=f"waiting for Operation {first}")
     if lock is None:
-        return wait("locking the Instance", take_lock(operation, target))
+        begin = record_begin(operation)
+        return wait("locking the Instance", *(begin or (take_lock(operation, target),)))
     if not ours:
         if lock.alive:
             return NextAction({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
@@ -160,7 +184,13 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
 
 def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     deadline = deadline_of(operation) or now
-    if is_cancelled(operation):
+    if is_cancelled(operation) or now >= deadline:
+        # What was started in KubeVirt ends first. KubeVirt may never end it, so this has a limit.
+        end_by = deadline + _ABORT_TIME
+        abort = _abort(operation, observed)
+        if abort is not None and now < end_by:
+            return _with_timer(abort, end_by, now, target)
+    if is_cancelled(operation) and now < deadline:
         stopped = _cancel(operation, target, observed)
         if stopped is not None:
             return stopped
@@ -168,6 +198,8 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
         message = (
             f"{operation.spec.timeout_seconds} s were not enough for {operation.observed.step}"
         )
+        if _abort(operation, observed) is not None:
+            message += _explain_abort(observed)
         return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     ready = _ready_deadline(operation)
     if ready is not None and now >= ready:
@@ -175,7 +207,7 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
         return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     turn = take_step(operation, target, observed, now)
     soonest = min(deadline, ready) if ready is not None else deadline
-    return _with_timer(turn, soonest, now)
+    return _with_timer(turn, soonest, now, target)
 
 
 def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAction | None:
@@ -192,28 +224,44 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAct
         # For a rescue, cancelling is the normal end.
         return None
     if kind is OperationType.SNAPSHOT and observed.snapshot is not None:
-        return _cancel_snapshot(operation, observed.snapshot)
-    migration = observed.migration
-    if kind is OperationType.MIGRATE and migration is not None:
-        if migration.succeeded:
+        if _is_own_snapshot(operation, observed.snapshot):
             return None
-        if not migration.final:
-            delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
-            actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
-            return wait("waiting for the migration to be cancelled", *actions)
+        return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
+    migration = observed.migration
+    if kind is OperationType.MIGRATE and migration is not None and migration.succeeded:
+        return None
     return _give_up(operation, OperationReason.CANCELLED, message)
 
 
-def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> NextAction | None:
-    """Delete a snapshot that is not ready yet; None if it is ready."""
-    ours = held.annotations.get(MADE_BY) == operation.metadata.uid
-    if not ours:
-        return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
-    if held.ready:
-        return None
-    delete = Delete(MACHINE_SNAPSHOT, held.key, held.uid)
-    actions = () if held.deleting else (Action(delete, OperationReason.CANCELLED),)
-    return wait("waiting for the snapshot to be cancelled", *actions)
+def _abort(operation: Operation, observed: Observed) -> NextAction | None:
+    """End the migration or the snapshot of an Operation; None if nothing is in progress."""
+    migration, snapshot = observed.migration, observed.snapshot
+    if migration is not None and not migration.final:
+        delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
+        actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
+        message = "waiting for the migration to be cancelled"
+        if observed.held_up:
+            message += f"; {observed.held_up}"
+        return wait(message, *actions)
+    if snapshot is not None and _is_own_snapshot(operation, snapshot) and not snapshot.ready:
+        delete = Delete(MACHINE_SNAPSHOT, snapshot.key, snapshot.uid)
+        actions = () if snapshot.deleting else (Action(delete, OperationReason.CANCELLED),)
+        return wait("waiting for the snapshot to be cancelled", *actions)
+    return None
+
+
+def _is_own_snapshot(operation: Operation, held: MachineSnapshotView) -> bool:
+    return held.annotations.get(MADE_BY) == operation.metadata.uid
+
+
+def _explain_abort(observed: Observed) -> str:
+    """Explain what to do if KubeVirt does not end what it was asked to end."""
+    migration = observed.migration
+    if migration is None:
+        return "; KubeVirt does not end the snapshot, see its Events"
+    pod = "" if migration.state is None else migration.state.target_pod
+    named = f"pod {pod}" if pod else f"the target pod of migration {migration.key.name}"
+    return f"; KubeVirt does not end the migration; delete {named}"
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> NextAction:
@@ -245,7 +293,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
     undo = _undo_rebuild if rebuild else undo_resize
     turn = undo(operation, target)
     if turn is not None:
-        return _with_timer(turn, deadline, now)
+        return _with_timer(turn, deadline, now, target)
     what = f"disk {status.facts.old_disk}" if rebuild else describe_size(status.facts.old_size_ref)
     if cancelled:
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, f"back on {what}")
@@ -279,6 +327,8 @@ def _finish(
     if lock is not None and lock.holder == operation.metadata.uid:
         uid = held or (target.uid if target is not None else "")
         return wait(message, drop_lock(operation, uid, lock))
+    if begin := record_begin(operation):
+        return wait(message, *begin)
     changes = {"phase": outcome, "outcome": None, "finished_at": now, "queue_position": None}
     return NextAction(changes, message=message)
 
@@ -301,7 +351,9 @@ def _ready_deadline(operation: Operation) -> datetime | None:
     return None if begun is None else begun + timedelta(seconds=operation.spec.ready_seconds)
 
 
-def _with_timer(turn: NextAction, deadline: datetime, now: datetime) -> NextAction:
+def _with_timer(turn: NextAction, deadline: datetime, now: datetime, target: Target) -> NextAction:
     seconds = max((deadline - now).total_seconds(), 0.1)
+    if target.address_wait:
+        seconds = min(seconds, target.address_wait + 0.1)
     soonest = seconds if turn.look_again is None else min(seconds, turn.look_again)
     return replace(turn, look_again=soonest)

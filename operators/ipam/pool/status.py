@@ -8,9 +8,10 @@ from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
-from operators.ipam.addresses import render_address
+from operators.ipam.addresses import AddressSet, parse_range, render_address
 from operators.ipam.api.v1alpha1.claims import ClaimReason
 from operators.ipam.api.v1alpha1.pools import (
+    BLOCKS_LIMIT,
     IPPool,
     IPPoolStatus,
     PoolCapacity,
@@ -58,7 +59,7 @@ def build_status(
     """
     capacity = count_capacity(view, ledger)
     conditions = [
-        _evaluate_ready(pool, capacity),
+        _evaluate_ready(pool, capacity, view.restoring),
         _evaluate_exhausted(pending),
         _evaluate_overlap(ledger.list_sharers(view.name)),
         _evaluate_outside(capacity),
@@ -104,6 +105,7 @@ def _build(
         capacity=capacity,
         last_address=None if view.last is None else render_address(view.last, v6=view.range.v6),
         next_release=min(ends, default=None),
+        blocks=_list_blocks(pool, view, ledger),
     ).to_manifest()
     status["conditions"] = build_conditions(
         current, conditions, generation=pool.metadata.generation, now=now
@@ -111,10 +113,23 @@ def _build(
     return status
 
 
-def _evaluate_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
+def _list_blocks(pool: IPPool, view: PoolView, ledger: Ledger) -> list[str]:
+    """Return the addresses that only claims can have, as CIDRs."""
+    excluded = AddressSet.of(parse_range(text) for text in pool.spec.excluded)
+    whole = AddressSet.of(parse_range(text) for text in pool.spec.addresses).without(excluded)
+    outside = ledger.list_outside(view.name, view.range.addresses)
+    guarded = AddressSet.of((*whole.runs, *((each, each) for each in outside)))
+    return guarded.list_blocks(BLOCKS_LIMIT, v6=view.range.v6)
+
+
+def _evaluate_ready(
+    pool: IPPool, capacity: PoolCapacity, restoring: PendingReason | None
+) -> Condition:
     if capacity.total == "0":
         message = "spec.excluded and spec.gateway leave none of spec.addresses"
         return Condition.false(PoolCondition.READY, PoolReason.NO_ADDRESSES, message)
+    if restoring is not None:
+        return Condition.false(PoolCondition.READY, PoolReason.RESTORING, restoring.message)
     if pool.spec.allocation is PoolMode.DRAINING:
         message = "spec.allocation is Draining, so no address is allocated"
         return Condition.false(PoolCondition.READY, PoolReason.DRAINING, message)

@@ -33,13 +33,11 @@ PUBLIC: Final = (
     "finalizers",
     "background",
     "webhooks",
-    "migration",
     "client",
     "clock",
     "startup",
     "testing.conformance",
     "testing.harness",
-    "testing.conversion",
     "testing.fakeapi",
     "testing.clock",
 )

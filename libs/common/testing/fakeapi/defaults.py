@@ -269,9 +269,41 @@ def _crd(obj: Manifest) -> None:
     _set(spec, conversion={"strategy": "None"})
 
 
+def _event(obj: Manifest) -> None:
+    _set(obj, source={}, firstTimestamp=None, lastTimestamp=None, eventTime=None)
+
+
+def _new_event(obj: Manifest) -> None:
+    names = ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "eventTime")
+    _set(obj, deprecatedSource={}, **dict.fromkeys(names))
+
+
+def _node(obj: Manifest) -> None:
+    status = obj.setdefault("status", {})
+    _set(status, daemonEndpoints={"kubeletEndpoint": {"Port": 0}}, nodeInfo={})
+    _set(status["nodeInfo"], **dict.fromkeys(_NODE_INFO, ""))
+    for condition in status.get("conditions") or ():
+        _set(condition, lastHeartbeatTime=None, lastTransitionTime=None)
+
+
+_NODE_INFO: Final = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
+"""What a node says of itself; an empty field shows, too."""
 _BY_RESOURCE: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
     ("", "pods"): _pod,
+    ("", "events"): _event,
     ("", "namespaces"): _namespace,
+    ("", "nodes"): _node,
     ("", "persistentvolumeclaims"): _claim,
     ("", "persistentvolumes"): _volume,
     ("", "secrets"): _secret,
@@ -283,6 +315,7 @@ _BY_RESOURCE: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
     ("apps", "statefulsets"): _stateful_set,
     ("batch", "jobs"): _job,
     ("discovery.k8s.io", "endpointslices"): _endpoint_slice,
+    ("events.k8s.io", "events"): _new_event,
     ("networking.k8s.io", "networkpolicies"): _network_policy,
     ("storage.k8s.io", "storageclasses"): _storage_class,
 }

@@ -104,6 +104,7 @@ def _subresource(resource: Resource, version: Version, name: str) -> Manifest:
         "kind": declared.get("kind", resource.kind),
         "verbs": declared.get("verbs", list(_SUBRESOURCE_VERBS)),
     }
+    entry.update({key: declared[key] for key in ("group", "version") if key in declared})
     if name == "scale":
         entry.update(group="autoscaling", version="v1", kind="Scale")
     return entry

@@ -24,6 +24,7 @@ GROUP_VERSIONS = (
     "apis/admissionregistration.k8s.io/v1",
     "apis/apiextensions.k8s.io/v1",
     "apis/apps/v1",
+    "apis/authentication.k8s.io/v1",
     "apis/authorization.k8s.io/v1",
     "apis/autoscaling/v1",
     "apis/autoscaling/v2",

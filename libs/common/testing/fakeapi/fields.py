@@ -88,6 +88,10 @@ _MISSING: Any = object()
 def compare(old: Manifest, new: Manifest, schema: Schema) -> Comparison:
     """Compare two objects field by field."""
     out = Comparison()
+    # A null here is a time without a value: nobody set it.
+    old, new = (
+        {name: value for name, value in obj.items() if value is not None} for obj in (old, new)
+    )
     _compare(old, new, schema, (), out)
     return out
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from libs.common.kinds import Key, Manifest
+from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi import reading, scales
 from libs.common.testing.fakeapi.access import Access
 from libs.common.testing.fakeapi.decode import Target, WriteOptions
-from libs.common.testing.fakeapi.deletion import DeleteOptions, Deleter, parse_delete_options
+from libs.common.testing.fakeapi.deletion import Deleter, parse_delete_options
 from libs.common.testing.fakeapi.patches import (
     PatchError,
     apply_json_patch,
@@ -23,6 +23,7 @@ from libs.common.testing.fakeapi.patches import (
 )
 from libs.common.testing.fakeapi.queries import check_query, parse_write_options
 from libs.common.testing.fakeapi.requests import Request
+from libs.common.testing.fakeapi.reviews import review
 from libs.common.testing.fakeapi.statuses import (
     StatusError,
     bad_request,
@@ -34,7 +35,7 @@ from libs.common.testing.fakeapi.statuses import (
 from libs.common.testing.fakeapi.store import Record, Store
 from libs.common.testing.fakeapi.views import (
     View,
-    accepts_metadata,
+    parse_form,
     parse_selection,
 )
 from libs.common.testing.fakeapi.writer import Writer
@@ -89,9 +90,14 @@ class Handlers:
         if request.verb in ("update", "patch") and not target.key.name:
             raise method_not_allowed()
         before = self._store.version
-        response = handle(request, target, View(target, accepts_metadata(request.accept)))
+        response = handle(request, target, self.build_view(request, target))
         request.changed = self._store.version != before
         return response
+
+    def build_view(self, request: Request, target: Target) -> View:
+        """Build the view of what a request asks for."""
+        include = request.query.get("includeObject") or "Metadata"
+        return View(target, parse_form(request.accept), include, self._writer.now)
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -127,7 +133,7 @@ class Handlers:
         body = _body(request)
         options = parse_write_options(request)
         if target.resource.plural.endswith("reviews"):
-            return Answer(201, orjson.dumps(self._review(target, body)))
+            return Answer(201, orjson.dumps(review(self._access, target, body)))
         record = self._writer.create(target, body, options)
         return _answer(201, view, record, options)
 
@@ -203,7 +209,7 @@ class Handlers:
         body = eviction.get("deleteOptions")
         self._deleter.delete(
             Target(target.resource, target.version, target.key),
-            parse_delete_options(body, {}) if body else DeleteOptions(),
+            parse_delete_options(body, request.query),
         )
         return Answer(201, orjson.dumps(_SUCCESS))
 
@@ -218,21 +224,6 @@ class Handlers:
         spec = {**record.obj["spec"], "nodeName": node}
         obj = {**record.obj, "metadata": dict(record.obj["metadata"]), "spec": spec}
         self._store.put(target.resource.table, target.key, obj)
-
-    def _review(self, target: Target, body: Manifest) -> Manifest:
-        """Answer an access review by the rules of the test."""
-        attributes = (body.get("spec") or {}).get("resourceAttributes") or {}
-        asked = Request(
-            "",
-            "",
-            verb=attributes.get("verb", ""),
-            group=attributes.get("group", ""),
-            plural=attributes.get("resource", ""),
-            subresource=attributes.get("subresource", ""),
-            key=Key(attributes.get("namespace", ""), attributes.get("name", "")),
-        )
-        status = {"allowed": self._access.permits(asked)}
-        return {**body, "kind": target.resource.kind, "status": status}
 
 
 _SUCCESS: Final[Manifest] = {

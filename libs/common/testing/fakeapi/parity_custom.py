@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from libs.common.kinds import Manifest
@@ -90,7 +91,12 @@ SCHEMA: Manifest = {
 
 
 def build_crd(
-    plural: str, kind: str, group: str, subresources: Manifest, status_default: Manifest | None
+    plural: str,
+    kind: str,
+    group: str,
+    subresources: Manifest,
+    status_default: Manifest | None,
+    printed: Sequence[Manifest] = (),
 ) -> Manifest:
     """Build the CRD of a scenario."""
     schema = copy.deepcopy(SCHEMA)
@@ -102,6 +108,7 @@ def build_crd(
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
         "subresources": subresources,
+        "additionalPrinterColumns": list(printed),
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -131,10 +138,11 @@ async def serve(
     group: str = GROUP,
     subresources: Manifest | None = None,
     status_default: Manifest | None = None,
+    printed: Sequence[Manifest] = (),
 ) -> str:
     """Serve the custom kind, which may be there already; return its collection."""
     subresources = subresources or {"status": {}, "scale": SCALE}
-    crd = build_crd(plural, kind, group, subresources, status_default)
+    crd = build_crd(plural, kind, group, subresources, status_default, printed)
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     await r.rest.send("POST", crds, crd)
     base = r.path(plural, api=f"apis/{group}/v1")

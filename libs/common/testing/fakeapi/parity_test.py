@@ -19,10 +19,11 @@ from libs.common.testing.fakeapi.parity_appliers import APPLIERS
 from libs.common.testing.fakeapi.parity_custom import CUSTOM
 from libs.common.testing.fakeapi.parity_identity import IDENTITY
 from libs.common.testing.fakeapi.parity_scenarios import BUILTIN, Scenario
+from libs.common.testing.fakeapi.parity_tables import TABLES
 from libs.common.testing.fakeapi.rest import RestClient
 
 pytestmark = pytest.mark.apiserver
-SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM, **IDENTITY}
+SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM, **IDENTITY, **TABLES}
 _numbers = itertools.count()
 
 
@@ -53,6 +54,19 @@ async def test_the_built_in_kinds_are_those_of_the_real_server(real: RestClient)
     actual = orjson.loads(Path(fakeapi.__file__).with_name("builtins.json").read_bytes())
 
     assert actual == expected, "run python -m libs.common.testing.fakeapi.extract"
+
+
+async def test_the_documents_of_the_fake_describe_the_built_in_kinds() -> None:
+    async with FakeApi() as api, RestClient(api.url) as rest:
+        paths = [f"openapi/v3/{name}" for name in GROUP_VERSIONS] + [*GROUP_VERSIONS, "version"]
+        documents = {path: (await rest.get(f"/{path}")).body for path in paths}
+
+    held = orjson.loads(Path(fakeapi.__file__).with_name("builtins.json").read_bytes())
+
+    made = build_builtins(documents.__getitem__)
+    for content in (made, held):
+        content["resources"].sort(key=lambda each: (each["group"], each["version"], each["name"]))
+    assert made == held
 
 
 async def play(scenario: Scenario, rest: RestClient) -> list[str]:

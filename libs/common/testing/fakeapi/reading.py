@@ -48,7 +48,7 @@ def encode_page(store: Store, target: Target, view: View, query: Mapping[str, st
         if (start is None or key > start) and selection.includes(key, records[key].obj)
     ]
     metadata: Manifest = {"resourceVersion": str(version)}
-    if target.resource.custom:
+    if target.resource.custom and view.form != "table":
         metadata["continue"] = ""
     if limit and len(chosen) > limit:
         metadata["continue"] = _encode_token(version, chosen[limit - 1][0])

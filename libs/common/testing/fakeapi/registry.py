@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from libs.common.kinds import Kind, Manifest
+from libs.common.testing.fakeapi.columns import Columns, build_custom_columns, find_columns
 from libs.common.testing.fakeapi.schema import FREE, Definitions, Schema, build_custom_schema
 from libs.common.testing.fakeapi.selectors import FIELDS
 
@@ -30,12 +31,14 @@ class Version:
         name: Such as `v1`.
         schema: What objects look like in this version.
         subresources: Declared subresources, each with what the CRD or discovery says about it.
+        columns: What a table shows of objects in this version.
         selectable: Fields that field selectors may name.
     """
 
     name: str
     schema: Schema
     subresources: dict[str, Manifest]
+    columns: Columns
     selectable: frozenset[str] = frozenset()
 
 
@@ -158,6 +161,7 @@ class Registry:
             raw["name"],
             build_custom_schema(declared, self.definitions),
             {name: dict(value or {}) for name, value in (raw.get("subresources") or {}).items()},
+            build_custom_columns(raw.get("additionalPrinterColumns") or ()),
             frozenset(f["jsonPath"].lstrip(".") for f in raw.get("selectableFields") or ()),
         )
 
@@ -167,6 +171,7 @@ class Registry:
             entry["version"],
             self.definitions.get(entry["schema"]),
             dict(entry["subresources"]),
+            find_columns(entry["group"], entry["name"]),
             FIELDS.get(entry["name"], frozenset()),
         )
         known = self._by_path.get(where)

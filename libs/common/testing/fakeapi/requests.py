@@ -124,28 +124,33 @@ def _verb(request: Request) -> str:
 
 
 class RequestLog:
-    """The log of all requests, in order."""
+    """The log of requests, in order: of all, or at least of the last `limit` ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         """Start empty."""
+        self._limit = limit
         self._requests: list[Request] = []
+        self._dropped = 0
 
     def __iter__(self) -> Iterator[Request]:
-        """Iterate over all requests."""
+        """Iterate over the requests."""
         return iter(self._requests)
 
     def __len__(self) -> int:
         """Return how many requests there were; usable as a mark."""
-        return len(self._requests)
+        return self._dropped + len(self._requests)
 
     def __getitem__(self, index: int) -> Request:
         """Return one request."""
-        return self._requests[index]
+        return self._requests[index - self._dropped if index >= 0 else index]
 
     def add(self, request: Request) -> None:
         """Remember a request."""
-        request.number = len(self._requests)
+        request.number = len(self)
         self._requests.append(request)
+        if self._limit is not None and len(self._requests) > 2 * self._limit:
+            del self._requests[: self._limit]
+            self._dropped += self._limit
 
     def clear(self) -> None:
         """Forget everything."""
@@ -173,7 +178,7 @@ class RequestLog:
         """
         return [
             request
-            for request in self._requests[since:]
+            for request in self._requests[max(0, since - self._dropped) :]
             if (not verb or verb in (request.verb, request.method))
             and (kind is None or (request.group, request.plural) == (kind.group, kind.plural))
             and (name is None or request.key.name == name)

@@ -156,7 +156,12 @@ class RestClient:
         return await self.send("DELETE", path, body, **query)
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchEvents]:
+    async def watch(
+        self, path: str, *, accept: str = "application/json", **query: Any
+    ) -> AsyncIterator[WatchEvents]:
         """Watch a collection."""
-        async with self.session.get(path, params={"watch": "true", **query}) as response:
+        headers = {"Accept": accept}
+        async with self.session.get(
+            path, params={"watch": "true", **query}, headers=headers
+        ) as response:
             yield WatchEvents(response)

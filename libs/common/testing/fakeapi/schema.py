@@ -12,7 +12,7 @@ from typing import Any
 
 from libs.common.kinds import Manifest
 
-_META_REF = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+META_REF = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 class Definitions:
@@ -32,7 +32,7 @@ class Definitions:
 
     def metadata(self) -> Schema:
         """Return the schema of `metadata`, which custom kinds share with built-in ones."""
-        return self.get(_META_REF)
+        return self.get(META_REF)
 
 
 class Schema:

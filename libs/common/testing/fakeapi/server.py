@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import ssl
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -14,11 +18,13 @@ from aiohttp import web
 
 from libs.common.config import ConnectionConfig
 from libs.common.kinds import POD, Key, Kind, Manifest, key_of
+from libs.common.testing.authorities import Authority
 from libs.common.testing.fakeapi.access import Access
 from libs.common.testing.fakeapi.collector import Collector
 from libs.common.testing.fakeapi.crds import CrdController
 from libs.common.testing.fakeapi.decode import Target, WriteOptions
 from libs.common.testing.fakeapi.deletion import DeleteOptions, Deleter, Termination
+from libs.common.testing.fakeapi.escalation import Escalation
 from libs.common.testing.fakeapi.extensions import Admission, Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Handlers
@@ -31,10 +37,11 @@ from libs.common.testing.fakeapi.watching import GoneForm, Watches
 from libs.common.testing.fakeapi.writer import Writer, WriterSettings
 
 _TEST_MANAGER = "test"
+_HOST = "127.0.0.1"
 
 
 class FakeApi:
-    """A Kubernetes API server in memory, on a free port of 127.0.0.1.
+    """A Kubernetes API server in memory, on a port of 127.0.0.1.
 
     ```python
     async with FakeApi() as api:
@@ -65,6 +72,9 @@ class FakeApi:
         termination: Termination = "scheduled",
         bookmark_seconds: float = 60.0,
         token: str = "",
+        port: int = 0,
+        secure: bool = False,
+        remember: int | None = None,
     ) -> None:
         """Prepare a server; it listens once entered as a context manager.
 
@@ -76,10 +86,13 @@ class FakeApi:
             termination: Which deleted pods stay Terminating until `finish_termination`.
             bookmark_seconds: Seconds between bookmarks.
             token: Bearer token to ask for; empty for none.
+            port: Port to listen on; 0 for a free one.
+            secure: Whether to speak HTTPS, with a new certificate; kubectl sends no token without.
+            remember: How many requests the log keeps at least; None for all.
         """
         self.store = Store(history)
         self.registry = Registry()
-        self.requests = RequestLog()
+        self.requests = RequestLog(remember)
         self.access = Access()
         self.faults = Faults()
         self.settings = WriterSettings(require_namespaces=require_namespaces)
@@ -102,7 +115,10 @@ class FakeApi:
             self.watch_settings,
             token,
         )
+        self._writer.admission.append(Escalation(self.access, self.store, self.registry))
         self._runner: web.ServerRunner | None = None
+        self._port = port
+        self._authority = Authority.create("fake", datetime.now(UTC)) if secure else None
         self.url = ""
         for name in ("default", "kube-system"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -112,10 +128,11 @@ class FakeApi:
         server = web.Server(self._frontend.serve)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        tls = self._authority and _build_tls(self._authority)
+        site = web.TCPSite(self._runner, _HOST, self._port, ssl_context=tls)
         await site.start()
         port = self._runner.addresses[0][1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'https' if tls else 'http'}://{_HOST}:{port}"
         self.collector.start()
         return self
 
@@ -130,34 +147,43 @@ class FakeApi:
             for _ in range(10):
                 await asyncio.sleep(0)
 
+    def use_opaque_versions(self) -> None:
+        """Return resource versions that are no numbers, as some aggregated APIs do."""
+        self._frontend.opaque = True
+
     @property
     def config(self) -> ConnectionConfig:
         """How clients of the library connect."""
+        config = ConnectionConfig(server=self.url)
+        if self._authority:
+            trusted = ssl.create_default_context(cadata=self._authority.pem.decode())
+            config = replace(config, tls=trusted)
         if not self._frontend.token:
-            return ConnectionConfig(server=self.url)
+            return config
         token = self._frontend.token
 
         async def authorization() -> str:
             return f"Bearer {token}"
 
-        return ConnectionConfig(server=self.url, authorization=authorization)
+        return replace(config, authorization=authorization)
 
-    async def kubeconfig(self, path: Path | str) -> Path:
+    async def kubeconfig(self, path: Path | str, name: str = "fake") -> Path:
         """Write a kubeconfig for kopf, kubectl and subprocesses; returns its path."""
+        context = {"cluster": name, "user": name, "namespace": "default"}
+        cluster = {"server": self.url}
+        if self._authority:
+            trusted = base64.b64encode(self._authority.pem).decode()
+            cluster["certificate-authority-data"] = trusted
         content = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
-            "users": [{"name": "fake", "user": {"token": self._frontend.token or "fake"}}],
-            "contexts": [
-                {
-                    "name": "fake",
-                    "context": {"cluster": "fake", "user": "fake", "namespace": "default"},
-                }
-            ],
-            "current-context": "fake",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": self._frontend.token or "fake"}}],
+            "contexts": [{"name": name, "context": context}],
+            "current-context": name,
         }
         path = Path(path)
+        path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(content))
         return path
 
@@ -395,6 +421,16 @@ class FakeApi:
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or ("default" if found[0].namespaced else "")
         return Target(*found, Key(namespace, metadata.get("name", "")))
+
+
+def _build_tls(authority: Authority) -> ssl.SSLContext:
+    certificate = authority.issue([_HOST, "localhost"], datetime.now(UTC))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate.key + certificate.certificate)
+        file.flush()
+        tls.load_cert_chain(file.name)
+    return tls
 
 
 def _copy(obj: Mapping[str, Any]) -> Manifest:

@@ -52,6 +52,11 @@ def counts_generations(resource: Resource) -> bool:
     return resource.custom or (resource.group, resource.plural) in _GENERATION
 
 
+def keeps_status(resource: Resource) -> bool:
+    """Return whether objects are created with the status that the client sends."""
+    return (resource.group, resource.plural) == ("", "nodes")
+
+
 def creates_on_update(resource: Resource) -> bool:
     """Return whether a PUT of an object that does not exist creates it."""
     return (resource.group, resource.plural) in _UNGUARDED_CREATE
@@ -71,6 +76,8 @@ def build_initial_status(resource: Resource, obj: Manifest) -> Any:
             return {"phase": "Pending"}
         case ("", "namespaces"):
             return {"phase": "Active"}
+        case ("", "nodes"):
+            return obj["status"]
         case ("", "services") | ("networking.k8s.io", "ingresses"):
             return {"loadBalancer": {}}
         case ("apps", "replicasets") | ("", "replicationcontrollers"):

@@ -1,10 +1,11 @@
-"""What clients see of stored objects: selections, versions, metadata-only forms, scales."""
+"""What clients see of stored objects: selections, versions, metadata only, tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 import orjson
 
@@ -14,6 +15,11 @@ from libs.common.testing.fakeapi.selectors import labels_of, parse_fields, parse
 from libs.common.testing.fakeapi.store import Record
 
 _META_VERSION = "meta.k8s.io/v1"
+_TABLE = ("as=Table", "g=meta.k8s.io", "v=v1")
+
+type Form = Literal["object", "metadata", "table"]
+"""The form that an `Accept` header asks for."""
+
 _RENAMED = {
     "regarding": "involvedObject",
     "note": "message",
@@ -78,12 +84,15 @@ class View:
 
     Attributes:
         target: Version that the client speaks.
-        metadata_only: Whether it asked for `PartialObjectMetadata`.
+        form: What it asked for: objects, their metadata, or a table of them.
+        include: Part of each object in a table: `Metadata`, `Object` or `None`.
+        now: Time for the ages in a table.
     """
 
     target: Target
-    metadata_only: bool = False
-    _list: bool = field(default=False, repr=False)
+    form: Form = "object"
+    include: str = "Metadata"
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def shaped(self, obj: Manifest) -> Manifest:
         """Return the object in the version of the request; not to be changed."""
@@ -94,24 +103,43 @@ class View:
 
     def shown(self, obj: Manifest) -> Manifest:
         """Return what the client gets of an object."""
-        if self.metadata_only:
-            return {
-                "kind": "PartialObjectMetadata",
-                "apiVersion": _META_VERSION,
-                "metadata": obj["metadata"],
-            }
+        if self.form == "metadata":
+            return _partial(obj)
+        if self.form == "table":
+            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            return {**self._table(version), "rows": [self._row(obj)]}
         return self.shaped(obj)
+
+    def shown_next(self, obj: Manifest) -> Manifest:
+        """Return what a watch sends after its first event: tables without definitions."""
+        shown = self.shown(obj)
+        return {**shown, "columnDefinitions": None} if self.form == "table" else shown
+
+    def _table(self, metadata: Manifest) -> Manifest:
+        definitions = self.target.version.columns.definitions
+        head = {"kind": "Table", "apiVersion": _META_VERSION, "metadata": metadata}
+        return {**head, "columnDefinitions": definitions}
+
+    def _row(self, obj: Manifest) -> Manifest:
+        parts = {"None": None, "Object": self.shaped(obj)}
+        columns = self.target.version.columns
+        row = {"cells": columns.cells(obj, self.now())}
+        if conditions := columns.conditions(obj):
+            row["conditions"] = conditions
+        return {**row, "object": parts.get(self.include, _partial(obj))}
 
     def encode(self, record: Record) -> bytes:
         """Encode one object; the encoding of the stored version is shared."""
         obj = record.obj
-        if not self.metadata_only and obj["apiVersion"] == self.target.api_version:
+        if self.form == "object" and obj["apiVersion"] == self.target.api_version:
             return record.raw
         return orjson.dumps(self.shown(obj))
 
     def encode_item(self, record: Record) -> bytes:
         """Encode an item of a list: built-in kinds come without `apiVersion` and `kind`."""
-        if self.metadata_only or self.target.resource.custom:
+        if self.form == "table":
+            return orjson.dumps(self._row(record.obj))
+        if self.form == "metadata" or self.target.resource.custom:
             return self.encode(record)
         if record.obj["apiVersion"] == self.target.api_version:
             return record.bare
@@ -120,17 +148,39 @@ class View:
 
     def encode_list(self, items: list[bytes], metadata: Manifest) -> bytes:
         """Encode a list of encoded items."""
-        if self.metadata_only:
+        if self.form == "table":
+            return orjson.dumps(self._table(metadata))[:-1] + _join("rows", items)
+        if self.form == "metadata":
             kind, version = "PartialObjectMetadataList", _META_VERSION
         else:
             kind, version = self.target.resource.list_kind, self.target.api_version
         head = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+        return orjson.dumps(head)[:-1] + _join("items", items)
 
 
-def accepts_metadata(accept: str) -> bool:
-    """Return whether an `Accept` header asks for metadata only."""
-    return "as=PartialObjectMetadata" in accept
+def _join(name: str, items: list[bytes]) -> bytes:
+    return b',"%s":[' % name.encode() + b",".join(items) + b"]}"
+
+
+def _partial(obj: Manifest) -> Manifest:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": _META_VERSION,
+        "metadata": obj["metadata"],
+    }
+
+
+def parse_form(accept: str) -> Form:
+    """Return the form that an `Accept` header asks for; the first that is served counts."""
+    for choice in accept.split(","):
+        parts = [part.strip() for part in choice.split(";")]
+        if any(part.startswith("as=PartialObjectMetadata") for part in parts):
+            return "metadata"
+        if all(part in parts for part in _TABLE):
+            return "table"
+        if parts[0] in ("application/json", "*/*") and len(parts) == 1:
+            break
+    return "object"
 
 
 def to_event_v1(obj: Manifest) -> Manifest:
@@ -138,6 +188,9 @@ def to_event_v1(obj: Manifest) -> Manifest:
     renamed = {old: new for new, old in _RENAMED.items()}
     out = {renamed.get(name, name): value for name, value in obj.items()}
     out["apiVersion"] = "events.k8s.io/v1"
+    for name in ("reportingController", "reportingInstance"):
+        if not out.get(name):
+            out.pop(name, None)
     series = out.get("series")
     if isinstance(series, dict):
         out["series"] = dict(series)

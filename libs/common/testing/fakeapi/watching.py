@@ -34,6 +34,7 @@ class Stream:
         wake: Set when there is something to do.
         version: Resource version up to which the client has been told everything.
         bookmarks: Whether the client asked for bookmarks.
+        begun: Whether an object was sent.
         silent: Whether nothing is ever sent again, though the connection stays open.
         closing: How the connection should end: cleanly, or in the middle of a frame.
     """
@@ -42,6 +43,7 @@ class Stream:
     selection: Selection
     version: int
     bookmarks: bool = False
+    begun: bool = False
     silent: bool = False
     closing: Literal["", "clean", "abrupt"] = ""
     lines: deque[bytes] = field(default_factory=deque)
@@ -69,7 +71,12 @@ class Stream:
 
     def put(self, type_: str, record: Record) -> None:
         """Queue a frame."""
-        body = self.selection.view.encode(record)
+        view = self.selection.view
+        if view.form == "table" and self.begun:
+            body = orjson.dumps(view.shown_next(record.obj))
+        else:
+            body = view.encode(record)
+        self.begun = True
         self.lines.append(b'{"type":"%s","object":%s}\n' % (type_.encode(), body))
         self.wake.set()
 
@@ -81,8 +88,9 @@ class Stream:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
         target = view.target
         obj: Manifest = {"kind": target.resource.kind, "apiVersion": target.api_version}
-        if view.metadata_only:
-            obj = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        if view.form != "object":
+            kind = "PartialObjectMetadata" if view.form == "metadata" else "Table"
+            obj = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
         frame = {"type": "BOOKMARK", "object": {**obj, "metadata": metadata}}
         self.lines.append(orjson.dumps(frame) + b"\n")
         self.wake.set()

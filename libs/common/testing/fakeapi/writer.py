@@ -277,7 +277,7 @@ class Writer:
         metadata["creationTimestamp"] = self.timestamp()
         if strategies.counts_generations(resource):
             metadata["generation"] = 1
-        if "status" in target.version.subresources:
+        if "status" in target.version.subresources and not strategies.keeps_status(resource):
             obj.pop("status", None)
         check_valid(target, obj)
         self.review(target, obj)
@@ -286,7 +286,10 @@ class Writer:
         if self.store.get(resource.table, key) is not None:
             raise already_exists(resource, key.name)
         if manager is not None and self.settings.track_managers:
-            managers.update({}, obj, target.version.schema, manager, now=self.timestamp())
+            owned = obj
+            if strategies.keeps_status(resource):
+                owned = {name: value for name, value in obj.items() if name != "status"}
+            managers.update({}, owned, target.version.schema, manager, now=self.timestamp())
         if managers:
             metadata["managedFields"] = managers.encode()
         if initial is not None:

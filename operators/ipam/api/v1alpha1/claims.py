@@ -19,6 +19,7 @@ from libs.common.crd import (
     Int32,
     IntFormat,
     KubernetesModel,
+    ListAtomic,
     ListMap,
     ObjectStatus,
     Port,
@@ -28,7 +29,7 @@ from libs.common.crd import (
     Waive,
     kind_of,
 )
-from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, PoolReference
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, Cidr, NamedReference, PoolReference
 
 PORTS_LIMIT: Final = 64
 """Maximum number of ports of a claim."""
@@ -121,21 +122,18 @@ class ClaimReason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """NamespaceNotAllowed means that the pool does not serve the namespace of the claim."""
     QUOTA_EXCEEDED = "QuotaExceeded"
-    """QuotaExceeded means that the namespace has as many addresses of the pool as
-    spec.quotaPerNamespace of the pool allows."""
+    """QuotaExceeded means that the namespace has as many addresses of the pool, including addresses
+    in quarantine, as spec.quotaPerNamespace of the pool allows."""
     FAMILY_MISMATCH = "FamilyMismatch"
     """FamilyMismatch means that both pools of the claim are of one family."""
     ALLOCATION_FAILED = "AllocationFailed"
     """AllocationFailed means that the API server refused the entry of the ledger."""
-    RECLAIMING = "Reclaiming"
-    """Reclaiming means that the address of an earlier claim of this name is being released, so that
-    this claim gets it."""
     RESTORING = "Restoring"
     """Restoring means that the entry of the ledger was lost and is being recreated."""
     ADDRESS_LOST = "AddressLost"
     """AddressLost means that the ledger has no entry of the address in status.address for this
-    claim, and that the address has another entry or is not in the pool. Delete the claim to get
-    another address."""
+    claim, and that the address has another entry or is not in the pool. Create another claim to
+    get another address."""
     NO_TARGET = "NoTarget"
     """NoTarget means that spec.target is not set."""
     NO_ADDRESS = "NoAddress"
@@ -161,13 +159,26 @@ class ClaimReason(StrEnum):
     """TargetNotRunning means that the target has no running pod or endpoint that could receive
     traffic."""
     TARGET_NOT_ALLOWED = "TargetNotAllowed"
-    """TargetNotAllowed means that the pool does not allow a plain IP as target."""
+    """TargetNotAllowed means that spec.target cannot receive the traffic: it is a plain IP and the
+    pool denies that, its endpoints are not pods, or it is the Service of another claim."""
     NO_PORTS = "NoPorts"
     """NoPorts means that neither spec.ports nor the target names a port, so that no Service routes
     traffic. Set spec.ports."""
     WHOLE_ADDRESS_UNSUPPORTED = "WholeAddressUnsupported"
     """WholeAddressUnsupported means that spec.traffic is All, and that nothing routes a whole
     address: the setting `cozyProxy` is off, or the claim has an IPv6 address."""
+    ALLOWED_CIDRS_UNSUPPORTED = "AllowedCIDRsUnsupported"
+    """AllowedCIDRsUnsupported means that spec.allowedCidrs is set and that no load balancer
+    announces addresses (setting `announcement`), so that nothing would enforce it."""
+    ADDRESS_CONFLICT = "AddressConflict"
+    """AddressConflict means that another Service of the cluster has the address as well, so that
+    its traffic can go there. An administrator must remove the address from that Service."""
+    FAMILY_NOT_SERVED = "FamilyNotServed"
+    """FamilyNotServed means that the cluster has no Services of one of the two families of the
+    claim; the address of the other family routes traffic."""
+    OWNER_RELEASED = "OwnerReleased"
+    """OwnerReleased means that the claim no longer belongs to the Instance that created it, because
+    spec.target is another Instance. The claim stays if the former Instance is deleted."""
     NO_POD_NETWORK = "NoPodNetwork"
     """NoPodNetwork means that the machine has no interface on the pod network, so that no Service
     can reach it."""
@@ -256,6 +267,11 @@ class IPClaimSpec(
             "!has(self.traffic) || self.traffic != 'All' || !has(self.secondary)",
             "secondary must not be set if traffic is All",
         ),
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.allowedCidrs) || "
+            "size(self.allowedCidrs) == 0",
+            "allowedCidrs must be empty if traffic is All",
+        ),
     ),
 ):
     """IPClaimSpec is the desired state of a claim."""
@@ -282,6 +298,10 @@ class IPClaimSpec(
     """traffic is Ports, or All to route every port of TCP and UDP and ICMP to the target, and to
     send the traffic of the target with this address. All needs the setting `cozyProxy` and an IPv4
     address. Defaults to Ports."""
+    allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
+    """allowedCidrs are the addresses of clients that can reach the target. If it names networks of
+    one family only, no client of the other family can. Needs a load balancer (setting
+    `announcement`). Defaults to all addresses."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
     """deletionPolicy is Release, or RefuseWhileAssigned to prevent the deletion of the claim while
     its target exists."""

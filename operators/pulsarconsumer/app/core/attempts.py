@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+
 _REMEMBERED: Final = 20_000
 """Maximum number of messages with failed attempts, and of remembered dead letters."""
 _DEAD_SECONDS: Final = 600.0
@@ -49,7 +51,7 @@ class AttemptRecord:
 def parse_record(payload: bytes) -> AttemptRecord | None:
     """Parse a payload; None if it is not a record."""
     try:
-        body = json.loads(payload)
+        body = orjson.loads(payload)
         return AttemptRecord(
             str(body["consumer"]),
             {str(identity): int(count) for identity, count in body["attempts"].items()},
@@ -136,6 +138,13 @@ class AttemptTable:
             while len(self._dead) > self._most:
                 self._dead.popitem(last=False)
             self._note_change()
+
+    def forget_dead_letters(self) -> None:
+        """Recognize no dead letters any more, because the subscription may have been moved back."""
+        if self._dead:
+            with self._lock:
+                self._dead.clear()
+                self._note_change()
 
     def apply(
         self,
