@@ -93,6 +93,8 @@ class Delete:
     """Delete one incarnation of an object, but no other object with its name.
 
     If the object no longer exists or has another UID, the step counts as done.
+
+    `resource_version` makes the step fail if the object has changed.
     """
 
     kind: Kind
@@ -100,6 +102,7 @@ class Delete:
     uid: str
     grace_seconds: int | None = None
     propagation: Propagation = "Background"
+    resource_version: str = ""
 
     @classmethod
     def of(cls, kind: Kind, manifest: Manifest, *, grace_seconds: int | None = None) -> Delete:

@@ -214,6 +214,8 @@ class Reconciler:
         cluster = KubernetesCluster.parse(ctx.primary)
         self._workload_cache.forget(ctx.uid)
         self._workloads.forget(endpoint_host(cluster.key))
+        if ctx.is_orphaning:
+            return None
         ending = plan_teardown(cluster, observe(ctx, Workload()))
         if ending.done:
             return None

@@ -204,6 +204,8 @@ async def test_nodes_reach_each_other_by_firewall_and_not_by_address(cloud: Clou
         "edge-control-plane": [api, nodes, to_nodes],
         "edge-nodes": [nodes, to_nodes],
     }
+    (claim,) = [each for each in cloud.api.objects(IP_CLAIM) if "target" in each["spec"]]
+    assert claim["spec"]["allowedCidrs"] == ["198.51.100.0/24"]
 
 
 async def test_cluster_waits_for_a_network_with_addresses(cloud: Cloud) -> None:

@@ -117,6 +117,8 @@ def build_claim(cluster: KubernetesCluster) -> Manifest:
         "poolRef": {"name": cluster.spec.control_plane.endpoint.pool_name},
         "target": {"kind": "Service", "name": name},
     }
+    if allowed := cluster.spec.control_plane.endpoint.allowed_cidrs:
+        manifest["spec"]["allowedCidrs"] = allowed
     return manifest
 
 
@@ -143,6 +145,8 @@ def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manife
         {"name": "to-nodes", "direction": "Egress", **between},
     ]
     if control_plane:
+        # The claim admits only allowed clients. This rule compares the address of the node that
+        # serves the address, and protects the port inside the cluster.
         endpoint = cluster.spec.control_plane.endpoint
         rule: Manifest = {"name": "api", "protocol": "TCP", "ports": [endpoint.port]}
         rules.insert(

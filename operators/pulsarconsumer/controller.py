@@ -173,6 +173,10 @@ class Reconciler:
         consumer = PulsarConsumer.parse(ctx.primary)
         if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
             return None
+        if ctx.is_orphaning:
+            # The consumers stay, and they need the subscription.
+            self._forget_finalized(ctx)
+            return None
         deployment = await ctx.live_get(DEPLOYMENT, ctx.key)
         if deployment is not None and is_controlled_by(deployment, ctx.primary):
             # Running consumers would recreate the subscription, so delete the Deployment first. A

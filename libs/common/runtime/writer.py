@@ -317,6 +317,7 @@ class Writer:
                     step.kind,
                     step.key,
                     uid=step.uid,
+                    resource_version=step.resource_version,
                     grace_seconds=step.grace_seconds,
                     propagation=step.propagation,
                 )
