@@ -21,6 +21,7 @@ from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.network_policies import install_network_policies
 from tools.cluster.progress import Progress, open_progress
 from tools.demo.embedded.state import demo_state, find_demo
+from tools.dev.operators import ROOT
 from tools.dev.options import (
     CLUSTER_VARIABLE,
     Addition,
@@ -153,9 +154,15 @@ def kubectl(arguments: typer.Context) -> None:
     SLIPWAY_CLUSTER selects another kind cluster than slipway.
     """
     name = os.environ.get(CLUSTER_VARIABLE) or DEFAULT_NAME
-    command = find_target(None, None, name, demo=True).kubectl.command(*arguments.args)
+    target = find_target(None, None, name, demo=True)
+    command = target.kubectl.command(*arguments.args)
+    environment = dict(os.environ)
+    if arguments.args[:1] == ["slipway"]:
+        # The plugin of this checkout, which is not on PATH.
+        command = [sys.executable, "-m", "kubectl_slipway", *arguments.args[1:]]
+        environment |= {"KUBECONFIG": str(target.kubectl.kubeconfig), "PYTHONPATH": str(ROOT)}
     sys.stdout.flush()
-    os.execv(command[0], command)
+    os.execve(command[0], command, environment)
 
 
 def install_kubevirt(cluster: KindCluster, progress: Progress, folder: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -182,24 +183,22 @@ def _show_cloud(kubectl: Kubectl, namespace: str, console: Console) -> None:
 
 
 def _render_hints(operators: Sequence[str], *, cloud: bool) -> str:
-    lines = [
-        (
-            'export KUBECONFIG="$(./dev kubeconfig)"',
-            "in a second terminal; no kubectl? ./dev kubectl",
-        ),
-    ]
+    kubectl = "kubectl" if shutil.which("kubectl") else "./dev kubectl"
+    lines = [('export KUBECONFIG="$(./dev kubeconfig)"', "for kubectl, helm and your own client")]
     if "podset" in operators:
-        image = '{"spec":{"template":{"spec":{"containers":[{"name":"app","image":"demo.invalid/x"}]}}}}'
+        container = '{"name":"app","image":"demo.invalid/app"}'
+        change = f'{{"spec":{{"template":{{"spec":{{"containers":[{container}]}}}}}}}}'
+        broken = "podset podset-rolling-update"
         lines += [
-            ("kubectl scale podset podset-sample --replicas=5", "two more pods appear"),
-            ("kubectl delete pod podset-sample-pod-1", "it comes back under the same name"),
-            (f"kubectl patch podset podset-rolling-update --type=merge -p '{image}'", "break it:"),
-            ("./dev slipway why podset/podset-rolling-update", "and ask why"),
+            (f"{kubectl} scale podset podset-sample --replicas=5", "two more pods"),
+            (f"{kubectl} delete pod podset-sample-pod-0", "a new pod takes its place"),
+            (f"{kubectl} patch {broken} --type=merge -p '{change}'", "break it: no such image"),
+            ("./dev kubectl slipway why podset/podset-rolling-update", "ask why"),
         ]
     if not cloud:
-        lines.append(("./dev demo --kind", "the same on a real cluster, with containers"))
-    lines.append(("./dev down", "end the demo (or Ctrl-C)"))
-    return "\n".join(["Try:", *(f"  {command}  # {why}" for command, why in lines)])
+        lines.append(("./dev demo --kind", "the same with containers, on a kind cluster"))
+    lines.append(("./dev down", "end the demo, as Ctrl-C does"))
+    return "\n".join(["Try in a second terminal:", *(f"  {one}  # {why}" for one, why in lines)])
 
 
 def _follow(host: Host, kubectl: Kubectl, console: Console) -> None:

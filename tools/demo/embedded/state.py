@@ -56,7 +56,8 @@ class State:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:
             raise ToolError("A demo runs already: run `./dev down` to end it") from err
-        for path in (self.kubeconfig, self.ready, *self.folder.glob("*.log")):
+        logs = (path for path in self.folder.glob("*.log") if path != self.log("host"))
+        for path in (self.kubeconfig, self.ready, *logs):
             path.unlink(missing_ok=True)
         file.truncate(0)
         file.write(str(os.getpid()))

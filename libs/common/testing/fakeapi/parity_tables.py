@@ -285,6 +285,18 @@ async def _custom(r: Recorder) -> None:
     await show(r, "printed", printed)
 
 
+async def _default_class(r: Recorder) -> None:
+    claims, classes = r.path("persistentvolumeclaims"), "/apis/storage.k8s.io/v1/storageclasses"
+    notes = {"storageclass.kubernetes.io/is-default-class": "true"}
+    metadata: Manifest = {"name": r.namespace, "annotations": notes}
+    await r.rest.create(classes, {"metadata": metadata, "provisioner": "p"})
+    await r.send("claim", "POST", claims, build_claim())
+    own = build_claim("own")
+    own["spec"]["storageClassName"] = ""
+    await r.send("own class", "POST", claims, own)
+    await r.rest.delete(f"{classes}/{r.namespace}")
+
+
 async def _full_fields(r: Recorder) -> None:
     core, new = r.path("events"), r.path("events", api="apis/events.k8s.io/v1")
     target = {"kind": "Pod", "name": "p", "namespace": r.namespace}
@@ -366,5 +378,6 @@ TABLES: dict[str, Scenario] = {
     "tables of custom kinds": _custom,
     "self reviews": _reviews,
     "full fields": _full_fields,
+    "default class": _default_class,
     "openapi": _openapi,
 }
