@@ -154,7 +154,8 @@ async def _forms(r: Recorder) -> None:
             r.record("watch", {"event": type_, "object": _blur(table)})
 
 
-def _objects(namespace: str) -> list[tuple[str, Manifest]]:
+def list_objects(namespace: str) -> list[tuple[str, Manifest]]:
+    """List objects of usual kinds with the collections that they go to."""
     template: Manifest = {
         "metadata": {"labels": {"app": "x"}},
         "spec": {"containers": [{"name": "a", "image": "i:1"}, {"name": "b", "image": "j"}]},
@@ -209,7 +210,7 @@ def _objects(namespace: str) -> list[tuple[str, Manifest]]:
 
 
 async def _kinds(r: Recorder) -> None:
-    for place, body in _objects(r.namespace):
+    for place, body in list_objects(r.namespace):
         api, _, plural = place.rpartition("/")
         base = r.path(plural, api=api)
         made = await r.rest.create(base, {**body, "metadata": {"name": "x"}})
