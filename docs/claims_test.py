@@ -36,7 +36,7 @@ _KEY: Final = re.compile(
     r"|consumer\.pulsarconsumer\.krvarma\.com)/(?!v\d)[a-z-]+"
 )
 _PASSED: Final = re.compile(
-    r"\./dev (new|test|generate|docs|prose|release|sweep|pulsar \w+|bench \w+)([^`\n|#;&>]*)"
+    r"\./dev (new|test|generate|docs|release|sweep|pulsar \w+|bench \w+)([^`\n|#;&>]*)"
 )
 _OTHERS: Final = frozenset(
     {
@@ -55,7 +55,7 @@ _OTHERS: Final = frozenset(
 def read_words() -> frozenset[str]:
     """Return every word of the code."""
     words: set[str] = set()
-    for folder in ("libs", "operators", "tools", "helm", "deploy", "tests", "3rdparty"):
+    for folder in ("lab", "libs", "operators", "tools", "helm", "deploy", "tests", "3rdparty"):
         for pattern in _SOURCES:
             for path in (ROOT / folder).rglob(pattern):
                 words.update(re.findall(r"\w+", path.read_text(errors="replace")))
@@ -145,10 +145,14 @@ def test_values_of_charts_that_are_named_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_variables_that_are_named_exist(page: Path) -> None:
     generated = [*DOCS.glob("reference/*/settings.md"), DOCS / "reference/consumer-contract.md"]
-    known = {name for path in generated for name in _VARIABLE.findall(path.read_text())}
+    texts = [path.read_text() for path in generated]
+    common = (DOCS / "reference/settings.md").read_text()
+    texts += [common.replace("<ID>", folder.name.upper()) for folder in ROOT.glob("operators/*")]
+    known = {name for text in texts for name in _VARIABLE.findall(text)}
     # The contract shortens the names of its variables.
     short = {name.removeprefix("PULSAR_CONSUMER_") for name in known}
-    named = {name for span in _SPAN.findall(prose_of(page)) for name in _VARIABLE.findall(span)}
+    text = prose_of(page).replace("<ID>", "PODSET")
+    named = {name for span in _SPAN.findall(text) for name in _VARIABLE.findall(span)}
 
     assert named - known - short - read_words() - _OTHERS == set()
 
@@ -162,13 +166,24 @@ def test_modules_that_are_run_exist(page: Path) -> None:
             assert importlib.util.find_spec(module) is not None, module
 
 
+_PACKAGES: Final = {
+    "new": "tools.scaffold.__main__",
+    "test": "tools.gate.__main__",
+    "bench": "lab.bench.__main__",
+    "sweep": "lab.sweep.__main__",
+    "kubevirt-sim": "lab.kubevirt_sim.command",
+    "guest-image": "lab.guest.command",
+}
+"""Modules of the commands whose package does not have their name."""
+
+
 @cache
 def read_help(command: str) -> str:
     """Return the help of a command of ./dev that passes its options on."""
     name, _, word = command.partition(" ")
-    package = {"new": "scaffold", "test": "gate"}.get(name, name)
     benchmark = word if name == "bench" else ""
-    module = importlib.import_module(f"tools.{package}.{benchmark or '__main__'}")
+    package = _PACKAGES.get(name, f"tools.{name}.__main__")
+    module = importlib.import_module(f"lab.bench.{benchmark}" if benchmark else package)
     arguments = [command] if benchmark or not word else [name, word]
     said = io.StringIO()
     with (
@@ -243,7 +258,7 @@ def test_alerts_are_as_many_as_the_comparison_of_charts_says() -> None:
 def test_variables_of_the_tools_are_all_explained() -> None:
     found = {
         name
-        for folder in ("tools", "libs", "tests")
+        for folder in ("lab", "tools", "libs", "tests")
         for path in (ROOT / folder).rglob("*.py")
         for name in re.findall(
             r'(?:Final = |environ\.get\(\s*|environ\[)"(SLIPWAY_\w+)"', path.read_text()

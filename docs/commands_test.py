@@ -22,7 +22,10 @@ SOURCES: Final = [
     *sorted((ROOT / "helm").glob("*/templates/NOTES.txt")),
     *sorted((ROOT / "helm").glob("*/files/alerts.yaml")),
 ]
-_PASSED_ON: Final = {"new", "test", "generate", "docs", "prose", "release", "bench", "sweep"}
+_PASSED_ON: Final = {
+    *("new", "test", "generate", "docs", "release"),
+    *("bench", "sweep", "kubevirt-sim", "guest-image"),
+}
 """Commands that pass their words to another parser; `docs/claims_test.py` checks their options."""
 _END: Final = re.compile(r"[`|;&>#)\"]|\s\\$|: |\.$|,$")
 _MADE_UP: Final = re.compile(r"[<\[{]|\.\.\.|greeter|backups|KIND|NAME|ID\b")

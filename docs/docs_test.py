@@ -30,6 +30,7 @@ PAGES: Final = sorted(
         *(ROOT / "helm").glob("*/README.md"),
         *(ROOT / "libs/examples").glob("*/README.md"),
         *(ROOT / "tools").glob("*/README.md"),
+        *(ROOT / "lab").glob("**/README.md"),
     ]
 )
 INTRODUCED: Final = [
@@ -48,14 +49,14 @@ _PATH: Final = re.compile(
 )
 _MAX_README_LINES: Final = 120
 _COVERAGE: Final = (
-    "tools/fuzz/coverage_test.py::test_every_field_is_let_in_with_some_value_and_refused_with_another"
+    "lab/fuzz/coverage_test.py::test_every_field_is_let_in_with_some_value_and_refused_with_another"
 )
 _LIMIT_SECONDS: Final = 300
 WRITTEN: Final = (
     "operators/greeter",
     "tests/e2e/greeter_test.py",
-    "tools/fuzz/subjects/greeter.py",
-    "tools/sweep/workloads/greeter.py",
+    "lab/fuzz/subjects/greeter.py",
+    "lab/sweep/workloads/greeter.py",
 )
 """What the tutorial has people write."""
 
@@ -146,7 +147,6 @@ def test_commands_that_are_named_exist(page: Path) -> None:
             "test",
             "generate",
             "docs",
-            "prose",
             "release",
             "bench",
             "sweep",
@@ -215,7 +215,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
     packages = ("libs", "operators", "kubectl_slipway", "slipway_handler")
-    for name in (*packages, "helm", "tools", "deploy", "docs"):
+    for name in (*packages, "helm", "tools", "lab", "deploy", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     names = Names("greeter", "Greeting", "greetings", "tutorial.slipway.dev")
@@ -248,7 +248,7 @@ def run_in(checkout: Path, *words: str) -> str:
         ("-m", "black", "--check", "--quiet", *WRITTEN),
         ("-m", "ruff", "check", "--quiet", *WRITTEN),
         ("-m", "operators.greeter", "--help"),
-        ("-c", "import tools.sweep.workloads.greeter"),
+        ("-c", "import lab.sweep.workloads.greeter"),
     ],
     ids=lambda words: words[1],
 )

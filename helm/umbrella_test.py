@@ -21,7 +21,7 @@ from libs.common.client import Client
 from libs.common.errors import ApiError
 from libs.common.kinds import NAMESPACE, POD, Kind, Manifest, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
-from libs.common.testing.helm import CHARTS, HelmError, find_charts, run_helm
+from libs.common.testing.helm import CHARTS, find_charts, run_helm
 
 MIRROR: Final = "mirror.example.com/slipway"
 POLICY: Final = Kind(
@@ -128,11 +128,10 @@ def test_images_that_operators_run_in_other_pods_come_from_the_mirror(umbrella: 
     }
 
 
-def test_key_of_another_chart_is_accepted_if_the_parent_says_so(umbrella: Path) -> None:
-    with pytest.raises(HelmError, match=r"global.storageClass: unknown key.*allowUnknownKeys"):
-        render(umbrella, build_values(storageClass="fast"))
+def test_keys_of_other_charts_are_ignored(umbrella: Path) -> None:
+    keys = {"storageClass": "fast", "cattle": {"clusterId": "c-1"}, "allowUnknownKeys": True}
 
-    assert render(umbrella, build_values(storageClass="fast", allowUnknownKeys=True))
+    assert render(umbrella, build_values(**keys)) == render(umbrella, build_values())
 
 
 def test_every_pod_of_a_namespace_that_denies_all_traffic_has_a_policy(umbrella: Path) -> None:

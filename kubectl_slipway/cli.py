@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             code: int = command.run(cluster, options)
             for note in dict.fromkeys(cluster.notes):
                 print(f"Note: {note}", file=sys.stderr)
-        return int(code)
+            # An incomplete result without a problem proves nothing.
+            return int(Exit.FORBIDDEN if cluster.refused and code == Exit.OK else code)
     except PluginError as err:
         print(f"Error: {err.message}", file=sys.stderr)
         if err.remedy:

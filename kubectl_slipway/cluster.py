@@ -56,6 +56,8 @@ class Cluster:
         self.namespace = namespace or api.connection.namespace
         self.now = datetime.now(UTC)
         self.notes: list[str] = []
+        self.refused: dict[str, str] = {}
+        """Collections of operators and their objects that could not be read completely."""
 
     @classmethod
     def connect(cls, kubeconfig_path: str, context: str, namespace: str) -> Cluster:
@@ -87,7 +89,9 @@ class Cluster:
             zip(paths, self.api.parallel(lambda p: self.try_list(*p), paths.values()), strict=True)
         )
         if found["deployments"] is None:
-            self.notes.append("Operators are not shown: you may not list Deployments.")
+            self.refuse(
+                "deployments.apps", "Operators are not shown: you may not list Deployments."
+            )
             return None
         return build_operators(found["deployments"], found["pods"] or (), found["leases"] or ())
 
@@ -113,6 +117,11 @@ class Cluster:
         """Namespaces by name; None if they cannot be listed."""
         listed = self.try_list("/api/v1/namespaces")
         return None if listed is None else {each["metadata"]["name"]: each for each in listed}
+
+    def refuse(self, what: str, note: str) -> None:
+        """Record a collection that the user may not read, so that the result is incomplete."""
+        self.refused[what] = note
+        self.notes.append(note)
 
     def try_list(self, path: str, selector: str = "") -> list[Json] | None:
         """List a collection; None if it is forbidden or not served."""
@@ -177,11 +186,25 @@ class Cluster:
             # Objects of the cluster belong to no namespace, and are listed with all of them.
             where = (namespace or "") if resource.namespaced else ""
             listed = self.try_list(resource.path(where))
-            if listed is None:
-                self.notes.append(f"You may not list {resource.qualified}.")
+            if listed is None and resource.namespaced and not where:
+                listed = self._list_readable(resource)
+            elif listed is None:
+                self.refuse(resource.qualified, f"You may not list {resource.qualified}.")
             return [(resource, each) for each in listed or ()]
 
+        # Read once, before threads ask for it.
+        _ = self.namespaces
         return [each for part in self.api.parallel(read, self.catalog.ours) for each in part]
+
+    def _list_readable(self, resource: Resource) -> list[Json]:
+        """List a kind in the namespaces that the user may read, and record the others."""
+        names = sorted({*(self.namespaces or ()), self.namespace})
+        found = {name: self.try_list(resource.path(name)) for name in names}
+        readable = [name for name, listed in found.items() if listed is not None]
+        shown = f"only namespace {', '.join(readable)}" if readable else "nothing"
+        note = f"You may not list {resource.qualified} in all namespaces: {shown} is shown."
+        self.refuse(resource.qualified, note)
+        return [each for listed in found.values() for each in listed or ()]
 
     def operator_id(self, resource: Resource) -> str:
         """Return the operator of a kind; empty for kinds that have none."""

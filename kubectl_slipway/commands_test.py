@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
 from kubectl_slipway.conftest import SYSTEM, Lab, ago
+from kubectl_slipway.diagnosis.workloads import find_pod_problem
 from kubectl_slipway.states.conftest import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
 from libs.common.kinds import DEPLOYMENT, POD, Key, Kind, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
+from tools.sweep.canaries import build_canary, find_leaks
 
 CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 
@@ -269,8 +272,56 @@ async def test_a_report_holds_no_secret(lab: Lab, tmp_path: Path) -> None:
         content = "".join(archive.read(name).decode() for name in names)
     assert "objects/default/pulsarconsumers-orders.json" in names
     assert "hunter2" not in content
-    assert "REDACTED@pulsar" in content
+    assert "[redacted]@pulsar" in content
     assert (result.code, again.code) == (0, 2)
+
+
+async def test_report_hides_what_users_write_into_templates(lab: Lab, tmp_path: Path) -> None:
+    purposes = ("env", "args", "command", "init", "token", "log")
+    canaries = {purpose: build_canary("report", purpose) for purpose in purposes}
+    canaries["url"] = "https://admin:s3cret-of-a-url@pulsar:6650"
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "env": [{"name": "GH", "value": canaries["env"]}],
+        "args": ["--verbose", canaries["args"]],
+        "command": ["curl", "-u", f"user:{canaries['command']}"],
+    }
+    init = {**container, "name": "init", "env": [{"name": "A", "value": canaries["init"]}]}
+    message = f"cannot log in with password={canaries['log']} at {canaries['url']}"
+    template = {"spec": {"containers": [container], "initContainers": [init]}}
+    annotations = {"example.com/api-key": canaries["token"]}
+    web = podset(metadata={"annotations": annotations}, status=not_ready("FailedCreate", message))
+    lab.put(web | {"spec": {"replicas": 1, "template": template}})
+    path = tmp_path / "report.zip"
+    await lab.run("report", "--file", str(path))
+
+    with zipfile.ZipFile(path) as archive:
+        content = "".join(archive.read(name).decode() for name in archive.namelist())
+    assert find_leaks(content, canaries.values(), "report") == []
+    assert '"GH"' in content and "busybox" in content, "names and images stay"
+
+
+async def test_incomplete_result_is_no_success(lab: Lab, tmp_path: Path) -> None:
+    lab.put(podset(status=not_ready("Running", Ready="True")), podset("b", "team"))
+    complete = await lab.run("problems", "-A")
+    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}
+    lab.api.allow([rule], namespace="default")
+    refused = await lab.run("problems", "-A")
+    as_json = await lab.run("problems", "-A", "-o", "json")
+    status = await lab.run("status")
+    report = await lab.run("report", "--file", str(tmp_path / "report.zip"))
+
+    assert (complete.code, refused.code, as_json.code, as_json.data) == (1, 4, 4, [])
+    assert "All 1 objects that you may read are ready." in refused.out
+    assert "kinds could not be read completely" in refused.out
+    assert "podsets.batch.tutorial.kubebuilder.io in all namespaces: only namespace default is" in (
+        refused.err
+    )
+    assert (status.code, report.code) == (4, 4)
+    assert "Operators cannot be read." in status.out
+    with zipfile.ZipFile(tmp_path / "report.zip") as archive:
+        assert "unreadable.json" in archive.namelist()
 
 
 async def test_check_names_what_is_missing(lab: Lab) -> None:
@@ -371,3 +422,90 @@ def test_the_code_runs_on_the_oldest_python() -> None:
     for path in Path(__file__).parent.rglob("*.py"):
         if not path.name.endswith(("_test.py", "conftest.py")):
             ast.parse(path.read_text(), feature_version=(3, 11))
+
+
+def pod(spec: dict[str, Any], status: dict[str, Any]) -> Manifest:
+    """Build a pod of a PodSet that runs and is not ready."""
+    ready = {"type": "Ready", "status": "False"}
+    conditions = [*status.pop("conditions", ()), ready]
+    containers = [{"name": "main", "image": "busybox"}]
+    state = {"phase": "Running", "conditions": conditions, **status}
+    return build_object(
+        POD, "web-0", "default", spec={"containers": containers, **spec}, status=state
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "code", "cause"),
+    [
+        (
+            {"schedulingGates": [{"name": "example.com/quota"}]},
+            {
+                "phase": "Pending",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                ],
+            },
+            "SchedulingGated",
+            "example.com/quota is removed",
+        ),
+        (
+            {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]},
+            {
+                "containerStatuses": [{"name": "main", "ready": True, "state": {}}],
+                "initContainerStatuses": [{"name": "proxy", "ready": False, "state": {}}],
+            },
+            "ProbeFailing",
+            "container proxy is not ready",
+        ),
+        (
+            {"readinessGates": [{"conditionType": "example.com/lb"}]},
+            {"containerStatuses": [{"name": "main", "ready": True, "state": {}}]},
+            "ReadinessGate",
+            "the readiness gate example.com/lb is not True",
+        ),
+        (
+            {},
+            {
+                "containerStatuses": [
+                    {"name": "main", "ready": False, "state": {"terminated": {"exitCode": 3}}}
+                ]
+            },
+            "ContainerFailed",
+            "ended with exit code 3",
+        ),
+    ],
+    ids=["scheduling-gate", "sidecar", "readiness-gate", "between-restarts"],
+)
+def test_cause_of_a_pod_that_is_not_ready_is_the_real_one(
+    spec: dict[str, Any], status: dict[str, Any], code: str, cause: str
+) -> None:
+    (found,) = find_pod_problem(pod(spec, status), datetime.now(UTC))
+
+    assert found.code == code and cause in found.cause
+
+
+async def test_status_of_an_operator_outside_the_cluster_is_explained(lab: Lab) -> None:
+    """`./dev run` runs an operator without a Deployment; its conditions are evidence."""
+    lab.put(podset(status=not_ready("FailedCreate", "pods are forbidden: quota")))
+    result = await lab.run("why", "podset/web", "-o", "json")
+    lab.put(podset("old"))
+    blind = await lab.run("why", "podset/old", "-o", "json")
+
+    assert [each["code"] for each in result.data["findings"]] == [
+        "FailedCreate",
+        "OperatorNotFound",
+    ]
+    assert [each["code"] for each in blind.data["findings"]] == ["OperatorMissing"]
+
+
+async def test_cause_comes_before_symptoms_and_is_not_repeated(lab: Lab) -> None:
+    lab.install("podset")
+    message = "Pod web-0 exists and belongs to somebody else"
+    conditions = not_ready("PodsNotReady", "0 of 1 pods are ready")["conditions"]
+    conditions += not_ready("NameTaken", message, ReplicaFailure="True")["conditions"][1:]
+    conditions += not_ready("MinimumUnavailable", message, Available="False")["conditions"][1:]
+    lab.put(podset(status={"conditions": conditions, "observedGeneration": 1}))
+    result = await lab.run("why", "podset/web", "-o", "json")
+
+    assert [each["code"] for each in result.data["findings"]] == ["NameTaken", "PodsNotReady"]

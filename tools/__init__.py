@@ -1,1 +1,1 @@
-"""Tools of the repository: the cluster, code generation, benchmarks, the gate."""
+"""Tools of the repository: the cluster, code generation, the gate, releases."""

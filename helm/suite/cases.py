@@ -220,7 +220,12 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
 ELSEWHERE: Final = frozenset(
     {
         *("watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"),
-        *("rbac.clusterRoles", "global.platformAssignsUserIds", "global.allowUnknownKeys"),
+        *(
+            "rbac.clusterRoles",
+            "global.platformAssignsUserIds",
+            "rbac.teamRoles",
+            "rbac.existingClusterRole",
+        ),
         *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
         *("dashboard.runtime", "prometheusRule.disabledAlerts", "webhooks.certificateSecret"),

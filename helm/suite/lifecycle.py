@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helm.suite.base import SuiteBase, dig
+from helm.suite.base import NAMESPACE, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
@@ -73,9 +73,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"settings": {"retryPeriodSeconds": 9}},
         r"must be greater than 1.2 times settings.retryPeriodSeconds \(9\)",
     ),
-    "global-key-without-effect": (
-        {"global": {"imageRegistri": "m.io"}},
-        "global.imageRegistri: unknown key; the chart reads imageRegistry, ",
+    "volume-of-the-chart": (
+        {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]},
+        "extraVolumes: the chart already has the name tmp: use another name",
+    ),
+    "mount-of-the-chart": (
+        {"extraVolumeMounts": [{"name": "cache", "mountPath": "/tmp"}]},  # noqa: S108 in a pod
+        "extraVolumeMounts: the chart already has the mountPath /tmp",
+    ),
+    "variable-twice": (
+        {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+        "extraEnv: two entries have the name A: remove one of them",
+    ),
+    "container-of-the-chart": (
+        {"extraContainers": [{"name": "operator", "image": "a"}]},
+        "initContainers and extraContainers: the chart already has the name operator",
+    ),
+    "container-twice": (
+        {
+            "initContainers": [{"name": "proxy", "image": "a"}],
+            "extraContainers": [{"name": "proxy", "image": "a"}],
+        },
+        "initContainers and extraContainers: two entries have the name proxy",
     ),
     "alert-that-the-chart-does-not-have": (
         {"prometheusRule": {"enabled": True, "disabledAlerts": ["OperatorGone"]}},
@@ -113,10 +132,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
         "every replica would be scraped twice",
     ),
-    "second-volume-tmp": (
-        {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]},
-        "a volume with the name tmp",
-    ),
     "common-label-that-the-deployment-selects-by": (
         {"commonLabels": {"app.kubernetes.io/name": "other"}},
         "commonLabels: app.kubernetes.io/name is a label of the chart's own",
@@ -133,6 +148,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 """Bad values, and what the message must say about them."""
 
 
+def _pick_value(spec: Manifest) -> Any:
+    """Return a value that a schema of a setting accepts."""
+    kinds = {"string": "x" * spec.get("minLength", 1), "boolean": True, "array": []}
+    return spec["enum"][0] if "enum" in spec else kinds.get(spec["type"][0], spec.get("minimum", 1))
+
+
 class RefusalSuite(SuiteBase):
     """What the schema and the templates refuse, which is the same in every chart."""
 
@@ -142,6 +163,17 @@ class RefusalSuite(SuiteBase):
 
         with pytest.raises(HelmError, match=message):
             self.render(values)
+
+    def test_settings_of_other_operators_are_refused(self) -> None:
+        schema = CHARTS / self.chart / "values.schema.json"
+        assert schema.readlink() == Path("../values.schema.json")
+        known = json.loads(schema.read_text())["properties"]["settings"]["properties"]
+        listed = fastyaml.load((CHARTS / self.chart / "files/settings.yaml").read_text())
+        own = {each["name"] for each in listed["settings"]}
+        other, spec = next((name, spec) for name, spec in known.items() if name not in own)
+
+        with pytest.raises(HelmError, match=rf"settings\.{other}: this operator has no such"):
+            self.render({"settings": {other: _pick_value(spec)}})
 
 
 class LifecycleSuite(SuiteBase):
@@ -172,6 +204,44 @@ class LifecycleSuite(SuiteBase):
 
         assert lease["metadata"]["name"] == self.chart
         assert set(lease) == {"apiVersion", "kind", "metadata"}
+
+    def test_pods_of_hooks_are_placed_and_labelled_like_the_operator_without_a_mesh(self) -> None:
+        node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+        values = {
+            "priorityClassName": "high",
+            "podLabels": {"team": "a", "sidecar.istio.io/inject": "true"},
+            "podAnnotations": {"cost": "b", "linkerd.io/inject": "enabled"},
+            "affinity": {"nodeAffinity": node, "podAntiAffinity": {"x": []}},
+        }
+        job, test = self.render_one("Job", values), self.render_one("Pod", values)
+
+        for pod in (dig(job, "spec.template"), test):
+            metadata, spec = pod["metadata"], pod["spec"]
+            assert spec["priorityClassName"] == "high"
+            # A rule that keeps replicas apart would leave no node for a hook.
+            assert spec["affinity"] == {"nodeAffinity": node}
+            assert {"team": "a", "sidecar.istio.io/inject": "false"}.items() <= dict(
+                metadata["labels"]
+            ).items()
+            assert metadata["annotations"]["cost"] == "b"
+            # A Job with a sidecar may never complete, and would block the uninstall.
+            assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
+            assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+        selector = dig(self.render_one("Deployment"), "spec.selector.matchLabels")
+        assert not selector.items() <= dig(job, "spec.template.metadata.labels").items()
+
+    def test_variables_of_the_user_replace_those_of_the_chart_everywhere(self) -> None:
+        name = f"{self.chart.upper()}_LOG_LEVEL"
+        values = {
+            "settings": {"logLevel": "info"},
+            "extraEnv": [{"name": name, "value": "debug"}, {"name": "POD_NAME", "value": "x"}],
+        }
+        job = dig(self.render_one("Job", values), "spec.template.spec.containers.0")
+
+        for container in (self.render_container(values), job):
+            entries = [(entry["name"], entry.get("value")) for entry in container["env"]]
+            assert entries[-2:] == [(name, "debug"), ("POD_NAME", "x")]
+            assert len({each for each, _ in entries}) == len(entries), "Helm 4 refuses duplicates"
 
     def test_helm_test_asks_the_service_for_readiness(self) -> None:
         pod = self.render_one("Pod")
@@ -209,6 +279,30 @@ class LifecycleSuite(SuiteBase):
         assert f"logs deployment/{self.chart} --follow --all-pods" in notes, "of all replicas"
         assert "hot standby" not in notes and "serviceMonitor" not in notes
         assert "an uninstall deletes the CRDs" in notes
+
+    def test_notes_warn_if_users_of_the_namespace_can_become_the_operator(self) -> None:
+        rules = self.render({"watch": {"namespaces": [NAMESPACE]}}, "ClusterRole")
+        writes = {verb for role in rules for rule in role["rules"] for verb in rule["verbs"]}
+        own = render_notes(self.chart, namespace=NAMESPACE)
+        mixed = render_notes(
+            self.chart, {"watch": {"namespaces": [NAMESPACE, "one"]}}, namespace=NAMESPACE
+        )
+        apart = render_notes(self.chart, {"watch": {"namespaces": ["one"]}}, namespace=NAMESPACE)
+        everywhere = render_notes(self.chart, {"watch": {"clusterWide": True}})
+
+        assert ("WARNING" in own) == bool(writes - {"get", "list", "watch"})
+        for notes in (mixed, everywhere):
+            assert "WARNING: The operator has permissions outside the namespace" in notes
+        assert "watch.namespaces. See docs/explanation/operator-namespace.md." in mixed
+        assert "WARNING" not in apart and f"tokens in the namespace {NAMESPACE}" in apart
+
+    def test_notes_list_global_keys_that_have_no_effect(self) -> None:
+        values = {"global": {"cattle": {"clusterId": "c-1"}, "imageRegistri": "m.io"}}
+
+        assert "ignores these keys under global: cattle, imageRegistri." in render_notes(
+            self.chart, values
+        )
+        assert "under global" not in render_notes(self.chart)
 
     def test_notes_say_what_is_left_to_choose(self) -> None:
         everywhere = render_notes(self.chart, {"watch": {"clusterWide": True}})

@@ -46,10 +46,10 @@ class PermissionSuite(SuiteBase):
 
     def test_readme_says_whether_permissions_end_at_the_namespace(self) -> None:
         readme = (CHARTS / self.chart / "README.md").read_text(encoding="utf-8")
-        confined = "and has no permissions in other namespaces" in readme
+        confined = "and has no permissions in others" in " ".join(readme.split())
 
         assert confined is not bool(self.generated()["clusterRules"])
-        assert confined is not ("A ClusterRole permits more" in readme)
+        assert confined is not ("A ClusterRole permits more" in " ".join(readme.split()))
 
     def test_each_watched_namespace_gets_its_permissions_and_no_other_does(self) -> None:
         values = {"watch": {"namespaces": ["one", "two"]}}
@@ -155,6 +155,45 @@ class PermissionSuite(SuiteBase):
             both = {f"{prefix}edit", f"{prefix}admin"}
             # What holds for the whole cluster is for those whom an administrator names.
             assert joined == (both if kind["scope"] == "Namespaced" else set())
+
+    def test_teams_can_bind_a_role_that_administrators_prepared(self) -> None:
+        prepared = self.places({"rbac": {"teamRoles": True}})
+        role, binder = f"/{self.chart}-operator", f"/{self.chart}-operator-binder"
+
+        assert prepared[role]["rules"] == self.generated()["rules"]
+        assert prepared[binder]["rules"] == [
+            {
+                "apiGroups": ["rbac.authorization.k8s.io"],
+                "resources": ["clusterroles"],
+                "resourceNames": [f"{self.chart}-operator"],
+                "verbs": ["bind"],
+            }
+        ]
+        for one in (role, binder):
+            labels = prepared[one]["metadata"]["labels"]
+            assert not [name for name in labels if "aggregate-to" in name], "nobody has it unasked"
+
+        values = {"rbac": {"existingClusterRole": f"{self.chart}-operator", "clusterRoles": False}}
+        values |= {"watch": {"namespaces": [NAMESPACE, "one"]}}
+        bindings = [
+            one for one in self.render(values, "RoleBinding") if one["roleRef"]["kind"] != "Role"
+        ]
+        assert {one["metadata"]["namespace"] for one in bindings} == {NAMESPACE, "one"}
+        assert {one["roleRef"]["name"] for one in bindings} == {f"{self.chart}-operator"}
+        assert not self.render(values, "ClusterRole", "ClusterRoleBinding")
+        assert f"{NAMESPACE}/{self.chart}" not in self.places(values)
+        assert f"{self.chart.upper()}_ROLE_BINDING" not in self.render_env(values)
+
+    def test_permissions_in_namespaces_have_a_template_of_their_own(self) -> None:
+        flags = ("--namespace", NAMESPACE, "--show-only", "templates/rbac.yaml")
+        text = run_helm(
+            *("template", self.chart, str(CHARTS / self.chart), *flags, "--values", "-"),
+            stdin=json.dumps(with_registry(EVERYTHING)),
+        )
+        alone = [one for one in fastyaml.load_all(text) if one]
+
+        assert {one["kind"] for one in alone} == {"Role", "RoleBinding"}
+        assert alone == self.render(EVERYTHING, "Role", "RoleBinding")
 
     def test_administrators_can_create_the_cluster_roles_alone(self) -> None:
         cluster = ("ClusterRole", "ClusterRoleBinding")

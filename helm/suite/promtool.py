@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-_TIMEOUT_SECONDS: Final = 120
+_TIMEOUT_SECONDS: Final = 300
 
 
 def run_promtool(promtool: Path, *arguments: str | Path) -> None:

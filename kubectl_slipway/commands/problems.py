@@ -56,5 +56,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
         print("\n`kubectl slipway why KIND/NAME` explains an object.")
     else:
         where = "" if options.all_namespaces else f" in namespace {cluster.namespace}"
-        print(f"All {len(objects)} objects{where} are ready.")
+        if not cluster.refused:
+            print(f"All {len(objects)} objects{where} are ready.")
+        else:
+            parts = f"{len(cluster.refused)} of {len(cluster.catalog.ours)} kinds"
+            print(f"All {len(objects)} objects that you may read{where} are ready.")
+            print(f"{parts} could not be read completely.")
     return Exit.PROBLEM if found else Exit.OK

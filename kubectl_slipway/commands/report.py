@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from kubectl_slipway import __version__
 from kubectl_slipway.cluster import Cluster
 from kubectl_slipway.commands.status import build_report
 from kubectl_slipway.errors import ApiError, Exit, PluginError
+from kubectl_slipway.redaction import REDACTED, redact, redact_text
 
-_SECRET_KEY = re.compile(
-    r"(?i)password|passwd|token|secret|private|credential|authorization",
-)
 _CLOUD_INIT = frozenset({"userData", "userDataBase64", "networkData", "networkDataBase64"})
-_URL_LOGIN = re.compile(r"(://)[^/@\s]+@")
-_LONG = re.compile(r"(?i)\b(bearer\s+|password=|token=)\S+")
+_DROPPED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+_COMMANDS = frozenset({"args", "command"})
+_UNLIMITED = -1_000
+"""Depth at which manifests begin, so that the library's limit for log lines does not apply."""
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
@@ -55,10 +54,13 @@ def collect(cluster: Cluster) -> dict[str, str]:
     kinds = {each.kind for each in cluster.catalog.ours}
     ours = [each for each in events if (each.get("regarding") or {}).get("kind") in kinds]
     files["events.json"] = _render(ours)
+    if cluster.refused:
+        files["unreadable.json"] = _render(cluster.refused)
     for operator in cluster.operators or ():
         for pod in operator.pods:
             meta = pod["metadata"]
-            files[f"operators/{meta['name']}.json"] = _render(pod)
+            # The chart writes settings with this prefix; they contain no credentials by design.
+            files[f"operators/{meta['name']}.json"] = _render(pod, f"{operator.id.upper()}_")
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
             try:
                 lines = [redact_text(e) for e in cluster.api.text(path, {"tailLines": "2000"})]
@@ -68,29 +70,39 @@ def collect(cluster: Cluster) -> dict[str, str]:
     return files
 
 
-def redact(value: Any, key: str = "") -> Any:
-    """Redact values that may be secret; keep the names of Secrets and of their keys."""
-    if isinstance(value, dict):
-        named = _SECRET_KEY.search(str(value.get("name", ""))) and "value" in value
-        return {
-            each: "REDACTED" if named and each == "value" else redact(inner, each)
-            for each, inner in value.items()
-            # The annotation of kubectl apply holds the whole object as text.
-            if each not in ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")
-        }
+def hide_literals(value: Any, kept: str = "") -> Any:
+    """Replace what users write into pod templates, which may be secret under any name.
+
+    These are values of environment variables, arguments, commands and cloud-init documents.
+
+    Args:
+        value: A manifest or a part of one.
+        kept: Prefix of environment variables whose values stay.
+    """
     if isinstance(value, list):
-        return [redact(each, key) for each in value]
-    if isinstance(value, str):
-        if key in _CLOUD_INIT or (_SECRET_KEY.search(key) and not key.endswith(("Name", "Ref"))):
-            return "REDACTED"
-        return redact_text(value)
-    return value
+        return [hide_literals(each, kept) for each in value]
+    if not isinstance(value, dict):
+        return value
+    result = {}
+    for key, inner in value.items():
+        if key in _DROPPED:
+            continue
+        if key in _CLOUD_INIT or (key in _COMMANDS and isinstance(inner, list)):
+            result[key] = REDACTED
+        elif key == "env" and isinstance(inner, list):
+            result[key] = [_hide_variable(each, kept) for each in inner]
+        else:
+            result[key] = hide_literals(inner, kept)
+    return result
 
 
-def redact_text(text: str) -> str:
-    """Redact credentials in URLs and tokens in a text."""
-    return _LONG.sub(r"\1REDACTED", _URL_LOGIN.sub(r"\1REDACTED@", text))
+def _hide_variable(entry: Any, kept: str) -> Any:
+    if not isinstance(entry, dict) or "value" not in entry:
+        return entry
+    is_setting = kept and str(entry.get("name", "")).startswith(kept)
+    return entry if is_setting else {**entry, "value": REDACTED}
 
 
-def _render(value: Any) -> str:
-    return json.dumps(redact(value), indent=1, ensure_ascii=False) + "\n"
+def _render(value: Any, kept: str = "") -> str:
+    shown = redact(hide_literals(value, kept), _UNLIMITED)
+    return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"

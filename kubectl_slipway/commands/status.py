@@ -32,7 +32,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     if options.output != "table":
         print_data(report, options.output)
     else:
-        _print(report)
+        _print(report, readable=cluster.operators is not None)
     healthy = all(each["leads"] for each in report["operators"]) and not report["unwatched"]
     return Exit.OK if healthy else Exit.PROBLEM
 
@@ -94,8 +94,10 @@ def _describe(cluster: Cluster, operator: Operator, objects: int, not_ready: int
     }
 
 
-def _print(report: Mapping[str, Any]) -> None:
-    if not report["operators"]:
+def _print(report: Mapping[str, Any], *, readable: bool) -> None:
+    if not readable:
+        print("Operators cannot be read.")
+    elif not report["operators"]:
         print("No operator found.")
     else:
         print_table(

@@ -11,7 +11,10 @@ _REFUSALS = (
     *("AllocationFailed", "BindingFailed", "CorrectionFailed", "CreateFailed", "FailedCreate"),
     *("FailedDelete", "FailedUpdate", "ModifyFailed", "NotApplied", "WriteFailed", "WriteRefused"),
 )
-_REFUSED = "Check quotas, admission policies and the permissions of the operator."
+_REFUSED = (
+    "Fix what the message names, such as a quota, an admission policy, a missing service account, "
+    "a field of the template, or the permissions of the operator."
+)
 
 ADVICE: dict[tuple[str, str], str] = {
     **MACHINE_ADVICE,
@@ -136,7 +139,10 @@ ADVICE: dict[tuple[str, str], str] = {
     ("Network", "VlanNotAllowed"): (
         "Change spec.vlan, or ask an administrator to allow it in the ProviderNetwork."
     ),
-    ("PodSet", "BackOff"): "Look at the logs of the pods: kubectl slipway tree PodSet/{name}",
+    ("PodSet", "BackOff"): (
+        "Look at the pods: kubectl slipway tree PodSet/{name}. Pods that ran have logs; kubectl "
+        "describe pod explains pods that a node refused or evicted."
+    ),
     ("PodSet", "MinimumUnavailable"): "Check the pods: kubectl slipway tree PodSet/{name}",
     ("PodSet", "Paused"): "Set spec.paused to false.",
     ("PodSet", "PodsNotReady"): "Check the pods: kubectl slipway tree PodSet/{name}",

@@ -7,7 +7,15 @@ from collections.abc import Container, Iterator
 
 from kubectl_slipway.diagnosis.advice import ADVICE
 from kubectl_slipway.diagnosis.findings import Facts, Finding
-from kubectl_slipway.model import Condition, at, conditions, meaning, render_age, title
+from kubectl_slipway.model import (
+    Condition,
+    at,
+    conditions,
+    is_deleting,
+    meaning,
+    render_age,
+    title,
+)
 
 _IMPERATIVES = frozenset(
     (
@@ -33,6 +41,9 @@ def find_conditions(facts: Facts) -> Iterator[Finding]:
     is_ready = any(each.type == "Ready" and each.status == "True" for each in listed)
     same = {each.reason for each in ready}
     chosen = specific if same & {each.reason for each in specific} else [*ready, *specific]
+    if is_deleting(facts.manifest):
+        # A consumer would only prolong the deletion.
+        chosen = [each for each in chosen if each.reason != "WaitingForFirstConsumer"]
     for each in sorted(chosen, key=lambda each: _rank(facts, each, same)):
         yield _build(facts, each, "Warning" if is_ready else "Error")
 

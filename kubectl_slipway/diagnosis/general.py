@@ -45,9 +45,25 @@ def find_stops(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def has_current_status(facts: Facts) -> bool:
+    """Return whether an operator has seen the present spec, so that its conditions are evidence."""
+    return not is_unseen(facts.manifest) and not is_stale(facts.manifest) and _has_status(facts)
+
+
 def _find_operator_stops(facts: Facts, subject: str) -> Iterator[Finding]:
     id, operators = facts.operator_id, facts.operators
     if operators is None:
+        return
+    if not operators and has_current_status(facts):
+        yield Finding(
+            "OperatorNotFound",
+            subject,
+            f"The cluster has no Deployment of the {id} operator, but the status is current: the "
+            "operator runs elsewhere, or was removed after it wrote the status.",
+            f"If no process of the operator runs, install its chart: helm install {id} "
+            f"oci://REGISTRY/charts/{id} -n NAMESPACE",
+            "Warning",
+        )
         return
     if not operators:
         yield Finding(
@@ -68,6 +84,8 @@ def _find_operator_stops(facts: Facts, subject: str) -> Iterator[Finding]:
             f"No {id} operator watches namespace {namespace}: {where}.",
             f"Add {namespace} to watch.namespaces of the release, or move the object to a watched "
             "namespace.",
+            # Settings can come from places that a Deployment does not show.
+            "Warning" if has_current_status(facts) else "Error",
         )
         return
     for each in watching:

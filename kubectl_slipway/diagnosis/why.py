@@ -9,6 +9,10 @@ from kubectl_slipway.diagnosis.findings import Facts, Finding
 from kubectl_slipway.model import is_deleting, readiness
 
 _DEPTH = 5
+_SYMPTOMS = frozenset({"ClaimPending", "MinimumUnavailable", "PodsNotReady", "ProbeFailing"})
+"""Codes that say what is not ready; other errors say why."""
+_REPEATED = frozenset({"MinimumUnavailable"})
+"""Codes whose message usually repeats the message of another condition."""
 
 
 def explain(facts: Facts) -> list[Finding]:
@@ -20,7 +24,13 @@ def explain(facts: Facts) -> list[Finding]:
         if key not in seen:
             seen.add(key)
             found.append(each)
-    return sorted(found, key=lambda each: each.severity != "Error")
+    causes = {each.cause.partition(" (")[0] for each in found if each.code not in _SYMPTOMS}
+    kept = [
+        each
+        for each in found
+        if each.code not in _REPEATED or not causes or each.cause.partition(" (")[0] not in causes
+    ]
+    return sorted(kept, key=lambda each: (each.severity != "Error", each.code in _SYMPTOMS))
 
 
 def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
@@ -28,10 +38,10 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
     if uid in visited or depth > _DEPTH:
         return
     visited.add(uid)
-    # An error that prevents reconciliation explains all other problems.
+    # Without a current status, an error that prevents reconciliation explains all other problems.
     stops = list(general.find_stops(facts))
     yield from stops
-    if stops and any(each.severity == "Error" for each in stops):
+    if any(each.severity == "Error" for each in stops) and not general.has_current_status(facts):
         return
     own = [*general.find_own(facts), *conditions.find_failures(facts)]
     found = conditions.find_conditions(facts)

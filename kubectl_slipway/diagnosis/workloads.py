@@ -47,6 +47,15 @@ def find_pod_problem(
             )
         return
     scheduled = condition(pod, "PodScheduled")
+    gates = [each.get("name", "") for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    if gates:
+        yield Finding(
+            "SchedulingGated",
+            subject,
+            f"The pod waits until {', '.join(gates)} is removed from spec.schedulingGates.",
+            "Check the controller that removes this scheduling gate.",
+        )
+        return
     if scheduled is not None and scheduled.status == "False":
         yield Finding(
             "Unschedulable",
@@ -105,26 +114,24 @@ def _find_container_problem(
             f"{last.get('exitCode', '?')}.",
             f"kubectl logs {pod} -c {name} --previous {where}",
         )
+    ended = (container.get("state") or {}).get("terminated") or {}
+    if ended and ended.get("exitCode") != 0:
+        return Finding(
+            "ContainerFailed",
+            subject,
+            f"Container {name} ended with exit code {ended.get('exitCode', '?')} and is restarted.",
+            f"kubectl logs {pod} -c {name} {where}",
+        )
     return None
 
 
 def _find_start_problem(
     pod: Manifest, events: Sequence[Manifest], now: datetime
 ) -> Iterator[Finding]:
-    meta, status = pod["metadata"], pod.get("status") or {}
+    status = pod.get("status") or {}
     ready = condition(pod, "Ready")
     if status.get("phase") == "Running" and ready is not None and ready.status == "False":
-        names = [
-            each.get("name", "")
-            for each in status.get("containerStatuses", ())
-            if not each["ready"]
-        ]
-        yield Finding(
-            "ProbeFailing",
-            title(pod),
-            f"The pod runs, and {', '.join(names) or 'a readiness gate'} is not ready.",
-            f"kubectl describe pod {meta['name']} -n {meta.get('namespace')} shows the probe.",
-        )
+        yield _find_unready_part(pod)
     elif status.get("phase") == "Pending":
         for event in reversed(events):
             if event.get("type") == "Warning":
@@ -132,6 +139,40 @@ def _find_start_problem(
                 remedy = "Fix the volume, network or node that the event names."
                 yield Finding(str(event.get("reason")), title(pod), str(note), remedy)
                 return
+
+
+def _find_unready_part(pod: Manifest) -> Finding:
+    """Name the containers, native sidecars or gates for which a running pod is not ready."""
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    sidecars = {
+        each.get("name")
+        for each in spec.get("initContainers") or ()
+        if each.get("restartPolicy") == "Always"
+    }
+    names = [
+        each.get("name", "")
+        for each in (
+            *status.get("containerStatuses", ()),
+            *(e for e in status.get("initContainerStatuses", ()) if e.get("name") in sidecars),
+        )
+        if not each.get("ready")
+    ]
+    gates = [each.get("conditionType", "") for each in spec.get("readinessGates") or ()]
+    held = {each: condition(pod, each) for each in gates}
+    waiting = [each for each, found in held.items() if found is None or found.status != "True"]
+    if not names and waiting:
+        return Finding(
+            "ReadinessGate",
+            title(pod),
+            f"The containers are ready, but the readiness gate {', '.join(waiting)} is not True.",
+            "Check the controller that sets this condition of the pod.",
+        )
+    return Finding(
+        "ProbeFailing",
+        title(pod),
+        f"The pod runs, and container {', '.join(names) or 'of unknown name'} is not ready.",
+        f"kubectl describe pod {meta['name']} -n {meta.get('namespace')} shows the probe.",
+    )
 
 
 def _find_claim_problem(facts: Facts) -> Iterator[Finding]:

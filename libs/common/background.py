@@ -5,10 +5,7 @@ two. A later response triggers another reconcile, which takes it. While a query 
 running, no other reconcile waits for that address. An address that did not respond is not queried
 again for a while, no matter which object asks.
 
-```python
-answers = Outside[Key, Answer](lambda answer: not answer.reachable)
-answer = await answers.ask(ctx.key, ask, address=url, pause=10.0, wake=wake)
-```
+Create one `BackgroundQueries` for each kind of query, and call its `ask` in reconciles.
 """
 
 from __future__ import annotations

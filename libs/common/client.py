@@ -34,6 +34,7 @@ from libs.common.errors import (
 )
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.metrics import ClientMetrics
+from libs.common.reading import map_at, text_at
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from libs.common.transport import (
     FIRST_FAILURE,
@@ -81,6 +82,8 @@ class Client:
         telemetry: Telemetry that records a span for each attempt.
         fence: Called before each write; raises if this process must not write any more.
         clock: Time source of the waits between attempts.
+        read_limit: Bytes that the server may send for each request, including the pages of a list.
+            Required for servers that others control; None for no limit. Watches have no limit.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Client:
         telemetry: Telemetry = NO_TELEMETRY,
         fence: Fence | None = None,
         clock: Clock | None = None,
+        read_limit: int | None = None,
     ) -> None:
         """Initialize; the first request opens the connection, in the event loop that sends it."""
         self.config = config
@@ -106,6 +110,7 @@ class Client:
             telemetry=telemetry,
             fence=fence,
             clock=clock,
+            read_limit=read_limit,
         )
 
     async def __aenter__(self) -> Self:
@@ -197,15 +202,15 @@ class Client:
                 request.query.pop("limit", None)
                 first = True
                 continue
-            items = [typed(item, kind) for item in response.get("items") or ()]
-            metadata = response.get("metadata") or {}
+            items = [typed(item, kind) for item in _items_of(response)]
+            metadata = map_at(response, "metadata")
             del response
-            yield Page(items, metadata.get("resourceVersion") or "", first)
+            yield Page(items, text_at(metadata, "resourceVersion"), first)
             del items
             first = False
-            if not metadata.get("continue"):
+            if not text_at(metadata, "continue"):
                 return
-            request.query["continue"] = metadata["continue"]
+            request.query["continue"] = text_at(metadata, "continue")
 
     async def watch(
         self,
@@ -243,7 +248,8 @@ class Client:
         try:
             async with await self._transport.open(request, timeout) as response:
                 if response.status >= FIRST_FAILURE:
-                    raise failure_of(response, await response.read(), request)
+                    body = await response.read()  # security: only own API servers are watched
+                    raise failure_of(response, body, request)
                 try:
                     async for line in lines_of(response):
                         yield parse_event(line, request)
@@ -384,3 +390,8 @@ class Client:
             The decoded body; an empty map for an empty body.
         """
         return await self._transport.send(Request(method, path, {}, body, accept=accept))
+
+
+def _items_of(response: Manifest) -> list[Manifest]:
+    items = response.get("items")
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -202,7 +202,7 @@ async def test_closed_client_sends_nothing(
 
 async def follow(client: Client, kind: Kind = CONFIG_MAP, since: int = 1) -> list[WatchEvent]:
     """Return the events of a stream up to its clean end."""
-    stream = client.watch(kind, "default", resource_version=str(since), inactivity_seconds=5)
+    stream = client.watch(kind, "default", resource_version=str(since), inactivity_seconds=120)
     return [event async for event in stream]
 
 
@@ -299,7 +299,7 @@ async def test_watch_that_is_left_closes_its_connection(
 ) -> None:
     since = fake_api.store.version
     fake_api.create(build_map())
-    stream = fake_client.watch(CONFIG_MAP, resource_version=str(since), inactivity_seconds=5)
+    stream = fake_client.watch(CONFIG_MAP, resource_version=str(since), inactivity_seconds=120)
     await anext(stream)
     await stream.aclose()
 
@@ -358,14 +358,14 @@ async def test_list_that_keeps_arriving_may_take_longer_than_a_request() -> None
         await response.prepare(request)
         for part in (b'{"items": [', b"]", b', "metadata": {"resource', b'Version": "7"}}'):
             await response.write(part)
-            await asyncio.sleep(0.1)  # Time is the question here.
+            await asyncio.sleep(0.5)  # Time is the question here.
         return response
 
     app = web.Application()
     app.router.add_get("/{path:.*}", trickle)
     async with TestServer(app) as server:
         config = ConnectionConfig(str(server.make_url("")).rstrip("/"))
-        async with Client(config, request_timeout=0.25) as client:
+        async with Client(config, request_timeout=1.25) as client:
             assert (await client.list(CONFIG_MAP)).resource_version == "7"
             with pytest.raises(Unreachable):
                 await client.get(CONFIG_MAP, Key("default", "a"))

@@ -17,9 +17,12 @@ type ConditionStatus = Literal["True", "False", "Unknown"]
 
 READY: Final = "Ready"
 """The condition of every kind that reports whether the object matches its spec."""
-MESSAGE_LIMIT: Final = 256
-"""Longest message that the library writes. The API allows 32,768 characters, but nobody reads
-them."""
+STALLED: Final = "Stalled"
+"""The condition that is True if waiting longer is of no use: tools such as Flux and Argo CD, which
+wait by the rules of kstatus, then report a failure."""
+MESSAGE_LIMIT: Final = 32_768
+"""Longest message that the API allows. The remedy is often at the end of a message of the API
+server, so nothing is left out below that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,39 @@ def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] 
         if condition.get("type") == type:
             return dict(condition)
     return None
+
+
+def evaluate_stalled(
+    current: Iterable[Mapping[str, Any]],
+    ready: Mapping[str, Any],
+    *,
+    seconds: float,
+    now: datetime,
+) -> tuple[Manifest, float]:
+    """Build the condition Stalled of an object that is not ready, and the seconds until it is True.
+
+    The deadline is extended by each change of the spec or of the reason of Ready. Stalled has the
+    reason of Ready, and its `lastTransitionTime` is the time of the last such change: so the result
+    is the same after a restart of the operator or a change of the leader.
+
+    Args:
+        current: Conditions in the current status.
+        ready: The new condition Ready.
+        seconds: Time without a change after which the object is stalled.
+        now: The time.
+    """
+    fields = ("reason", "observedGeneration")
+    held = next((each for each in current if each.get("type") == STALLED), None)
+    if held is None or any(held.get(field) != ready.get(field) for field in fields):
+        held = {"status": "False", "lastTransitionTime": render_time(now)}
+    moment, left = held["lastTransitionTime"], 0.0
+    if held["status"] != "True":
+        left = seconds - (now - parse_time(moment)).total_seconds()
+        moment = moment if left > 0 else render_time(now)
+    stalled = {**ready, "type": STALLED, "lastTransitionTime": moment}
+    if left > 0:
+        return {**stalled, "status": "False", "message": ""}, left
+    return {**stalled, "status": "True"}, 0.0
 
 
 def find_new_condition(

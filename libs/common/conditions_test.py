@@ -73,7 +73,7 @@ def test_equal_input_gives_equal_output(desired: list[Condition]) -> None:
 
 def test_long_message_is_cut_visibly() -> None:
     (built,) = build_conditions(
-        [], [Condition.true("Ready", "A", "x" * 300)], generation=1, now=NOW
+        [], [Condition.true("Ready", "A", "x" * 40_000)], generation=1, now=NOW
     )
 
     assert built["message"] == "x" * (MESSAGE_LIMIT - 1) + "…"

@@ -1,9 +1,9 @@
 """How to reach a cluster: the service account of the pod, or a kubeconfig.
 
-The official client reads kubeconfigs, because `kubernetes.aio.config` supports exec plugins, OIDC
-and their refresh; this module converts the result for our client and kopf. The official client is
-imported only if a kubeconfig is read: it takes 20 MiB and a third of the start-up time, and pods do
-not need it. Credentials are never cached permanently: the token is requested before each request,
+`libs/common/kubeconfig.py` reads kubeconfigs with the official client, which supports OIDC and its
+refresh; this module converts the result for our client and kopf. The official client is imported
+only if a kubeconfig is read: it takes 20 MiB and a third of the start-up time, and pods do not need
+it. Credentials are never cached permanently: the token is requested before each request,
 and certificates are checked for changes before each connection.
 """
 
@@ -16,15 +16,16 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from libs.common.errors import ConfigError
+from libs.common.proxies import check_proxy, find_proxy
 from libs.common.tls import RenewingContext
 
 if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
+    from libs.common.kubeconfig import Kubeconfig
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,8 @@ class ConnectionConfig:
         proxy: URL of an HTTP proxy; empty for none.
         tls: TLS context to use unchanged, for credentials that are not in files; None builds one.
         find_files: Returns the current files if they can be replaced; None for the files above.
+        impersonation: Headers with which the API server acts for another user; part of each
+            request.
     """
 
     server: str
@@ -81,6 +84,7 @@ class ConnectionConfig:
     proxy: str = ""
     tls: ssl.SSLContext | None = field(default=None, compare=False)
     find_files: Callable[[], TlsFiles] | None = field(default=None, compare=False)
+    impersonation: tuple[tuple[str, str], ...] = ()
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Build a TLS context that reloads changed files; None for a plain HTTP server.
@@ -150,64 +154,59 @@ def _load_incluster() -> ConnectionConfig:
         if empty:
             raise ConfigError(f"Cannot use the pod's service account: {path} is empty")
     namespace = folder / "namespace"
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
     return ConnectionConfig(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        server=server,
+        proxy=find_proxy(server),
         ca_file=str(authority),
         authorization=_TokenFile(token),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
 
 
-async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
-    from kubernetes.aio.client import Configuration
+async def _load_kubeconfig(paths: str, context: str) -> ConnectionConfig:
     from kubernetes.aio.config import kube_config
 
-    paths = kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
-    configuration = Configuration()
+    from libs.common.kubeconfig import Kubeconfig
+
+    paths = paths or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    kubeconfig = Kubeconfig(paths, context)
     try:
-        loader = await _read_kubeconfig(configuration, paths, context)
+        await kubeconfig.read()
+        return _from_kubeconfig(kubeconfig, _Kubeconfig(kubeconfig, paths))
     except Exception as err:
         # A broken file can raise any error, because the official client does not validate it.
         raise ConfigError(
             f"Cannot use the kubeconfig {paths}: {err}; set --kubeconfig or KUBECONFIG, "
             "or run in a pod with a service account"
         ) from err
-    current = loader.current_context.get("context", {}) if loader else {}
-    source = _Kubeconfig(configuration, paths, context)
-    return _from_configuration(configuration, current.get("namespace") or "default", source)
 
 
-async def _read_kubeconfig(configuration: Configuration, paths: str, context: str) -> Any:
-    from kubernetes.aio.config import kube_config
-
-    return await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # it is not annotated
-        config_file=paths, context=context or None, client_configuration=configuration
-    )
-
-
-def _from_configuration(
-    configuration: Configuration, namespace: str, authorization: HeaderSource
-) -> ConnectionConfig:
+def _from_kubeconfig(kubeconfig: Kubeconfig, authorization: HeaderSource) -> ConnectionConfig:
     def find_files() -> TlsFiles:
         # A reloaded kubeconfig can name other files: inline certificates are written to new files.
+        configuration = kubeconfig.configuration
         return TlsFiles(
             configuration.ssl_ca_cert or "",
             configuration.cert_file or "",
             configuration.key_file or "",
         )
 
+    configuration = kubeconfig.configuration
+    server = configuration.host.rstrip("/")
     files = find_files()
     return ConnectionConfig(
-        server=configuration.host.rstrip("/"),
+        server=server,
         verify=bool(configuration.verify_ssl),
         ca_file=files.ca,
         cert_file=files.cert,
         key_file=files.key,
         authorization=authorization,
-        namespace=namespace,
+        namespace=kubeconfig.namespace,
         tls_server_name=configuration.tls_server_name or "",
-        proxy=configuration.proxy or "",
+        proxy=check_proxy(configuration.proxy or "", "proxy-url") or find_proxy(server),
         find_files=find_files,
+        impersonation=kubeconfig.impersonation,
     )
 
 
@@ -222,13 +221,17 @@ class _TokenFile:
     async def __call__(self) -> str:
         if self._reload.is_due():
             try:
-                self._token = f"Bearer {self._path.read_text().strip()}"
+                token, error = self._path.read_text().strip(), "the file is empty"
             except OSError as err:
+                token, error = "", str(err)
+            if token:
+                self._token = f"Bearer {token}"
+            else:
                 # The file cannot be read at the moment; the old token may still be valid.
                 log.warning(
                     "Cannot reload the credentials, keeping the old ones",
                     token=str(self._path),
-                    error=str(err),
+                    error=error,
                 )
         return self._token
 
@@ -238,28 +241,37 @@ class _TokenFile:
 
 
 class _Kubeconfig:
-    """The credentials of a kubeconfig, reloaded each minute. Credentials of plugins expire."""
+    """The credentials of a kubeconfig, reloaded each minute."""
 
-    def __init__(self, configuration: Configuration, paths: str, context: str) -> None:
-        self._configuration = configuration
+    def __init__(self, kubeconfig: Kubeconfig, paths: str) -> None:
+        self._kubeconfig = kubeconfig
         self._paths = paths
-        self._context = context
         self._reload = _Reload()
+        self._failure: ConfigError | None = None
 
     async def __call__(self) -> str:
         if self._reload.is_due():
             try:
-                await _read_kubeconfig(self._configuration, self._paths, self._context)
+                await self._kubeconfig.read()
+                self._failure = None
+            except ConfigError as err:
+                # Without a credential, requests would be anonymous or refused.
+                self._failure = ConfigError(f"Cannot use the kubeconfig {self._paths}: {err}")
             except Exception as err:  # noqa: BLE001 as above; the present credentials may live on
                 log.warning(
                     "Cannot reload the credentials, keeping the old ones",
                     kubeconfig=self._paths,
                     error=str(err),
                 )
-        return _bearer(await self._configuration.get_api_key_with_prefix("BearerToken"))
+        if self._failure is not None:
+            self._reload.ask()
+            raise self._failure
+        configuration = self._kubeconfig.configuration
+        return _bearer(await configuration.get_api_key_with_prefix("BearerToken"))
 
     def refuse(self) -> None:
         """Reload the kubeconfig before the next request."""
+        self._kubeconfig.forget_credential()
         self._reload.ask()
 
 

@@ -210,6 +210,8 @@ class TerminalError(SlipwayError):
     Attributes:
         reason: UpperCamel reason for the condition and the event.
         field: Path of the field to change, such as `spec.size`; empty if no field is the cause.
+        status: Fields of the status that the reconcile could compute nevertheless, with their
+            `conditions` as `Condition`. The runtime sets all other conditions to Unknown.
     """
 
     def __init__(self, reason: str, message: str, *, field: str = "") -> None:
@@ -217,6 +219,7 @@ class TerminalError(SlipwayError):
         super().__init__(message)
         self.reason = reason
         self.field = field
+        self.status: Mapping[str, Any] = {}
 
 
 def api_error(

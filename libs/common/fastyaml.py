@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_INTEGER: Final = "tag:yaml.org,2002:int"
 _NUMBERS: Final = {
-    "tag:yaml.org,2002:int": re.compile(
-        r"[-+]?(0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"
-    ),
+    _INTEGER: re.compile(r"[-+]?(0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
     "tag:yaml.org,2002:float": re.compile(
         r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$"
     ),
 }
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+
+DEEPEST: Final = 100
+"""Maximum number of levels of a text that others wrote."""
+LONGEST: Final = 3 * 2**20
+"""Maximum number of characters of a text that others wrote, and of the values of its aliases: an
+API server takes no longer request."""
+_LONGEST_INTEGER: Final = 20
+"""Maximum number of characters of an integer."""
+_PUNCTUATION: Final = 4
+"""Characters around a value: quotes and separators."""
 
 
 class _KubernetesLoader(_LOADER):  # type: ignore[misc, valid-type]
@@ -56,19 +66,81 @@ def load_all(text: str) -> Iterator[Any]:
     yield from _read(_LOADER(text))
 
 
-def load_manifests(text: str) -> Iterator[Any]:
-    """Parse the documents of a stream as kubectl does, without the empty ones.
+def load_untrusted(text: str) -> list[Any]:
+    """Parse the documents of a stream that others wrote, as kubectl does, without the empty ones.
 
-    Explicit tags may still give values that JSON does not have.
+    The depth and the expanded size are checked before anything is composed: libyaml composes nested
+    values by recursion in C, which ends the process, and a short text can contain many aliases of a
+    long value. Explicit tags may still give values that JSON does not have.
 
     Raises:
-        yaml.YAMLError: The text is not YAML, or uses unsafe types.
+        yaml.YAMLError: The text is not YAML, uses unsafe types, or exceeds a limit.
     """
     try:
-        yield from _read(_KubernetesLoader(text))
+        _check_limits(text)
+        return list(_read(_KubernetesLoader(text)))
     except (ValueError, AttributeError) as err:
         # PyYAML does not check the text of a scalar that has an explicit tag.
         raise yaml.YAMLError(str(err)) from err
+
+
+@dataclass(slots=True)
+class _Size:
+    """Expanded size of a value: characters with their punctuation, and levels of nesting."""
+
+    length: int = _PUNCTUATION
+    levels: int = 1
+    anchor: str | None = None
+
+
+def _check_limits(text: str) -> None:
+    """Check depth and expanded size of a stream by its events, which needs no recursion."""
+    if len(text) > LONGEST:
+        raise TooLarge(f"the text is longer than {LONGEST} characters")
+    total = 0
+    anchors: dict[str, _Size] = {}
+    open_values: list[_Size] = []
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_values.append(_Size(anchor=event.anchor))
+            closed = _Size(0, 0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            closed = open_values.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            _check_scalar(event)
+            closed = _Size(len(event.value) + _PUNCTUATION, 0, event.anchor)
+        elif isinstance(event, yaml.AliasEvent):
+            # An alias inside its own value is not in the map yet.
+            if event.anchor not in anchors:
+                raise TooLarge(f"alias {event.anchor} has no complete value")
+            closed = anchors[event.anchor]
+            total += closed.length
+        else:
+            continue
+        if closed.anchor is not None:
+            anchors[closed.anchor] = closed
+        if len(open_values) + closed.levels > DEEPEST:
+            raise TooLarge(f"values are nested deeper than {DEEPEST} levels")
+        if open_values:
+            parent = open_values[-1]
+            parent.length += closed.length
+            parent.levels = max(parent.levels, closed.levels + 1)
+        if total > LONGEST:
+            raise TooLarge(f"the text expands to more than {LONGEST} characters")
+
+
+def _check_scalar(event: yaml.ScalarEvent) -> None:
+    # Larger integers can be chosen so that all have the same hash, and a map of them takes minutes.
+    # Sexagesimal integers, which need a tag, take quadratic time.
+    is_integer = event.tag == _INTEGER or (
+        event.implicit[0] and _NUMBERS[_INTEGER].match(event.value)
+    )
+    if is_integer and len(event.value) > _LONGEST_INTEGER:
+        raise TooLarge("an integer does not fit into 64 bits; put it in quotes")
+
+
+class TooLarge(yaml.YAMLError):
+    """The text exceeds a limit; the message names the limit."""
 
 
 def _read(loader: Any) -> Iterator[Any]:

@@ -39,3 +39,53 @@ def test_text_that_is_no_plain_document_is_refused(text: str) -> None:
 def test_stream_that_asks_for_objects_is_refused() -> None:
     with pytest.raises(yaml.YAMLError):
         list(fastyaml.load_all("a: 1\n---\n!!python/name:os.getcwd\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(f"a: {'[' * 30_000}{']' * 30_000}", "deeper|nesting depth", id="brackets"),
+        pytest.param("{a: " * 30_000, "deeper|nesting depth", id="braces"),
+        pytest.param(f"{'- ' * 30_000}x", "deeper", id="dashes"),
+        pytest.param(
+            "\n".join(f"{' ' * level}a:" for level in range(2_000)), "deeper", id="indentation"
+        ),
+        pytest.param(
+            "a0: &a0 []\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(200)),
+            "deeper",
+            id="chain of aliases",
+        ),
+        pytest.param(
+            f"a: &a {'x' * 20_000}\n" + "".join(f"k{n}: *a\n" for n in range(10_000)),
+            "expands",
+            id="aliases of a long text",
+        ),
+        pytest.param(
+            "a0: &a0 {k: v}\n"
+            + "".join(f"a{n + 1}: &a{n + 1} {{<<: [{f'*a{n}, ' * 20}]}}\n" for n in range(8)),
+            "expands",
+            id="merged maps",
+        ),
+        pytest.param("a: &a [*a]", "no complete value", id="value that contains itself"),
+        pytest.param(
+            "".join(f"? {n * (2**61 - 1)}\n: 1\n" for n in range(1, 9_000)),
+            "64 bits",
+            id="integers with one hash",
+        ),
+        pytest.param(f"a: !!int 1{':1' * 400_000}", "64 bits", id="sexagesimal integer"),
+        pytest.param(f"a: {'x' * fastyaml.LONGEST}", "longer", id="long text"),
+    ],
+)
+def test_text_of_others_that_would_exhaust_the_process_is_refused(text: str, words: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=words):
+        fastyaml.load_untrusted(text)
+
+
+def test_text_of_others_within_the_limits_is_read_with_its_aliases() -> None:
+    nested = f"{'[' * (fastyaml.DEEPEST - 1)}{']' * (fastyaml.DEEPEST - 1)}"
+    text = f"a: &a {{b: 1}}\nc: *a\nd: {{<<: *a, e: 2}}\n---\n---\n{nested}"
+
+    first, second = fastyaml.load_untrusted(text)
+
+    assert first == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}
+    assert str(second) == nested

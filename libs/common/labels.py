@@ -14,8 +14,6 @@ APPLIED_HASH: Final = "slipway.dev/applied-hash"
 """Annotation on applied children: hash of the desired state that was sent last."""
 FORCE_FINALIZE: Final = "slipway.dev/force-finalize"
 """Annotation that a person sets to `true` to delete an object without its clean-up."""
-CONVERSION_DATA: Final = "slipway.dev/conversion-data"
-"""Annotation on a converted object: the values that its version cannot express, as JSON."""
 PAUSED: Final = "slipway.dev/paused"
 """Annotation that a person sets to `true` to stop reconciliation of one object."""
 

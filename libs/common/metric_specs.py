@@ -222,12 +222,6 @@ WEBHOOK_CERTIFICATE_EXPIRATION: Final = MetricSpec(
     _GAUGE,
     "Unix time at which the certificate of the webhooks expires; 0 without webhooks.",
 )
-STORED_VERSIONS: Final = MetricSpec(
-    "operator_stored_versions",
-    _GAUGE,
-    "Number of versions in which objects of a kind may be stored; 1 after the migration.",
-    ("resource",),
-)
 BUILD_INFO: Final = MetricSpec(
     "operator_build_info",
     _GAUGE,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from libs.common.kinds import Kind, Manifest, uid_of
+from libs.common.kinds import Kind, Manifest, is_deleting, uid_of
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.reading import maps_at
 
 
 def build_owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True) -> Manifest:
@@ -31,7 +33,7 @@ def build_owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool =
 
 def controller_of(manifest: Mapping[str, Any]) -> Manifest | None:
     """Return the controller reference of an object, or None for an orphan."""
-    for reference in manifest.get("metadata", {}).get("ownerReferences") or ():
+    for reference in maps_at(manifest, "metadata", "ownerReferences"):
         if reference.get("controller"):
             return dict(reference)
     return None
@@ -90,3 +92,38 @@ def build_adopt_patch(manifest: Mapping[str, Any], reference: Mapping[str, Any])
             "value": [*references, dict(reference)],
         }
     ]
+
+
+def is_former_child(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Return whether an object is the desired child, left by an earlier incarnation of its owner.
+
+    Backup tools and GitOps recreate owners with another UID, and children without owner references
+    or with the former UID. Such a child has the labels of the desired one, and every owner that it
+    refers to has the kind and the name of the desired controller: two objects never have one name,
+    so the former owner no longer exists.
+
+    Args:
+        live: Object with the name of the desired one.
+        desired: The desired child, with a controller and the labels of its operator.
+    """
+    owner = controller_of(desired)
+    labels, wanted = (each["metadata"].get("labels") or {} for each in (live, desired))
+    marks = (MANAGED_BY, INSTANCE)
+    if owner is None or is_deleting(live) or not all(wanted.get(mark) for mark in marks):
+        return False
+    return all(labels.get(mark) == wanted[mark] for mark in marks) and all(
+        _identity(reference) == _identity(owner) and reference.get("uid") != owner["uid"]
+        for reference in live["metadata"].get("ownerReferences") or ()
+    )
+
+
+def build_inherit_patch(desired: Mapping[str, Any]) -> list[Manifest]:
+    """Build the JSON patch that gives a former child the owner references of the desired one."""
+    references = desired["metadata"]["ownerReferences"]
+    return [{"op": "add", "path": "/metadata/ownerReferences", "value": references}]
+
+
+def _identity(reference: Mapping[str, Any]) -> tuple[str, object, object]:
+    """Return the group, kind and name of an owner; its version may have changed."""
+    group = str(reference.get("apiVersion", "")).rpartition("/")[0]
+    return group, reference.get("kind"), reference.get("name")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import CONFIG_MAP, REPLICA_SET, Manifest
+from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.ownership import (
     build_adopt_patch,
     build_owner_reference,
@@ -16,6 +17,7 @@ from libs.common.ownership import (
     controller_of,
     controller_uid,
     is_controlled_by,
+    is_former_child,
 )
 from libs.common.testing.fakeapi.patches import apply_json_patch
 
@@ -85,3 +87,39 @@ def test_adoption_adds_and_release_takes_away_exactly_one_reference(held: list[A
     assert released["metadata"].get("ownerReferences", []) == others
     assert build_release_patch(released, "u1") == []
     assert build_adopt_patch(adopted, REFERENCE) == build_adopt_patch(child, REFERENCE)
+
+
+def label(manifest: Manifest, name: str = "web", operator: str = "demo") -> Manifest:
+    manifest["metadata"]["labels"] = {MANAGED_BY: operator, INSTANCE: name}
+    return manifest
+
+
+FORMER = {**REFERENCE, "uid": "u0"}
+
+
+@pytest.mark.parametrize(
+    ("live", "former"),
+    [
+        (label(build_child()), True),
+        (label(build_child(FORMER)), True),
+        (label(build_child({**FORMER, "apiVersion": "apps/v1beta2"})), True),
+        (label(build_child(REFERENCE)), False),
+        (label(build_child({**FORMER, "name": "other"})), False),
+        (label(build_child({**FORMER, "apiVersion": "other/v1"})), False),
+        (label(build_child(FORMER, reference("friend"))), False),
+        (label(build_child(), name="other"), False),
+        (label(build_child(), operator="other"), False),
+        (build_child(), False),
+    ],
+)
+def test_former_child_has_our_labels_and_no_owner_that_can_exist(
+    live: Manifest, former: bool
+) -> None:
+    assert is_former_child(live, label(build_child(REFERENCE))) is former
+
+
+def test_former_child_that_is_being_deleted_is_left_alone() -> None:
+    live = label(build_child())
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert not is_former_child(live, label(build_child(REFERENCE)))

@@ -32,12 +32,15 @@ class Create:
             admission may have changed a label without which the object would be replaced again and
             again. If there is an objection, the object is deleted again and the step fails with
             `MutatedByAdmission`.
+        inherits: Whether a child that an earlier incarnation of the owner has left is adopted as it
+            is (`ownership.is_former_child`). For objects that hold data, keys or an address.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
     objection: Callable[[Manifest], str] | None = field(default=None, compare=False)
+    inherits: bool = False
 
     @property
     def key(self) -> Key:
@@ -54,7 +57,8 @@ class Apply:
     """Apply the desired state of an object by server-side apply, or create the object.
 
     Nothing is sent if the live object matches the desired state. An existing object with another
-    controller is never changed: the step fails with `ForeignObject`.
+    controller is never changed: the step fails with `ForeignObject`. A child that an earlier
+    incarnation of the owner has left is adopted first (`ownership.is_former_child`).
 
     Attributes:
         kind: Kind of the object.

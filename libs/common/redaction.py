@@ -5,10 +5,8 @@ Secret are reduced to their name, and text that looks like a credential is remov
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
-
-from pydantic import BaseModel
 
 REDACTED: Final = "[redacted]"
 """Replacement for a secret."""
@@ -79,7 +77,8 @@ def redact(value: object, depth: int = 0) -> object:
 
     Args:
         value: Any value; objects that are not containers are converted to text.
-        depth: Depth of the value in its container; values deeper than 12 are omitted.
+        depth: Depth of the value in its container; values deeper than 12 are omitted. Pass a
+            negative number for values that may be deeper.
     """
     match value:
         case None | bool() | int() | float():
@@ -90,14 +89,14 @@ def redact(value: object, depth: int = 0) -> object:
             return f"[{len(value)} bytes]"
         case _ if depth >= _MAX_DEPTH:
             return "[...]"
-        case BaseModel():
-            return redact(value.model_dump(), depth)
         case Mapping():
             return _redact_mapping(value, depth)
         case list() | tuple() | set() | frozenset():
             return [redact(item, depth + 1) for item in value]
         case _:
-            return redact_text(_render_object(value))
+            # A model of pydantic; the plugin uses this module without pydantic.
+            dump: Callable[[], object] | None = getattr(value, "model_dump", None)
+            return redact(dump(), depth) if dump else redact_text(_render_object(value))
 
 
 def redact_items(items: Iterable[tuple[str, object]]) -> dict[str, object]:

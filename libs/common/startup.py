@@ -28,10 +28,6 @@ def run(work: Callable[[], int]) -> NoReturn:
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
-    # Before anything else imports aiohttp.
-    from libs.common.light_aiohttp import import_aiohttp
-
-    import_aiohttp()
     sys.exit(work())
 
 

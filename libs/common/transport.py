@@ -26,6 +26,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,
     ClientClosed,
+    ConfigError,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -51,6 +52,9 @@ FIRST_FAILURE: Final = 300
 """Lowest status that is no success: redirects are not followed, so they are failures too."""
 _REFUSED_UNDONE: Final = frozenset({429, 503})
 """Answers after which a write may be sent again: the server did not begin with it."""
+_BYTES_OF_VALUE: Final = 8
+"""Minimum number of bytes for each key or value; responses of API servers have 11 and more."""
+_BEFORE_VALUES: Final = (b",", b":", b"[", b"{")
 _TIMEOUTS: Final = frozenset({"Timeout", "ServerTimeout"})
 _GATEWAY_FAILURES: Final = frozenset({502, 504})
 """Answers of something in between, which does not know what became of a write."""
@@ -68,6 +72,8 @@ class Request:
     accept: str = "application/json"
     lists: bool = False
     """Whether the response may be large: as long as it keeps arriving, it may take its time."""
+    limit: ReadLimit | None = None
+    """What is left of the limit of the client; None before the first response."""
 
     @property
     def operation(self) -> str:
@@ -92,6 +98,8 @@ class Transport:
         telemetry: Makes a span of each attempt.
         fence: Asked before each write.
         clock: Time source of the waits between attempts.
+        read_limit: Bytes that the server may send for each request, including its retries and
+            pages. Required for servers that others control; None for no limit.
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class Transport:
         telemetry: Telemetry,
         fence: Fence | None,
         clock: Clock | None = None,
+        read_limit: int | None = None,
     ) -> None:
         """Prepare; the connection is made by the first request, in the loop that sends it."""
         self.config = config
@@ -119,6 +128,7 @@ class Transport:
         self._telemetry = telemetry
         self._fence = fence
         self._clock = clock or SystemClock()
+        self._read_limit = read_limit
         self._host = urlsplit(config.server)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -173,9 +183,11 @@ class Transport:
         if response.status >= FIRST_FAILURE:
             raise failure_of(response, body, request)
         try:
-            answer: Manifest = orjson.loads(body) if body else {}
+            answer = orjson.loads(body) if body else {}
         except orjson.JSONDecodeError as err:
             raise _lost(request, "the response is not JSON") from err
+        if not isinstance(answer, dict):
+            raise _lost(request, "the response is not a JSON object")
         return answer
 
     async def _exchange(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
@@ -191,7 +203,9 @@ class Transport:
                 async with opened as response:
                     code = response.status
                     span.set_status(code)
-                    return response, await response.read()
+                    return response, await self._read(request, response)
+        except ResponseTooLarge as err:
+            raise _lost(request, str(err)) from err
         except aiohttp.ClientConnectorError as err:
             # Nothing was sent, so nothing can have happened.
             raise Unreachable(request.operation, cause_of(err)) from err
@@ -200,6 +214,13 @@ class Transport:
         finally:
             if self._metrics is not None:
                 self._metrics.observe_request(request.method, code, time.monotonic() - started)
+
+    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+        if self._read_limit is None:
+            return await response.read()  # security: the own API server
+        if request.limit is None:
+            request.limit = ReadLimit(self._read_limit)
+        return await request.limit.read(response)
 
     async def open(
         self,
@@ -240,6 +261,8 @@ class Transport:
                 return await self.config.authorization()
         except TimeoutError as err:
             raise Unreachable(request.operation, "no credentials were available in time") from err
+        except ConfigError as err:
+            raise Unreachable(request.operation, str(err)) from err
 
     def _connect(self, request: Request) -> aiohttp.ClientSession:
         if self._closed:
@@ -252,7 +275,7 @@ class Transport:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                headers={"User-Agent": self._user_agent},
+                headers=[("User-Agent", self._user_agent), *self.config.impersonation],
                 auto_decompress=True,
                 trust_env=False,
                 # An API server has none; what is in between gets each request without any.
@@ -263,6 +286,45 @@ class Transport:
             # public option turns that off.
             self._session._retry_connection = False  # noqa: SLF001 as above
         return self._session
+
+
+class ResponseTooLarge(Exception):
+    """A server sent more than the limit; the message names the limit."""
+
+
+class ReadLimit:
+    """A limit on what a server sends, after decompression.
+
+    A JSON value takes up to 24 times its text in memory (`{}`), so the values are counted as well.
+
+    Args:
+        limit: Total size of all responses in bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Start with the whole limit."""
+        self._limit = limit
+        self._bytes_left = limit
+        self._values_left = limit // _BYTES_OF_VALUE
+
+    async def read(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read a response to its end.
+
+        Raises:
+            ResponseTooLarge: The limit is exceeded; the connection is closed.
+        """
+        parts = []
+        async for chunk in response.content.iter_any():
+            self._bytes_left -= len(chunk)
+            self._values_left -= sum(map(chunk.count, _BEFORE_VALUES))
+            if self._bytes_left < 0 or self._values_left < 0:
+                response.close()
+                raise ResponseTooLarge(
+                    f"the server sent more than {self._limit} bytes or "
+                    f"{self._limit // _BYTES_OF_VALUE} keys and values"
+                )
+            parts.append(chunk)
+        return b"".join(parts)
 
 
 @lru_cache(maxsize=256)

@@ -196,7 +196,7 @@ async def test_write_that_is_not_answered_in_time_is_unknown(
     fake_api: FakeApi, method: str
 ) -> None:
     fake_api.hang(times=None)
-    async with Client(fake_api.config, request_timeout=0.4) as client:
+    async with Client(fake_api.config, request_timeout=2) as client:
         with pytest.raises(UnknownOutcome):
             await WRITES[method](client)
 
@@ -216,7 +216,7 @@ async def test_read_that_is_not_answered_is_sent_again(
 
 async def test_read_that_is_never_answered_is_unreachable(fake_api: FakeApi) -> None:
     fake_api.hang(times=None)
-    async with Client(fake_api.config, request_timeout=0.4) as client:
+    async with Client(fake_api.config, request_timeout=2) as client:
         with pytest.raises(Unreachable):
             await client.get(CONFIG_MAP, KEY)
 
@@ -255,7 +255,7 @@ async def test_requests_in_flight_are_bounded_and_watches_are_not(fake_api: Fake
     async with Client(fake_api.config, max_in_flight=2) as client:
         lists = [asyncio.create_task(client.list(CONFIG_MAP)) for _ in range(5)]
         await until(lambda: len(fake_api.requests) == 2)
-        stream = client.watch(CONFIG_MAP, resource_version="1", inactivity_seconds=5)
+        stream = client.watch(CONFIG_MAP, resource_version="1", inactivity_seconds=120)
         watch = asyncio.create_task(anext(stream))
         await until(lambda: fake_api.watches.count(CONFIG_MAP))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import islice
 from typing import Final
 
 from libs.common.client import Client
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
+from libs.common.reading import is_set_at, maps_at, text_at, text_map_at
 from operators.clusters.addons import AddonStep, BadAddon, read_manifests
 from operators.clusters.naming import OPERATOR
 
+_MOST_RECORDS: Final = 1_000
+_LONGEST_RECORD: Final = 300
 RECORD: Final = Key("kube-system", "slipway-addons")
 """ConfigMap in the managed cluster: digest of the applied content, by addon."""
 
@@ -20,7 +25,8 @@ async def read_record(client: Client) -> dict[str, str]:
         held = await client.get(CONFIG_MAP, RECORD)
     except NotFound:
         return {}
-    return {str(name): str(digest) for name, digest in (held.get("data") or {}).items()}
+    record = islice(text_map_at(held, "data").items(), _MOST_RECORDS)
+    return {name: digest for name, digest in record if len(name) + len(digest) < _LONGEST_RECORD}
 
 
 async def apply_addon(client: Client, step: AddonStep) -> str:
@@ -30,7 +36,8 @@ async def apply_addon(client: Client, step: AddonStep) -> str:
     monitoring objects in its manifests.
     """
     try:
-        manifests = read_manifests(step.data)
+        # A large addon takes seconds.
+        manifests = await asyncio.to_thread(read_manifests, step.data)
     except BadAddon as err:
         return str(err)
     kinds: dict[str, dict[str, Kind]] = {}
@@ -76,7 +83,7 @@ async def _list_kinds(client: Client, version: str) -> dict[str, Kind]:
     except NotFound:
         return {}
     return {
-        each["kind"]: Kind(group, name, each["kind"], each["name"], bool(each.get("namespaced")))
-        for each in response.get("resources") or ()
-        if "/" not in each["name"]
+        kind: Kind(group, name, kind, text_at(each, "name"), is_set_at(each, "namespaced"))
+        for each in maps_at(response, "resources")
+        if (kind := text_at(each, "kind")) and "/" not in text_at(each, "name")
     }

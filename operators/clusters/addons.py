@@ -111,7 +111,9 @@ def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
 
 def _read_documents(key: str, text: str) -> Iterator[Manifest]:
     try:
-        documents = list(fastyaml.load_manifests(text))
+        documents = fastyaml.load_untrusted(text)
+    except fastyaml.TooLarge as err:
+        raise BadAddon(f"{key}: {err}") from err
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""

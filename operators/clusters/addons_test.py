@@ -175,3 +175,15 @@ def test_any_text_is_read_as_json_or_refused(parts: list[str]) -> None:
     except BadAddon:
         return
     json.dumps(found)
+
+
+def test_yaml_that_is_nested_too_deeply_is_refused_by_its_key() -> None:
+    """Libyaml composes by recursion in C: 30,000 brackets ended the process."""
+    with pytest.raises(BadAddon, match=r"cni\.yaml: values are nested deeper than 100 levels"):
+        read_manifests({"cni.yaml": f"{HEAD}data: {'[' * 500}{']' * 500}"})
+
+
+def test_aliases_of_a_long_text_are_refused() -> None:
+    lines = [f"  a: &a {'x' * 20_000}", *(f"  k{number}: *a" for number in range(10_000))]
+    with pytest.raises(BadAddon, match=r"cni\.yaml: the text expands to more than"):
+        read_manifests({"cni.yaml": "\n".join([f"{HEAD}data:", *lines])})

@@ -115,6 +115,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
         reconcile=reconciler.reconcile,
         finalize=reconciler.finalize,
         finalizer=FINALIZER,
+        stalls_after=1800,  # As long as an Instance may take.
         close=reconciler.close,
     )
     for kind, why in (

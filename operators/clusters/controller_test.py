@@ -1,7 +1,7 @@
 """The clusters operator over HTTP, with clusters that simulated guests make over TLS.
 
 ipam, network and compute are pretended; what a guest does with its first settings is simulated by
-`tools.kubevirt_sim.guests`, which answers with certificates of the authorities of the cluster.
+`lab.kubevirt_sim.guests`, which answers with certificates of the authorities of the cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.guests import GuestClusters
 from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
@@ -40,7 +41,6 @@ from operators.clusters.fake_workloads import run_machine
 from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
 from operators.clusters.observed import read_data
 from operators.clusters.samples import ADDRESS, build_cluster, build_network
-from tools.kubevirt_sim.guests import GuestClusters
 
 EDGE = Key("default", "edge")
 PLANE, WEB_0, WEB_1 = "edge-control-plane-0", "edge-web-0", "edge-web-1"
@@ -64,7 +64,7 @@ class Cloud:
                 play(self.api)
             return probe()
 
-        await self.operator.eventually(step, what, timeout=60)
+        await self.operator.eventually(step, what)
 
     async def ready(self) -> None:
         """Wait until the cluster is as its spec asks."""
@@ -486,4 +486,4 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
         for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
             fake_api.register(kind)
         fake_api.create(network())
-        await operator.eventually(lambda: fake_api.objects(IP_CLAIM), timeout=30)
+        await operator.eventually(lambda: fake_api.objects(IP_CLAIM))

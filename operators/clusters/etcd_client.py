@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import orjson
+
 from libs.common.kinds import Manifest
 from libs.common.reading import is_set_at, maps_at, text_at
 from libs.common.tasks import run_together
@@ -144,7 +146,7 @@ def parse_response(received: bytes) -> Manifest:
     words = head.split(b"\r\n", 1)[0].split()
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
     try:
-        decoded: Any = json.loads(body)
+        decoded: Any = orjson.loads(body)
     except ValueError:
         decoded = None
     if status != 200 or not isinstance(decoded, dict):

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from operators.clusters.api.v1alpha1 import Pool, Taint
 from operators.clusters.naming import POOL_LABEL
 from operators.clusters.observed import Node
@@ -92,7 +94,7 @@ def _render_managed(labels: Mapping[str, str], taints: Mapping[TaintKey, Taint])
 def _read_managed(text: str) -> tuple[frozenset[str], frozenset[TaintKey]]:
     """Parse the annotation; an invalid one counts as absent."""
     try:
-        keys = json.loads(text or "{}")
+        keys = orjson.loads(text or "{}")
         labels = frozenset(str(key) for key in keys.get("labels", ()))
         taints = frozenset((str(key), str(effect)) for key, effect in keys.get("taints", ()))
     except (ValueError, TypeError, AttributeError):

@@ -27,6 +27,7 @@ from operators.clusters.certificates import Authorities, Pair
 from operators.clusters.etcd import Etcd
 from operators.clusters.naming import DRAINING, MANAGED, POOL_LABEL, node_name, slot_of
 
+_TAINT: Final = ("key", "value", "effect", "timeAdded")
 DEFAULT_DRAIN_SECONDS: Final = 300
 """Time for draining a node whose pool was removed from the spec."""
 
@@ -85,7 +86,7 @@ class Node:
             pods_left=pods_left,
             labels=text_map_at(manifest, "metadata", "labels"),
             taints=tuple(
-                each
+                {name: each[name] for name in _TAINT if isinstance(each.get(name), str)}
                 for each in maps_at(manifest, "spec", "taints")
                 if text_at(each, "key") and text_at(each, "effect")
             ),

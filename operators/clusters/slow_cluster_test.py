@@ -81,7 +81,7 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
 
     async with OperatorHarness(fakes, fake_api.config, api_poll_seconds=1) as operator:
         fake_api.create(cluster)
-        await operator.eventually(is_ready, "the cluster is ready", timeout=60)
+        await operator.eventually(is_ready, "the cluster is ready")
         workloads.taken.clear()
         workloads.slow = True
         pool = {"name": "web", "count": 1, "size": "large", "labels": {"tier": "web"}}
@@ -89,10 +89,10 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
         await operator.eventually(lambda: bool(workloads.taken), "the node gets its label")
 
         # The next reconcile, one per poll, sends a request and gets no response.
-        await operator.eventually(lambda: workloads.waiting, "it asks", timeout=60)
+        await operator.eventually(lambda: workloads.waiting, "it asks")
         await asyncio.wait({asyncio.create_task(operator.converged())}, timeout=4 * PATIENCE)
         workloads.slow = False
         workloads.answering.set()
-        await operator.eventually(is_ready, "the cluster is ready", timeout=60)
+        await operator.eventually(is_ready, "the cluster is ready")
 
     assert workloads.taken == ["mark Node edge-web-0"]

@@ -87,7 +87,7 @@ def _find_image(daemon_set: Manifest) -> tuple[int, str]:
 def _parse(config_map: Manifest) -> Mapping[str, Any]:
     text = text_map_at(config_map, "data").get(_FIELD, "")
     try:
-        documents = list(fastyaml.load_all(text))
+        documents = fastyaml.load_untrusted(text)
     except yaml.YAMLError:
         return {}
     found = documents[0] if documents else {}

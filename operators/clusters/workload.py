@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,14 @@ import aiohttp
 from libs.common.client import Client
 from libs.common.conditions import render_time
 from libs.common.config import ConnectionConfig
-from libs.common.errors import ApiError, Conflict, NotFound, SlipwayError, TooManyRequests
+from libs.common.errors import (
+    ApiError,
+    Conflict,
+    NotFound,
+    SlipwayError,
+    TooManyRequests,
+    Unreachable,
+)
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.reading import text_at, text_map_at
@@ -56,6 +63,12 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _AT_ONCE: Final = 4
 _ETCD_PORT: Final = 2379
 _TIMES_FOR_ADDON: Final = 6
+_READ_LIMIT: Final = 8 * 2**20
+"""Bytes that the API of a cluster may send for each request: about 600 nodes. Its tenant can
+replace the API server by any program, and the operator serves other tenants as well."""
+_PAGE: Final = 50
+_LARGEST: Final = 20_000
+"""Maximum number of labels and taints of all nodes, which the operator keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ class KubernetesWorkloads:
         """Query the nodes of a cluster, and the pods of nodes that are being drained."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
-                held = (await client.list(NODE)).items
+                held = await _list_nodes(client)
                 # Concurrently: a removed pool may have too many nodes to query one by one in time.
                 nodes = await run_together(*(_observe(client, node) for node in held))
                 expires, addons, version, proxy_version, etcd = await run_together(
@@ -173,7 +186,7 @@ class KubernetesWorkloads:
         return ""
 
     async def _remove_member(self, client: Client, access: Access, step: RemoveMember) -> None:
-        nodes = [Node.parse(each) for each in (await client.list(NODE)).items]
+        nodes = await _list_nodes(client)
         # Do not send the request to the member itself: it would stop before it responds.
         others = [each for each in list_serving(nodes) if each != step.node]
         await remove_member(self._reach_etcd(client, access), others, step.member)
@@ -195,7 +208,11 @@ class KubernetesWorkloads:
         tls = build_tls(access) if access.url.startswith("https:") else None
         config = ConnectionConfig(access.url, tls_server_name=access.host, tls=tls)
         return Client(
-            config, user_agent=OPERATOR, request_timeout=self._timeout, max_in_flight=_AT_ONCE
+            config,
+            user_agent=OPERATOR,
+            request_timeout=self._timeout,
+            max_in_flight=_AT_ONCE,
+            read_limit=_READ_LIMIT,
         )
 
 
@@ -275,17 +292,42 @@ async def _post_through_proxy(client: Client, node: str, path: str, body: Manife
         raise EtcdError(str(err)) from err
 
 
-async def _observe(client: Client, manifest: Manifest) -> Node:
-    node = Node.parse(manifest)
+async def _list_nodes(client: Client) -> list[Node]:
+    """List the nodes, and keep only their views in memory.
+
+    Raises:
+        Unreachable: The nodes have too many labels and taints.
+    """
+    nodes: list[Node] = []
+    size = 0
+    async for page in client.pages(NODE, page=_PAGE):
+        nodes = [] if page.first else nodes
+        found = [Node.parse(each) for each in page.items if text_at(each, "metadata", "name")]
+        size += sum(1 + len(each.labels) + len(each.taints) for each in found)
+        if size > _LARGEST:
+            raise Unreachable("list nodes", f"more than {_LARGEST} nodes, labels and taints")
+        nodes.extend(found)
+    return nodes
+
+
+async def _observe(client: Client, node: Node) -> Node:
     if node.draining_since is None:
         return node
-    return Node.parse(manifest, len(await _list_leaving(client, node.name)))
+    return replace(node, pods_left=len(await _list_leaving(client, node.name)))
 
 
-async def _list_leaving(client: Client, node: str) -> list[Manifest]:
-    """Return the pods that must leave a node: all except pods of DaemonSets."""
-    pods = await client.list(POD, field_selector=f"spec.nodeName={node}")
-    return [pod for pod in pods.items if _has_to_leave(pod)]
+async def _list_leaving(client: Client, node: str) -> list[tuple[Key, bool]]:
+    """Return the pods that must leave a node, and whether each is being deleted.
+
+    Pods of DaemonSets stay.
+    """
+    pods = client.pages(POD, field_selector=f"spec.nodeName={node}", page=_PAGE)
+    return [
+        (key_of(pod), is_deleting(pod))
+        async for page in pods
+        for pod in page.items
+        if text_at(pod, "metadata", "name") and _has_to_leave(pod)
+    ]
 
 
 def _has_to_leave(pod: Manifest) -> bool:
@@ -352,8 +394,8 @@ async def _evict_all(client: Client, node: str) -> None:
         ApiError: Error of the first refused eviction.
     """
     refusals = []
-    for pod in await _list_leaving(client, node):
-        if is_deleting(pod):
+    for pod, leaves in await _list_leaving(client, node):
+        if leaves:
             continue
         try:
             await _evict(client, pod)
@@ -363,8 +405,7 @@ async def _evict_all(client: Client, node: str) -> None:
         raise refusals[0]
 
 
-async def _evict(client: Client, pod: Manifest) -> None:
-    key = key_of(pod)
+async def _evict(client: Client, key: Key) -> None:
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

@@ -83,3 +83,17 @@ async def test_failed_query_leaves_no_request_behind(fake_api: FakeApi) -> None:
     assert not {"read_record", "read_version"} & {
         getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()
     }
+
+
+async def test_cluster_that_sends_too_much_counts_as_unreachable(fake_api: FakeApi) -> None:
+    """Whoever is root on its control plane chooses what its API server returns."""
+    labels = {f"l{number}": "" for number in range(5_000)}
+    for number in range(5):
+        node = build_object(NODE, f"edge-web-{number}")
+        node["metadata"]["labels"] = labels
+        fake_api.create(node)
+
+    found = await KubernetesWorkloads(30).look(Access(fake_api.url, "", "", Pair("", "")))
+
+    assert not found.reachable
+    assert "more than 20000 nodes, labels and taints" in found.message

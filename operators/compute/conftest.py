@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from lab.kubevirt_sim.attach import attach
+from lab.kubevirt_sim.direct import annotate_new
+from lab.kubevirt_sim.simulator import KubeVirtSim
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, uid_of
 from libs.common.testing.clock import AdvancedClock
@@ -24,9 +27,6 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import FINAL_PHASES, OPERATION
 from operators.compute.controller import OPERATOR
 from operators.compute.samples import build_instance, build_operation, build_size
-from tools.kubevirt_sim.attach import attach
-from tools.kubevirt_sim.direct import annotate_new
-from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB: Final = Key("default", "web")
 """Key of the Instance."""
@@ -72,7 +72,7 @@ class Cloud:
             status = self.api.get(OPERATION, ("default", name)).get("status") or {}
             return status.get("phase") in FINAL_PHASES
 
-        await self.compute.eventually(probe, "the operation has ended", timeout=60)
+        await self.compute.eventually(probe, "the operation has ended")
         status: Manifest = self.api.get(OPERATION, ("default", name))["status"]
         return status
 
@@ -83,7 +83,7 @@ class Cloud:
             held = self.api.find(INSTANCE, WEB)
             return held is not None and (held.get("status") or {}).get("phase") == "Running"
 
-        await self.compute.eventually(probe, "the Instance runs", timeout=60)
+        await self.compute.eventually(probe, "the Instance runs")
         return self.run()
 
     def run(self) -> VmiView:

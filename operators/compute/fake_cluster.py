@@ -1,6 +1,6 @@
 """The rest of the cluster, for tests that need immediate responses: KubeVirt, CDI, ipam, network.
 
-KubeVirt and CDI are the controllers of `tools/kubevirt_sim` without HTTP and delays. ipam and
+KubeVirt and CDI are the controllers of `lab/kubevirt_sim` without HTTP and delays. ipam and
 network are modeled here: the fields of their statuses that compute reads.
 """
 
@@ -14,6 +14,9 @@ from functools import cache
 from typing import Final
 from weakref import WeakValueDictionary
 
+from lab.kubevirt_sim import crds
+from lab.kubevirt_sim.direct import DirectKubeVirt
+from lab.kubevirt_sim.timing import INSTANT
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of
 from libs.common.reading import text_at
@@ -27,9 +30,6 @@ from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
-from tools.kubevirt_sim import crds
-from tools.kubevirt_sim.direct import DirectKubeVirt
-from tools.kubevirt_sim.timing import INSTANT
 
 _TIMING: Final = INSTANT.model_copy(update={"import_disk": 1, "migration_pending": 10})
 """Disks are filled one run of the cluster after their creation, so that the operator waits."""

@@ -46,7 +46,7 @@ async def until_another_run(cloud: Cloud, uid: str) -> None:
         held = cloud.api.get(INSTANCE, WEB)["status"]
         return held.get("phase") == "Running" and held.get("vmiUID") not in ("", None, uid)
 
-    await cloud.compute.eventually(probe, "the machine runs again", timeout=60)
+    await cloud.compute.eventually(probe, "the machine runs again")
 
 
 async def test_guest_that_shuts_itself_down_stays_off(cloud: Cloud) -> None:

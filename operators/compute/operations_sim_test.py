@@ -211,7 +211,7 @@ async def test_rescue_boots_from_another_disk_until_it_is_ended(cloud: Cloud) ->
     def is_held() -> bool:
         return (cloud.api.get(OPERATION, OP).get("status") or {}).get("step") == "Hold"
 
-    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk", timeout=60)
+    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk")
     assert cloud.machine().disks["root"] != own
     cloud.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
     status = await cloud.ended()
@@ -237,7 +237,7 @@ async def test_rescue_uses_the_node_to_which_the_own_disk_belongs(cloud: Cloud) 
     def runs() -> bool:
         return (cloud.api.get(INSTANCE, near).get("status") or {}).get("phase") == "Running"
 
-    await cloud.compute.eventually(runs, "the Instance runs", timeout=60)
+    await cloud.compute.eventually(runs, "the Instance runs")
     node = VmiView.parse(cloud.api.get(VIRTUAL_MACHINE_INSTANCE, near)).node_name
     image = {"url": "https://images.example.com/rescue.qcow2"}
     cloud.api.create(build_operation("Rescue", target="near", rescue={"image": image}))
@@ -245,7 +245,7 @@ async def test_rescue_uses_the_node_to_which_the_own_disk_belongs(cloud: Cloud) 
     def is_held() -> bool:
         return (cloud.api.get(OPERATION, OP).get("status") or {}).get("step") == "Hold"
 
-    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk", timeout=60)
+    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk")
     run = VmiView.parse(cloud.api.get(VIRTUAL_MACHINE_INSTANCE, near))
     assert run.ready and run.node_name == node
 

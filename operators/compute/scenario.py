@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from lab.kubevirt_sim.behavior import PREFIX
+from lab.kubevirt_sim.direct import annotate_new
 from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
 from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
@@ -20,8 +22,6 @@ from operators.compute.api.operation import OPERATION
 from operators.compute.fake_cluster import run_cluster
 from operators.compute.samples import build_instance, build_size, build_snapshot
 from operators.compute.simulation import Simulation
-from tools.kubevirt_sim.behavior import PREFIX
-from tools.kubevirt_sim.direct import annotate_new
 
 WEB: Final = Key("default", "web")
 """Key of the Instance."""

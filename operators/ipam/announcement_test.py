@@ -7,6 +7,9 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from lab.kubevirt_sim.instant_balancer import announce, attach_load_balancer
+from lab.kubevirt_sim.load_balancer import MODE
+from lab.kubevirt_sim.settings import LoadBalancer
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import SERVICE, Key
@@ -19,9 +22,6 @@ from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_pool
 from operators.ipam.settings import Announcement
 from operators.ipam.shown import claim_of
-from tools.kubevirt_sim.instant_balancer import announce, attach_load_balancer
-from tools.kubevirt_sim.load_balancer import MODE
-from tools.kubevirt_sim.settings import LoadBalancer
 
 SERVED = Key("default", "web-ip")
 PLAIN = {"kind": "Address", "address": "10.0.0.7"}

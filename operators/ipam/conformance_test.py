@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+from lab.kubevirt_sim.instant_balancer import announce
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -26,7 +27,6 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_pool
-from tools.kubevirt_sim.instant_balancer import announce
 
 ENDING = Key("default", "ending")
 CRDS = tuple(build_crd(model) for model in RESOURCES)

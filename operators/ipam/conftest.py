@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from lab.kubevirt_sim.fixtures import kubevirt_sim
+from lab.kubevirt_sim.instant_balancer import attach_load_balancer
 from libs.common.crd import build_crd
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
 from operators.ipam.controller import OPERATOR
-from tools.kubevirt_sim.fixtures import kubevirt_sim
-from tools.kubevirt_sim.instant_balancer import attach_load_balancer
 
 __all__ = ["api", "harness", "kubevirt_sim"]
 

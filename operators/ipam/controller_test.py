@@ -52,7 +52,7 @@ async def test_release_serves_the_head_of_the_queue_and_moves_nobody(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     """Upstream: metallb/metallb#2723, a release moved the addresses of others."""
-    api.create(build_pool())
+    api.create(build_pool(maxPriority=1))
     for number in range(6):
         api.create(build_claim(f"c{number}", priority=int(number == 5)))
     await harness.converged()

@@ -45,6 +45,7 @@ class Entry:
         released: Whether the claim was deleted and the address is in quarantine.
         until: End of the quarantine; None if the address is not in quarantine.
         deleting: Whether the IPAllocation is being deleted.
+        pool_uid: UID of the pool that allocated the address.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Entry:
     released: bool = False
     until: datetime | None = None
     deleting: bool = False
+    pool_uid: str = ""
 
     @property
     def v6(self) -> bool:
@@ -148,6 +150,7 @@ class Ledger:
     _held: dict[tuple[str, Key], set[str]] = field(default_factory=dict)
     _by_namespace: Counter[tuple[str, str]] = field(default_factory=Counter)
     _resting: dict[str, set[str]] = field(default_factory=dict)
+    _resting_in: dict[tuple[str, str], set[str]] = field(default_factory=dict)
 
     # Updates.
 
@@ -159,10 +162,11 @@ class Ledger:
         if entry.released:
             self._tombs.setdefault((entry.pool, entry.claim), set()).add(entry.name)
             self._resting.setdefault(entry.pool, set()).add(entry.name)
+            self._resting_in.setdefault(_home(entry), set()).add(entry.name)
         else:
             insort(self._live.setdefault(entry.pool, []), entry.number)
             self._held.setdefault((entry.pool, entry.claim), set()).add(entry.name)
-            self._by_namespace[entry.pool, entry.claim.namespace] += 1
+            self._by_namespace[_home(entry)] += 1
             self._by_claim.setdefault((entry.pool, entry.claim_uid), set()).add(entry.name)
         self._update_open(entry.pool, entry.claim_uid)
 
@@ -175,10 +179,11 @@ class Ledger:
         if entry.released:
             _discard(self._tombs, (entry.pool, entry.claim), name)
             _discard(self._resting, entry.pool, name)
+            _discard(self._resting_in, _home(entry), name)
         else:
             _take_out(self._live[entry.pool], entry.number)
             _discard(self._held, (entry.pool, entry.claim), name)
-            self._by_namespace[entry.pool, entry.claim.namespace] -= 1
+            self._by_namespace[_home(entry)] -= 1
             _discard(self._by_claim, (entry.pool, entry.claim_uid), name)
         self._update_open(entry.pool, entry.claim_uid)
 
@@ -222,6 +227,15 @@ class Ledger:
     def count_in_namespace(self, pool: str, namespace: str) -> int:
         """Count the addresses of a pool that the claims of a namespace have."""
         return self._by_namespace[pool, namespace]
+
+    def count_resting_in(self, pool: str, namespace: str) -> int:
+        """Count the addresses in quarantine that the claims of a namespace had."""
+        return len(self._resting_in.get((pool, namespace), ()))
+
+    def list_resting_in(self, pool: str, namespace: str) -> list[Entry]:
+        """Return the entries in quarantine of a pool and a namespace, the lowest address first."""
+        names = self._resting_in.get((pool, namespace), ())
+        return sorted((self.entries[name] for name in names), key=lambda entry: entry.number)
 
     def count_outside(self, pool: str, addresses: AddressSet) -> int:
         """Count the allocated addresses of a pool that its spec no longer contains."""
@@ -289,6 +303,10 @@ class Ledger:
             if held.space == entry.space and entry.number in held.addresses
         }
         return overlapping | {entry.pool}
+
+
+def _home(entry: Entry) -> tuple[str, str]:
+    return entry.pool, entry.claim.namespace
 
 
 def _take_out(numbers: list[int], number: int) -> None:

@@ -151,6 +151,7 @@ def parse_entry(manifest: Manifest) -> Entry | None:
         released=bool(text_at(manifest, "status", "releasedAt")),
         until=parse_time(until) if until else None,
         deleting=is_deleting(manifest),
+        pool_uid=text_at(spec, "poolRef", "uid"),
     )
 
 

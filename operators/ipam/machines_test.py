@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.instant_balancer import attach_load_balancer
+from lab.kubevirt_sim.samples import build_machine, build_migration
+from lab.kubevirt_sim.simulator import KubeVirtSim
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key
@@ -25,9 +28,6 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_instance, build_pool
-from tools.kubevirt_sim.instant_balancer import attach_load_balancer
-from tools.kubevirt_sim.samples import build_machine, build_migration
-from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB, SLICE, SERVED = Key("default", "web"), Key("default", "web-ip-v4"), Key("default", "web-ip")
 TO_WEB = {"kind": "Instance", "name": "web"}

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.instant_balancer import attach_load_balancer
+from lab.kubevirt_sim.samples import build_machine, build_migration
+from lab.kubevirt_sim.simulator import KubeVirtSim
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Key
@@ -18,9 +21,6 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
 from operators.ipam.samples import build_claim, build_pool
 from operators.ipam.shown import claim_of
-from tools.kubevirt_sim.instant_balancer import attach_load_balancer
-from tools.kubevirt_sim.samples import build_machine, build_migration
-from tools.kubevirt_sim.simulator import KubeVirtSim
 
 SERVED = Key("default", "web-ip")
 PROXY = "service.kubernetes.io/service-proxy-name"

@@ -102,7 +102,7 @@ async def test_service_that_cannot_be_written_is_tried_again(
 
     await harness.eventually(lambda: bool(runs(api)), "an injector is there")
     await play(api, harness)
-    await harness.eventually(lambda: len(api.objects(SERVICE)) == 1, timeout=30)
+    await harness.eventually(lambda: len(api.objects(SERVICE)) == 1)
     await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING))
     assert api.objects(ENDPOINT_SLICE)
 

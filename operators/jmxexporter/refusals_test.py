@@ -219,7 +219,7 @@ async def test_service_monitor_is_made_once_the_cluster_has_the_kind(
     assert condition(api) == ("False", Reason.MONITOR_UNAVAILABLE)
 
     api.register(SERVICE_MONITOR)
-    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING), timeout=30)
+    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING))
     assert len(api.objects(SERVICE_MONITOR)) == 1
 
 

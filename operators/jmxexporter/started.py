@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Final
 
+import orjson
+
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 
 _LAST_PORT: Final = 65_535
@@ -48,7 +50,7 @@ class Started:
     def parse(cls, text: str) -> Started | None:
         """Parse the annotation; None if it is not valid."""
         try:
-            raw = json.loads(text)
+            raw = orjson.loads(text)
             ports = int(raw["port"]), int(raw["last_port"])
             names = tuple(str(name) for name in raw["containers"])
             texts = [str(raw[name]) for name in ("path", "config")]

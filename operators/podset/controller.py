@@ -90,16 +90,16 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     """Bring one PodSet closer to its spec."""
     try:
         desired = await read_desired(context, image)
-    except TerminalError:
+    except TerminalError as err:
         # The runtime reports the error. The counts remain current for autoscalers and people.
-        await _publish_counts(context)
+        err.status = _count_pods(context)
         raise
     observed = await _observe(context, desired)
     if observed is None:
         # The PodSet was deleted or recreated; the event of that change triggers the next reconcile.
         return None
     work = RoundResults([], [], Outcome())
-    if not desired.podset.spec.paused:
+    if not desired.is_held:
         work.outcome, observed = await keep_history(context, desired, observed)
     retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
     desired = await read_former(context, desired, observed, image)
@@ -138,11 +138,10 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     return Result.from_outcome(work.outcome, requeue_after=requeue_after)
 
 
-async def _publish_counts(context: Context) -> None:
-    """Update the counts in the status of a PodSet whose spec is invalid."""
+def _count_pods(context: Context) -> Manifest:
     pods = [parse_pod(pod, context.key.name) for pod in context.children(POD) if not is_gone(pod)]
     spec, held = (context.primary.get(part) or {} for part in ("spec", "status"))
-    await context.apply_status(count_pods(held, pods, spec, context.now()))
+    return count_pods(held, pods, spec, context.now())
 
 
 def observe(context: Context, desired: Desired) -> Observed:
@@ -172,7 +171,7 @@ async def _observe(context: Context, desired: Desired) -> Observed | None:
     """Read pods, revisions and orphans; None if the PodSet was deleted or recreated."""
     observed = observe(context, desired)
     orphans = _find_orphans(context, desired)
-    if not (orphans or observed.history.orphans) or desired.podset.spec.paused:
+    if not (orphans or observed.history.orphans):
         return observed
     # After `kubectl delete --cascade=orphan`, the garbage collector removes the owner references,
     # possibly before the cache shows the deletion of the PodSet. Adopting the pods again would make

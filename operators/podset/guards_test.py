@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.common.kinds import CONFIG_MAP, POD, Key, build_object, uid_of
+from libs.common.labels import PAUSED
 from libs.common.ownership import controller_uid
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -34,8 +35,8 @@ async def test_pod_that_another_controller_took_meanwhile_stays_with_it(
     api.create(build_podset(replicas=1, template=TEMPLATE, selector=SELECTOR))
     await operator.converged()
     pod = Key("default", "bare" if action == "adopted" else "web-pod-0")
-    # A paused set neither adopts nor releases: the cache learns of the pod, and nothing is done.
-    api.patch(PODSET, WEB, {"spec": {"paused": True}})
+    # The operator does nothing for an object with this annotation, but its cache learns of the pod.
+    api.patch(PODSET, WEB, {"metadata": {"annotations": {PAUSED: "true"}}})
     await operator.converged()
     if action == "released":
         api.patch(POD, pod, {"metadata": {"labels": {"app": "debug"}}})
@@ -45,7 +46,7 @@ async def test_pod_that_another_controller_took_meanwhile_stays_with_it(
     api.watches.pause(POD)
     other = take_over(api, pod)
     mark = api.mark()
-    api.patch(PODSET, WEB, {"spec": {"paused": False}})
+    api.patch(PODSET, WEB, {"metadata": {"annotations": {PAUSED: None}}})
 
     def is_refused() -> bool:
         return any(each.verb == "patch" and each.kind == POD for each in api.writes(since=mark))

@@ -11,16 +11,17 @@ from typing import Final
 
 from libs.common.crd import kind_of
 from libs.common.errors import TerminalError
-from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, is_deleting, key_of
+from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.plan import Outcome
 from libs.common.reading import text_at
 from libs.common.runtime import Cache, Context, IndexFunction
 from operators.podset.api.v1 import PodSet, Reason
-from operators.podset.naming import SET_LABEL
+from operators.podset.naming import SET_LABEL, parse_revision_name
 from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current
-from operators.podset.resources import Blueprint
+from operators.podset.resources import Blueprint, build_blueprint
 from operators.podset.revisions import History, build_history, plan_revisions, read_blueprint
+from operators.podset.view import parse_pod
 
 _ORPHANS: Final = "orphaned revisions"
 
@@ -28,29 +29,98 @@ _ORPHANS: Final = "orphaned revisions"
 async def read_desired(context: Context, image: str) -> Desired:
     """Read the spec, and the revision if the spec names one.
 
+    If that revision does not exist, or if the set is paused, new pods get the template that the
+    pods of the set have.
+
     Raises:
         TerminalError: The spec is invalid, or names a revision that is not a revision of the
-            PodSet.
+            PodSet, and the template of its pods is not known either.
     """
     podset = PodSet.parse(context.primary)
-    name, blueprint = podset.spec.template_revision, None
+    name = podset.spec.template_revision
+    blueprint = build_blueprint(podset, default_image=image)
+    problem = ""
     if name is not None:
-        blueprint = await _read_revision(context, podset, name, image)
-        if blueprint is None:
-            message = (
-                f"PodSet {podset.key}: spec.templateRevision: ControllerRevision {name} is not a "
-                "revision of this set; list its revisions with `kubectl get controllerrevisions "
-                f"--selector {SET_LABEL}={podset.metadata.name}`"
-            )
-            raise TerminalError(Reason.INVALID_SPEC, message, field="spec.templateRevision")
-    return build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+        found = await _read_named(context, podset, name, image)
+        problem = "" if found is not None else _explain_missing(context, podset, name)
+        blueprint = found or blueprint
+    if not problem and not podset.spec.paused:
+        return build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+    held = await _read_held(context, podset, blueprint, image)
+    if problem:
+        if held is None:
+            raise TerminalError(Reason.INVALID_SPEC, problem, field="spec.templateRevision")
+        blueprint = held
+    desired = build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+    budget = replace(desired.budget, paused=True)
+    can_create = held is not None
+    return replace(desired, budget=budget, former=held, can_create=can_create, problem=problem)
+
+
+def _explain_missing(context: Context, podset: PodSet, name: str) -> str:
+    message = (
+        f"PodSet {podset.key}: spec.templateRevision: ControllerRevision {name} is not a revision "
+        "of this set; remove the field to use spec.template"
+    )
+    if not observe_history(context).revisions:
+        return message
+    selector = f"{SET_LABEL}={podset.metadata.name}"
+    return (
+        f"{message}, or name one of the revisions that `kubectl get controllerrevisions "
+        f"--selector {selector}` lists"
+    )
+
+
+async def _read_named(context: Context, podset: PodSet, name: str, image: str) -> Blueprint | None:
+    """Return the template of a revision, even if the revision was deleted.
+
+    Its name contains the hash of its template, so spec.template or another revision can have the
+    same template: after a restore, the same revision has another name.
+    """
+    found = await _read_revision(context, podset, name, image)
+    if found is not None:
+        return found
+    template_hash = parse_revision_name(podset.metadata.name, name)
+    return await _read_template(context, podset, template_hash, image)
+
+
+async def _read_held(
+    context: Context, podset: PodSet, wanted: Blueprint, image: str
+) -> Blueprint | None:
+    """Return the newest template that pods of a set have, or had before it was scaled to 0."""
+    pods = [parse_pod(pod, podset.metadata.name) for pod in context.children(POD)]
+    hashes = {pod.template_hash for pod in pods if pod.is_active}
+    if wanted.template_hash in hashes:
+        return wanted
+    history = observe_history(context)
+    used = [each for each in history.revisions if each.template_hash in hashes]
+    newest = used[-1] if used else history.find_former(podset, ())
+    candidates = {newest.template_hash} if newest is not None else hashes
+    for template_hash in sorted(candidates):
+        found = await _read_template(context, podset, template_hash, image)
+        if found is not None:
+            return found
+    return None
+
+
+async def _read_template(
+    context: Context, podset: PodSet, template_hash: str, image: str
+) -> Blueprint | None:
+    """Return the template with a hash: spec.template, or the template of a revision."""
+    own = build_blueprint(podset, default_image=image)
+    if own.template_hash == template_hash:
+        return own
+    revision = observe_history(context).find(template_hash)
+    if revision is None:
+        return None
+    return await _read_revision(context, podset, revision.name, image)
 
 
 async def read_former(
     context: Context, desired: Desired, observed: Observed, image: str
 ) -> Desired:
     """Read the template of the pods that a partition protects."""
-    if not desired.budget.partition:
+    if not desired.budget.partition or desired.is_held:
         return desired
     current = find_current(desired, observed, assess(desired, observed, context.now()))
     if current is None or current.template_hash == desired.blueprint.template_hash:

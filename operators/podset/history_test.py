@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.kstatus import compute_status
 from operators.podset.controller import PODSET
 from operators.podset.naming import SET_LABEL, TEMPLATE_HASH_LABEL
 from operators.podset.samples import (
@@ -39,7 +41,12 @@ def rolling(**limits: Any) -> Manifest:
 
 def images(api: FakeApi) -> list[str]:
     """Return the images of all pods, in alphabetical order."""
-    return sorted(pod["spec"]["containers"][0]["image"] for pod in api.objects(POD))
+    return sorted(map(image_of, api.objects(POD)))
+
+
+def image_of(pod: Manifest) -> str:
+    """Return the image of a pod."""
+    return str(pod["spec"]["containers"][0]["image"])
 
 
 def recorded(api: FakeApi) -> dict[str, int]:
@@ -132,6 +139,139 @@ async def test_pod_that_a_partition_protects_is_recreated_from_its_own_template(
     await converge(api, operator)
     assert images(api) == ["two", "two", "two"]
     assert api.get(PODSET, WEB)["status"]["currentRevision"] == name_of(api, "two")
+
+
+@pytest.mark.parametrize("deleted", ["scaled", "new"])
+async def test_partition_keeps_the_older_template_while_no_pod_has_it(
+    api: FakeApi, operator: OperatorHarness, deleted: str
+) -> None:
+    # kubernetes#121534. An autoscaler that scales to 0 at night must not complete a canary.
+    strategy = rolling(partition=2)
+    api.create(build_podset(replicas=4, template=build_template("one"), updateStrategy=strategy))
+    await converge(api, operator)
+    change(api, template=build_template("two"))
+    await converge(api, operator)
+    old = [pod for pod in api.objects(POD) if image_of(pod) == "one"]
+    if deleted == "new":
+        change(api, replicas=2, podsToDelete=[pod["metadata"]["name"] for pod in old])
+    else:
+        change(api, replicas=0)
+    await converge(api, operator)
+    change(api, replicas=4, podsToDelete=[])
+    await converge(api, operator)
+
+    assert images(api) == ["one", "one", "two", "two"]
+
+
+async def test_new_template_of_a_set_that_was_scaled_to_0_is_not_the_current_one(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    change(api, replicas=0, template=build_template("two"))
+    await converge(api, operator)
+    change(api, replicas=2, updateStrategy=rolling(partition=1))
+    await converge(api, operator)
+
+    assert images(api) == ["one", "two"]
+
+
+async def test_set_whose_named_revision_was_deleted_uses_the_same_template_of_the_spec(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=3, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    revision = name_of(api, "one")
+    change(api, templateRevision=revision)
+    await converge(api, operator)
+    api.delete(CONTROLLER_REVISION, ("default", revision))
+    api.delete(POD, ("default", "web-pod-0"))
+    await converge(api, operator)
+
+    assert images(api) == ["one"] * 3
+    assert condition(api, "Ready") == ("True", "AllAvailable")
+    assert recorded(api) == {"one": 1}
+
+
+async def test_set_whose_named_revision_is_unknown_keeps_its_number_of_pods(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=3, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    change(api, template=build_template("two"), templateRevision="web-0123456789-abcde")
+    await converge(api, operator)
+    api.delete(POD, ("default", "web-pod-0"))
+    change(api, replicas=4)
+    await converge(api, operator)
+
+    assert images(api) == ["one"] * 4
+    assert condition(api, "Ready") == ("False", "InvalidSpec")
+    assert condition(api, "Available") == ("True", "MinimumAvailable")
+    assert condition(api, "Stalled") == ("True", "InvalidSpec")
+    ready = find_condition(api.get(PODSET, WEB), "Ready") or {}
+    assert "remove the field to use spec.template" in ready["message"]
+    mark = api.mark()
+    await operator.restart()
+    await operator.converged()
+    assert writes(api, mark) == []
+
+
+async def test_set_whose_template_is_unknown_reports_how_many_pods_are_left(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    revision = name_of(api, "one")
+    change(api, template=build_template("two"), templateRevision=revision)
+    await converge(api, operator)
+    for each in api.objects(CONTROLLER_REVISION):
+        api.delete(CONTROLLER_REVISION, ("default", each["metadata"]["name"]))
+    api.delete(POD, ("default", "web-pod-0"))
+    await operator.converged()
+
+    assert names(api) == ["web-pod-1"]
+    assert condition(api, "Ready") == ("False", "InvalidSpec")
+    assert condition(api, "Available") == ("False", "MinimumUnavailable")
+    ready = find_condition(api.get(PODSET, WEB), "Ready") or {}
+    assert "kubectl get" not in ready["message"], "there is none to list"
+
+
+async def test_paused_set_creates_pods_from_the_template_that_its_pods_have(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    # argo-rollouts#4261: what is paused is the update, as for a Deployment.
+    api.create(build_podset(replicas=2, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    change(api, paused=True, template=build_template("two"), replicas=3)
+    await converge(api, operator)
+    assert images(api) == ["one"] * 3
+    assert condition(api, "Ready") == ("False", "Paused")
+    assert condition(api, "Available") == ("True", "MinimumAvailable")
+    assert recorded(api) == {"one": 1}
+
+    change(api, replicas=0)
+    await converge(api, operator)
+    change(api, replicas=1)
+    await converge(api, operator)
+    assert images(api) == ["one"]
+
+    change(api, paused=False)
+    await converge(api, operator)
+    assert images(api) == ["two"]
+    assert condition(api, "Ready") == ("True", "AllAvailable")
+
+
+async def test_set_that_is_paused_from_the_beginning_has_no_template_to_use(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=1, template=build_template("one"), paused=True))
+    await converge(api, operator)
+    assert names(api) == []
+    assert condition(api, "Ready") == ("False", "Paused")
+
+    change(api, paused=False)
+    await converge(api, operator)
+    assert images(api) == ["one"]
 
 
 async def test_protected_pod_that_fails_at_once_is_replaced_after_a_delay(
@@ -265,10 +405,12 @@ async def test_revision_that_cannot_be_written_is_reported_and_written_later(
 async def test_counts_are_current_while_the_spec_is_invalid(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
-    api.create(build_podset(replicas=3, template=build_template("one")))
+    expression = {"key": "app", "operator": "In", "values": ["web"]}
+    selector = {"matchExpressions": [expression]}
+    api.create(build_podset(replicas=3, template=TEMPLATE, selector=selector))
     await converge(api, operator)
     assert api.get(PODSET, WEB)["status"]["readyReplicas"] == 3
-    change(api, templateRevision="missing")
+    change(api, template={**TEMPLATE, "metadata": {"labels": {"app": "other"}}})
     await operator.converged()
     assert condition(api, "Ready") == ("False", "InvalidSpec")
     api.delete(POD, ("default", "web-pod-1"))
@@ -279,11 +421,15 @@ async def test_counts_are_current_while_the_spec_is_invalid(
         2
     ] * 4
     assert status["podNames"] == ["web-pod-0", "web-pod-2"]
+    assert condition(api, "Available") == ("False", "MinimumUnavailable")
+    assert condition(api, "Progressing") == ("False", "InvalidSpec")
+    assert condition(api, "ReplicaFailure") == ("Unknown", "InvalidSpec")
+    assert compute_status(api.get(PODSET, WEB)) == "Failed"
     mark = api.mark()
     await operator.restart()
     await operator.converged()
     assert writes(api, mark) == []
 
-    change(api, templateRevision=None)
+    change(api, template=TEMPLATE)
     await converge(api, operator)
     assert condition(api, "Ready") == ("True", "AllAvailable")

@@ -43,6 +43,12 @@ def revision_name(set_name: str, set_uid: str, template_hash: str) -> str:
     return f"{set_name}-{template_hash}-{short_hash(set_uid, length=_UID_HASH_LENGTH)}"
 
 
+def parse_revision_name(set_name: str, name: str) -> str:
+    """Return the hash of the template in the name of a revision; empty for any other name."""
+    template_hash, dash, _ = name.removeprefix(f"{set_name}-").partition("-")
+    return template_hash if dash and name.startswith(f"{set_name}-") else ""
+
+
 def parse_slot(set_name: str, name: str) -> int | None:
     """Return the slot in a pod name of the PodSet, or None for any other name."""
     owner, slot = parse_pod_name(name)

@@ -15,6 +15,11 @@ from operators.podset.api.v1 import ConditionType, Reason
 from operators.podset.reconcile import Assessment, Desired
 
 
+def is_progressing(condition: Mapping[str, Any]) -> bool:
+    """Return whether the condition Progressing is True."""
+    return condition.get("status") == "True"
+
+
 def find_time_left(
     desired: Desired, facts: Assessment, current: Sequence[Mapping[str, Any]], now: datetime
 ) -> float | None:
@@ -36,7 +41,7 @@ def find_time_left(
     held = next((each for each in current if each.get("type") == ConditionType.PROGRESSING), None)
     if held is None or held.get("observedGeneration") != desired.podset.metadata.generation:
         return None
-    working = held.get("status") == "True"
+    working = is_progressing(held)
     exceeded = held.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED
     if not (working or exceeded) or facts.available_after is not None:
         return None
@@ -46,4 +51,7 @@ def find_time_left(
     if working:
         times.append(str(held.get("lastTransitionTime") or ""))
     latest = max(times, default="")
-    return deadline - (now - parse_time(latest)).total_seconds() if latest else None
+    if not latest:
+        # A set without pods has made no progress since it exceeded its deadline.
+        return 0.0 if exceeded else None
+    return deadline - (now - parse_time(latest)).total_seconds()

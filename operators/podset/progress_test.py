@@ -11,8 +11,9 @@ from libs.common.kinds import POD, Manifest
 from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.kstatus import compute_status
 from operators.podset.controller import OPERATOR, PODSET
-from operators.podset.samples import TEMPLATE, WEB, build_podset, condition
+from operators.podset.samples import TEMPLATE, WEB, build_pod, build_podset, condition
 
 OVERDUE = "ProgressDeadlineExceeded"
 BROKEN = {**TEMPLATE, "spec": {"containers": [{"name": "main", "image": "missing"}]}}
@@ -94,6 +95,57 @@ async def test_deadline_comes_by_itself(api: FakeApi) -> None:
         )
 
         assert condition(api, "Progressing") == ("False", OVERDUE)
+
+
+@pytest.mark.parametrize("cause", ["quota", "name"])
+async def test_set_that_is_refused_its_pods_is_stalled_after_the_deadline(
+    api: FakeApi, clock: AdvancedClock, cause: str
+) -> None:
+    async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
+        if cause == "quota":
+            api.fail("create", POD, status=403, times=1_000, message="exceeded quota: pods")
+        else:
+            api.create(build_pod("web-pod-0"))
+        policy = "TerminationComplete"
+        api.create(build_podset(replicas=1, template=TEMPLATE, podReplacementPolicy=policy))
+        reason = "FailedCreate" if cause == "quota" else "NameTaken"
+        await harness.eventually(
+            lambda: condition(api, "Ready") == ("False", reason), "the cause is reported"
+        )
+        assert condition(api, "Progressing") == ("True", reason)
+        assert condition(api, "Stalled") == ("False", "AsExpected")
+        assert compute_status(api.get(PODSET, WEB)) == "InProgress"
+
+        clock.seconds = 700
+        await harness.restart()
+        await harness.eventually(
+            lambda: condition(api, "Stalled") == ("True", OVERDUE), "the deadline is exceeded"
+        )
+        assert condition(api, "Ready") == ("False", reason)
+        assert compute_status(api.get(PODSET, WEB)) == "Failed"
+
+        api.patch(PODSET, WEB, {"spec": {"minReadySeconds": 1}})
+        await harness.eventually(
+            lambda: condition(api, "Stalled") == ("False", "AsExpected"),
+            "the deadline starts again",
+        )
+        assert condition(api, "Progressing") == ("True", reason)
+
+
+async def test_new_spec_starts_the_deadline_again_while_a_set_progresses(
+    api: FakeApi, clock: AdvancedClock
+) -> None:
+    async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
+        api.create(build_podset(replicas=1, template=BROKEN))
+        await harness.converged()
+        clock.seconds = 500
+        api.patch(PODSET, WEB, {"spec": {"minReadySeconds": 1}})
+        await harness.converged()
+        clock.seconds = 900
+        await harness.restart()
+        await harness.converged()
+
+        assert condition(api, "Stalled") == ("False", "AsExpected")
 
 
 async def test_pods_that_become_ready_one_by_one_are_progress(

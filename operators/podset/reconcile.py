@@ -86,7 +86,10 @@ class Desired:
         blueprint: Data that all its pods share.
         budget: Limits of an update.
         owner: Controller reference for the pods.
-        former: Blueprint of the pods that a partition protects; None if it is the same.
+        former: Blueprint of the pods that a partition protects, or of all new pods while
+            spec.paused or `problem` prevents an update; None if it is the same.
+        can_create: Whether a template is known from which pods may be created.
+        problem: Why the template that the spec names cannot be used; empty if it can.
     """
 
     podset: PodSet
@@ -94,6 +97,8 @@ class Desired:
     budget: Budget
     owner: Manifest
     former: Blueprint | None = None
+    can_create: bool = True
+    problem: str = ""
 
     @property
     def hashes(self) -> frozenset[str]:
@@ -106,6 +111,11 @@ class Desired:
         """Whether a pod is replaced only after it no longer exists (TerminationComplete)."""
         policy = self.podset.spec.pod_replacement_policy
         return policy is PodReplacementPolicy.TERMINATION_COMPLETE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether pods are created and deleted, but not updated."""
+        return self.podset.spec.paused or bool(self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +262,10 @@ def find_current(desired: Desired, observed: Observed, facts: Assessment) -> Rev
     """Return the current revision: the update revision once all pods have it and are available."""
     update = observed.history.find(desired.blueprint.template_hash)
     wanted = desired.podset.spec.replicas
-    exact = len(facts.active) == wanted == len(facts.available)
-    if exact and not facts.rollout.outdated:
+    # A set without pods has completed no update, and a partition means that none is complete: pods
+    # that it protects get their older template again after a scale-down deleted them.
+    exact = 0 < wanted == len(facts.active) == len(facts.available)
+    if exact and not facts.rollout.outdated and not desired.budget.partition:
         return update
     hashes = [pod.template_hash for pod in facts.active]
     return observed.history.find_former(desired.podset, hashes) or update
@@ -265,9 +277,6 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
     The result of one plan may allow further steps: plan again until a plan has no steps.
     """
     facts = assess(desired, observed, now)
-    if desired.podset.spec.paused:
-        # Pods are not changed, but the status must still report when a pod becomes available.
-        return Plan(requeue_after=facts.available_after)
     obsolete = facts.vacancies.obsolete(_history_limit(desired))
     batches: tuple[tuple[Step, ...], ...] = (
         (*_plan_releases(desired, observed), *_plan_adoptions(desired, observed)),
@@ -308,6 +317,8 @@ def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) 
     The replacement of an ended pod gets the slot of that pod if this plan deletes the pod. All
     other pods get free slots.
     """
+    if not desired.can_create:
+        return []
     limit = facts.window if desired.is_strict else None
     freed = {pod.slot for pod in obsolete if pod.slot is not None}
     gone = {pod.uid for pod in obsolete}
@@ -336,7 +347,9 @@ def _choose_blueprints(desired: Desired, facts: Assessment) -> Iterator[Blueprin
 
     Pods that a partition protects come first: they are recreated from their older template.
     """
-    if desired.former is not None:
+    if desired.former is not None and desired.is_held:
+        yield from repeat(desired.former)
+    elif desired.former is not None:
         kept = min(desired.budget.partition, desired.podset.spec.replicas)
         yield from repeat(desired.former, max(0, kept - len(facts.rollout.outdated)))
     yield from repeat(desired.blueprint)

@@ -93,12 +93,18 @@ def test_set_of_nothing_deletes_everything() -> None:
     assert len(deleted(respec(process, replicas=0))) == 3
 
 
-def test_paused_set_is_left_alone() -> None:
+def test_paused_set_scales_and_heals_but_updates_no_pod() -> None:
     cluster, process = start(3)
+    new = {**TEMPLATE, "metadata": {"labels": {"app": "web", "v": "2"}}}
+    strategy = {"type": "RollingUpdate"}
+    paused = {"template": new, "updateStrategy": strategy, "paused": True}
+    assert respec(process, replicas=3, **paused) == Plan()
     cluster.end("web-pod-1")
     process.deliver()
 
-    assert respec(process, replicas=9, paused=True) == Plan()
+    assert created(process.plan()) == ["web-pod-1"]
+    assert len(created(respec(process, replicas=5, **paused))) == 3
+    assert deleted(respec(process, replicas=1, **paused)) == ["web-pod-1", "web-pod-2"]
 
 
 def test_paused_set_still_tells_when_a_pod_becomes_available() -> None:

@@ -30,12 +30,14 @@ class Budget:
         surge: Number of pods that may exist in addition to spec.replicas.
         unavailable: Number of pods that may be unavailable.
         partition: Number of pods that keep an older template.
+        paused: Whether pods of an older template are left alone for now.
     """
 
     replaces: bool = False
     surge: int = 0
     unavailable: int = 0
     partition: int = 0
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def parse_budget(spec: PodSetSpec) -> Budget:
     # If neither surge nor unavailable pods were allowed, an update could not begin. A surge of more
     # than spec.replicas would be useless, and every reconcile would look up that many slots.
     unavailable = unavailable if surge or unavailable else 1
-    return Budget(True, min(surge, spec.replicas), unavailable, partition)
+    paused = spec.paused
+    return Budget(True, min(surge, spec.replicas), unavailable, partition, paused)
 
 
 def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:
@@ -111,7 +114,8 @@ def observe_rollout(
     """
     outdated = tuple(pod for pod in pods if pod.template_hash != template_hash)
     pending = max(0, len(outdated) - budget.partition) if budget.replaces else 0
-    return Rollout(outdated, pending, replicas + min(budget.surge, pending))
+    surge = 0 if budget.paused else min(budget.surge, pending)
+    return Rollout(outdated, pending, replicas + surge)
 
 
 def plan_replacements(
@@ -132,7 +136,7 @@ def plan_replacements(
         budget: Limits of the update.
         now: Time from which ages are measured.
     """
-    if not rollout.pending:
+    if not rollout.pending or budget.paused:
         return []
     needed = replicas - budget.unavailable
     old = {pod.name for pod in rollout.outdated}

@@ -13,7 +13,7 @@ from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
 from operators.podset.api.v1 import POD_NAMES_LIMIT, ConditionType, PodSet, Reason
-from operators.podset.progress import find_time_left
+from operators.podset.progress import find_time_left, is_progressing
 from operators.podset.reconcile import (
     Assessment,
     Desired,
@@ -28,6 +28,8 @@ _SHOWN: Final = 3
 """Maximum number of names in a message; further names are only counted."""
 _LAST: Final = 1 << 31
 _OVERDUE: Final = Reason.PROGRESS_DEADLINE_EXCEEDED
+_RESTING: Final = frozenset({Reason.PAUSED, Reason.BACK_OFF, Reason.INVALID_SPEC})
+"""Reasons for which a set that is not ready does not progress, and has no deadline."""
 _REFUSALS: Final = frozenset({400, 403, 422})
 _WEBHOOK_FAILED: Final = "failed calling webhook"
 """Part of the API server's message (status 500) if an admission webhook with failurePolicy Fail is
@@ -61,7 +63,7 @@ def build_status(
     facts = assess(desired, observed, now)
     podset = desired.podset
     template_hash = desired.blueprint.template_hash
-    current = list_conditions(podset)
+    current = _list_current(podset)
     time_left = find_time_left(desired, facts, current, now)
     is_overdue = time_left is not None and time_left <= 0
     return {
@@ -90,7 +92,7 @@ def build_status(
 
 
 def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: datetime) -> Manifest:
-    """Update only the counts of a status, for a PodSet whose spec is invalid.
+    """Build the part of a status that is known even though the spec is invalid.
 
     Args:
         held: The current status.
@@ -99,10 +101,10 @@ def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: dat
         now: Time from which ages are measured.
     """
     active = [pod for pod in pods if pod.is_active]
-    seconds = spec.get("minReadySeconds")
+    seconds, wanted = spec.get("minReadySeconds"), spec.get("replicas")
     available, _ = find_available(active, seconds if type(seconds) is int else 0, now)
+    needed = wanted if type(wanted) is int else len(active)
     return {
-        **held,
         "replicas": len(active),
         "readyReplicas": sum(pod.is_ready for pod in active),
         "availableReplicas": len(available),
@@ -111,6 +113,10 @@ def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: dat
         "updatedReplicas": min(held.get("updatedReplicas") or 0, len(active)),
         "terminatingReplicas": sum(pod.is_deleting for pod in pods),
         "podNames": _name_pods(active),
+        "conditions": [
+            _compare_available(len(available), needed),
+            Condition.false(ConditionType.PROGRESSING, Reason.INVALID_SPEC),
+        ],
     }
 
 
@@ -125,12 +131,19 @@ def _show_revisions(desired: Desired, observed: Observed, facts: Assessment) -> 
     return {field: revision.name for field, revision in named.items() if revision is not None}
 
 
-def list_conditions(podset: PodSet) -> list[Manifest]:
-    """Return the current conditions of a PodSet."""
+def _list_current(podset: PodSet) -> list[Manifest]:
+    """Return the current conditions, without Progressing if a new spec begins new progress."""
     if podset.status is None:
         return []
     conditions: list[Manifest] = podset.status.to_manifest()["conditions"]
-    return conditions
+    seen = podset.metadata.generation
+    return [
+        each
+        for each in conditions
+        if each["type"] != ConditionType.PROGRESSING
+        or each.get("observedGeneration") == seen
+        or not is_progressing(each)
+    ]
 
 
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
@@ -168,7 +181,7 @@ def state_conditions(
         _state_available(desired, facts),
         progressing,
         _state_failure(refusal),
-        _state_stalled(facts, progressing),
+        _state_stalled(desired, facts, progressing),
         _state_conflict(desired, facts),
     ]
 
@@ -176,6 +189,8 @@ def state_conditions(
 def _state_ready(desired: Desired, facts: Assessment, refusal: Refusal | None) -> Condition:
     wanted, available = desired.podset.spec.replicas, len(facts.available)
     exact = len(facts.active) == facts.rollout.target == wanted
+    if desired.problem:
+        return Condition.false(ConditionType.READY, Reason.INVALID_SPEC, desired.problem)
     if exact and not facts.rollout.pending and available >= wanted:
         return Condition.true(
             ConditionType.READY, Reason.ALL_AVAILABLE, f"{_count(wanted, 'pod')} available"
@@ -187,8 +202,9 @@ def _state_ready(desired: Desired, facts: Assessment, refusal: Refusal | None) -
 def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tuple[Reason, str]:
     """Return reason and message of the most important cause why a PodSet is not ready."""
     wanted, active = desired.podset.spec.replicas, len(facts.active)
-    if desired.podset.spec.paused:
-        return Reason.PAUSED, f"spec.paused is set: {active} of {_count(wanted, 'pod')} exist"
+    if not desired.can_create and active < wanted:
+        message = "spec.paused is set, so no pods are created from the first template"
+        return Reason.PAUSED, message
     if refusal is not None:
         return refusal.reason, refusal.message
     if facts.vacancies.waiting:
@@ -204,6 +220,8 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
         return Reason.SCALING_UP, f"{active} of {_count(facts.rollout.target, 'pod')} exist"
     if facts.surplus:
         return Reason.SCALING_DOWN, f"{_count(facts.surplus, 'pod')} to delete"
+    if facts.rollout.pending and desired.budget.paused:
+        return Reason.PAUSED, f"spec.paused is set: {_describe_update(facts)}"
     if facts.rollout.pending:
         return Reason.UPDATING, _describe_update(facts)
     return Reason.PODS_NOT_READY, _describe_unready(facts, wanted)
@@ -211,7 +229,10 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
 
 def _state_available(desired: Desired, facts: Assessment) -> Condition:
     needed = max(0, desired.podset.spec.replicas - desired.budget.unavailable)
-    available = len(facts.available)
+    return _compare_available(len(facts.available), needed)
+
+
+def _compare_available(available: int, needed: int) -> Condition:
     message = f"{available} of at least {_count(needed, 'pod')} available"
     if available >= needed:
         return Condition.true(ConditionType.AVAILABLE, Reason.MINIMUM_AVAILABLE, message)
@@ -219,16 +240,12 @@ def _state_available(desired: Desired, facts: Assessment) -> Condition:
 
 
 def _state_progressing(ready: Condition, *, is_overdue: bool) -> Condition:
-    """Build the condition Progressing: False if the PodSet is ready, blocked or overdue."""
-    held_up = {
-        Reason.PAUSED,
-        Reason.BACK_OFF,
-        Reason.FAILED_CREATE,
-        Reason.FAILED_DELETE,
-        Reason.FAILED_UPDATE,
-        Reason.NAME_TAKEN,
-    }
-    if ready.status == "True" or ready.reason in held_up:
+    """Build the condition Progressing: False if the PodSet is ready, resting or overdue.
+
+    As for a Deployment, a set that the API server refuses to give pods is still progressing: the
+    operator tries again, until the deadline.
+    """
+    if ready.status == "True" or ready.reason in _RESTING:
         return Condition.false(ConditionType.PROGRESSING, ready.reason)
     if is_overdue:
         return Condition.false(ConditionType.PROGRESSING, _OVERDUE, ready.message)
@@ -241,7 +258,9 @@ def _state_failure(refusal: Refusal | None) -> Condition:
     return Condition.true(ConditionType.REPLICA_FAILURE, refusal.reason, refusal.message)
 
 
-def _state_stalled(facts: Assessment, progressing: Condition) -> Condition:
+def _state_stalled(desired: Desired, facts: Assessment, progressing: Condition) -> Condition:
+    if desired.problem:
+        return Condition.true(ConditionType.STALLED, Reason.INVALID_SPEC, desired.problem)
     if facts.vacancies.waiting:
         return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
     if progressing.reason == _OVERDUE:

@@ -130,14 +130,15 @@ def test_update_that_does_not_go_on_names_the_new_pod_in_trouble() -> None:
     [
         ({"replicas": 4}, "ScalingUp"),
         ({"replicas": 2}, "ScalingDown"),
-        ({"replicas": 4, "paused": True}, "Paused"),
-        ({"replicas": 3, "updateStrategy": {"type": "Recreate"}, "template": TEMPLATE}, "Updating"),
+        ({"replicas": 4, "paused": True}, "ScalingUp"),
+        ({"replicas": 3, "updateStrategy": {"type": "Recreate"}, "paused": True}, "Paused"),
+        ({"replicas": 3, "updateStrategy": {"type": "Recreate"}}, "Updating"),
     ],
 )
 def test_reason_says_what_is_left_to_do(spec: dict[str, Any], reason: str) -> None:
     _, process = start(3)
     process.desired = desire(**({"template": TEMPLATE} | spec))
-    if reason == "Updating":
+    if "updateStrategy" in spec:
         labels = {"metadata": {"labels": {"v": "2"}}}
         process.desired = desire(**{**spec, "template": TEMPLATE | labels})
 
@@ -206,7 +207,7 @@ def test_strict_set_that_lacks_a_slot_says_which_pod_to_delete() -> None:
     process.reconcile()
 
     assert conditions(process.status())["Ready"] == ("False", "NameTaken")
-    assert conditions(process.status())["Progressing"] == ("False", "NameTaken")
+    assert conditions(process.status())["Progressing"] == ("True", "NameTaken")
     assert "until these pods are deleted: web-pod-1 (no controller)" in message_of(process)
 
 

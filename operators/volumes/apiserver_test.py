@@ -187,7 +187,7 @@ async def lets_go(harness: OperatorHarness, key: Key) -> bool:
 
 async def remove_finalizers(harness: OperatorHarness, kind: Any, key: Key) -> None:
     """Do what the controllers of a whole cluster would do."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not (live := await find(harness, kind, key) or {"metadata": {}})["metadata"].get(
             "deletionTimestamp"
         ):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import orjson
+
 from libs.common.kinds import PVC, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
@@ -187,7 +189,7 @@ def _read_record(claim: ClaimView) -> dict[str, list[str]]:
     have set are ignored.
     """
     try:
-        held = json.loads(claim.annotations.get(CLAIM_METADATA, "") or "{}")
+        held = orjson.loads(claim.annotations.get(CLAIM_METADATA, "") or "{}")
     except ValueError:
         held = {}
     found: dict[str, list[str]] = {}

@@ -48,7 +48,7 @@ from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.progress import open_progress
 from tools.cluster.versions import CERT_MANAGER_MODULE
 
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 240.0
 _LOOK_SECONDS: Final = 0.5
 _HOLDER: Final = f"{SERVICE}-tls"
 _CERTIFICATE: Final = Kind("cert-manager.io", "v1", "Certificate", "certificates")

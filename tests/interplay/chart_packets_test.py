@@ -19,7 +19,7 @@ from tests.interplay.lab import Lab
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 240.0
 """Seconds that a policy may take to reach the packets."""
 _SYSTEM: Final = "kube-system"
 _PROMETHEUS: Final = {"app": "prometheus"}

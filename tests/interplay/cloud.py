@@ -8,6 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lab.kubevirt_sim.attach import attach
+from lab.kubevirt_sim.instant_balancer import attach_load_balancer
+from lab.kubevirt_sim.simulator import KubeVirtSim
+from lab.kubevirt_sim.timing import Timing
 from libs.common.conditions import is_true
 from libs.common.crd import build_crd
 from libs.common.kinds import (
@@ -29,10 +33,6 @@ from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.controller import OPERATOR as COMPUTE
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.controller import OPERATOR as IPAM
-from tools.kubevirt_sim.attach import attach
-from tools.kubevirt_sim.instant_balancer import attach_load_balancer
-from tools.kubevirt_sim.simulator import KubeVirtSim
-from tools.kubevirt_sim.timing import Timing
 
 NAMESPACE: Final = "default"
 BRISK: Final = Timing(
@@ -110,7 +110,7 @@ class Cloud:
     operators: Sequence[OperatorHarness]
     watcher: Watcher
 
-    async def eventually(self, probe: Any, what: str, seconds: float = 40.0) -> None:
+    async def eventually(self, probe: Any, what: str, seconds: float = 120.0) -> None:
         """Wait until a probe returns something true."""
         await self.operators[0].eventually(probe, what, timeout=seconds)
 

@@ -19,6 +19,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from lab.sweep.workload import build_open_crd
+from lab.sweep.workloads.ipam import build_launcher
 from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.errors import AlreadyExists
@@ -48,10 +50,8 @@ from tools.cluster.binaries import find_tool
 from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.progress import open_progress
 from tools.cluster.versions import METALLB_MODULE
-from tools.sweep.workload import build_open_crd
-from tools.sweep.workloads.ipam import build_launcher
 
-_PATIENCE: Final = 90.0
+_PATIENCE: Final = 240.0
 _SYSTEM: Final = "metallb-system"
 _CLASS: Final = "slipway.dev/ipam"
 _SPEAKERS: Final = {_SYSTEM: (), "metallb-ipam": (f"--lb-class={_CLASS}",)}

@@ -32,7 +32,7 @@ from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network,
 from operators.network.controller import OPERATOR
 from tests.interplay.lab import Lab
 
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 240.0
 """Seconds that a change of a policy may take to reach the packets."""
 _OPEN: Final = {"name": "open", "protocol": "TCP", "ports": [8080]}
 

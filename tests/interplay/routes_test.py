@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 
+from lab.guest.nocloud.network import Link, plan_network
 from libs.common.kinds import Manifest, build_object
 from libs.contracts.compute import InstanceView
 from libs.contracts.ip_claims import IpClaimView
@@ -31,7 +32,6 @@ from operators.network.api.v1alpha1 import Network
 from operators.network.network.reconcile import Observed as AroundNetwork
 from operators.network.network.reconcile import build_status
 from operators.network.samples import build_attached, build_instance
-from tools.guest.nocloud.network import Link, plan_network
 
 GUEST, ROUTER, FAR = "10.10.0.5", "10.10.0.9", "10.20.0.7"
 SITE: Final = "10.20.0.0/24"

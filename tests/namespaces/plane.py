@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from lab.sweep.workload import load_workloads
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
 from libs.common.crd import build_crd
@@ -32,7 +33,6 @@ from libs.common.testing.apiserver import AssetsMissing, ControlPlane, find_asse
 from libs.common.testing.helm import render_chart
 from libs.common.testing.serving import serve
 from tools.generate.sources import ROOT, find_operators, load_operators
-from tools.sweep.workload import load_workloads
 
 OPERATORS: Final = find_operators(ROOT)
 CLUSTER_ROLE_BINDING: Final = Kind(

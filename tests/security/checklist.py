@@ -11,7 +11,7 @@ _E2E: Final = "tests/e2e"
 _IPAM: Final = "operators/ipam/controller_test.py"
 _NAMESPACES: Final = f"{_HERE}/namespaces_test.py"
 _WEBHOOKS: Final = "libs/common/webhooks"
-_ORACLES: Final = "tools/sweep/oracles_test.py"
+_ORACLES: Final = "lab/sweep/oracles_test.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Row:
 
 
 _FUZZ: Final = (
-    "tools/fuzz/render_test.py::test_each_value_of_each_field_is_rendered_or_refused_by_name"
+    "lab/fuzz/render_test.py::test_each_value_of_each_field_is_rendered_or_refused_by_name"
 )
 _LINT: Final = "libs/common/rbac_test.py::test_lint_refuses"
 _RIGHT: Final = f"{_HERE}/roles_test.py::test_dangerous_permission_is_found"
@@ -118,11 +118,11 @@ ROWS: Final = (
         10,
         "Every granted permission is used",
         (
-            "tools/sweep/rights_test.py::test_used_permissions_are_not_listed",
+            "lab/sweep/rights_test.py::test_used_permissions_are_not_listed",
             "libs/common/testing/conformance.py::test_permissions_are_sufficient",
         ),
         (
-            "tools/sweep/rights_test.py::test_unused_permission_is_listed",
+            "lab/sweep/rights_test.py::test_unused_permission_is_listed",
             f"{_ORACLES}::test_missing_permission_is_found_unless_it_was_the_fault",
         ),
         "The step `sweep` of the gate fails on each right that no workload uses.",
@@ -201,7 +201,7 @@ ROWS: Final = (
         (
             f"{_HERE}/schema_test.py::test_schema_breaks_no_rule_that_is_not_waived",
             f"{_HERE}/schema_test.py::test_fields_of_any_shape_are_known",
-            "tools/fuzz/server_test.py::test_server_model_and_types_agree_on_each_value",
+            "lab/fuzz/server_test.py::test_server_model_and_types_agree_on_each_value",
         ),
         (
             f"{_HERE}/schema_test.py::test_schema_without_bounds_is_found",
@@ -278,14 +278,14 @@ ROWS: Final = (
         26,
         "Secrets are never shown",
         (
-            "tools/sweep/canaries_test.py::test_canary_is_found_in_plain_text_and_in_a_url",
+            "lab/sweep/canaries_test.py::test_canary_is_found_in_plain_text_and_in_a_url",
             "libs/common/logs_test.py::test_secrets_do_not_show_in_any_part_of_a_line",
             "libs/common/telemetry_test.py::test_secrets_do_not_get_into_spans",
             "libs/common/health_test.py::test_raising_check_fails_without_its_secret",
         ),
         (
             (
-                "tools/sweep/proxy_test.py::"
+                "lab/sweep/proxy_test.py::"
                 "test_secret_in_a_written_object_is_reported_except_in_a_secret"
             ),
         ),
@@ -313,7 +313,7 @@ ROWS: Final = (
             ),
         ),
         (
-            "tools/sweep/oracles_test.py::test_object_created_twice_is_found_unless_the_fault_removed_it",
+            "lab/sweep/oracles_test.py::test_object_created_twice_is_found_unless_the_fault_removed_it",
         ),
         "Mode E409 of the sweep creates a foreign object before every create.",
     ),
@@ -333,7 +333,8 @@ ROWS: Final = (
         31,
         "Supply chain: pins with hashes, bill of materials, licenses",
         (
-            "tools/lock/lockfile_test.py::test_lock_matches_the_requirements",
+            f"{_HERE}/supply_test.py::test_lock_has_the_versions_of_the_requirements_with_hashes",
+            f"{_HERE}/supply_test.py::test_no_locked_version_has_a_known_advisory",
             f"{_HERE}/supply_test.py::test_bill_of_materials_is_complete_and_reproducible",
             (
                 f"{_HERE}/supply_test.py::"
@@ -341,11 +342,11 @@ ROWS: Final = (
             ),
         ),
         (
-            "tools/lock/lockfile_test.py::test_drift_names_missing_other_and_unhashed_packages",
+            f"{_HERE}/supply_test.py::test_vulnerable_version_is_found",
             f"{_HERE}/supply_test.py::test_package_that_is_not_in_the_lock_is_refused",
         ),
-        "This repository has published no signed image. The workflow for releases signs images, "
-        "and advisories are not checked in the gate, because both need network access.",
+        "This repository has published no signed image: the workflow for releases signs images, "
+        "because this needs network access. The gate checks a committed snapshot of advisories.",
     ),
     Row(
         32,
@@ -360,6 +361,25 @@ ROWS: Final = (
         ),
         "The base image is identical in each build. Layers of operators contain timestamps of "
         "docker and are not compared.",
+    ),
+    Row(
+        33,
+        "Nobody who may edit the objects of an operator can act as the operator",
+        (
+            f"{_HERE}/identity_test.py::test_editor_of_a_watched_namespace_cannot_become_an_operator",
+            (
+                f"{_HERE}/identity_test.py::"
+                "test_every_command_of_the_pages_separates_the_operator_from_its_users"
+            ),
+            f"{_HERE}/identity_test.py::test_every_file_separates_the_operator_from_its_users",
+        ),
+        (
+            (
+                f"{_HERE}/identity_test.py::"
+                "test_editor_of_the_namespace_of_an_operator_has_its_rights"
+            ),
+            f"{_HERE}/identity_test.py::test_command_that_mixes_operator_and_users_is_found",
+        ),
     ),
 )
 """All controls."""

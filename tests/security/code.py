@@ -1,4 +1,4 @@
-"""What operators may not do in code: start programs, run text, decode what can run. Pure."""
+"""What operators may not do in code: start programs, run text, read without a limit. Pure."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ _CALLS: Final = {
     "yaml.unsafe_load": "can make any object",
     "ssl._create_unverified_context": "trusts everybody",
     "tempfile.mktemp": "leaves a race for a file name",
+    "yaml.safe_load": "composes any depth; use fastyaml.load_untrusted",
+    "fastyaml.load": "composes any depth; use fastyaml.load_untrusted",
+    "fastyaml.load_all": "composes any depth; use fastyaml.load_untrusted",
+    "json.load": "raises RecursionError, which is no ValueError; use orjson.loads",
+    "json.loads": "raises RecursionError, which is no ValueError; use orjson.loads",
 }
 _CLIENTS: Final = frozenset(
     {"aiohttp", "httpx", "pulsar", "requests", "socket", "urllib.request", "urllib3"}
@@ -73,14 +78,29 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if _is_within(module, each):
                 yield line, f"{module} {why}"
     for node in ast.walk(tree):
+        if _reads_all(node):
+            yield node.lineno, "reads a body of any size; read it up to a limit"
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called in _CALLS:
                 yield node.lineno, f"{called} {_CALLS[called]}"
+            if called == "Client" and not any(each.arg == "read_limit" for each in node.keywords):
+                yield node.lineno, "Client reads responses of any size; set read_limit"
             if any(each.arg == "shell" and _is_true(each.value) for each in node.keywords):
                 yield node.lineno, f"{called} starts a shell"
             if any(each.arg == "verify" and _is_false(each.value) for each in node.keywords):
                 yield node.lineno, f"{called} trusts everybody"
+
+
+def _reads_all(node: ast.AST) -> bool:
+    """Return whether a node reads a response or request to its end, whatever its size."""
+    called = node.value if isinstance(node, ast.Await) else None
+    return (
+        isinstance(called, ast.Call)
+        and isinstance(called.func, ast.Attribute)
+        and called.func.attr in {"read", "json", "text"}
+        and ast.unparse(called.func.value).endswith(("response", "request", "answer"))
+    )
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:

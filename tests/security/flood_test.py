@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 import pytest
 
+from lab.fuzz.subject import load_subjects
 from libs.common.kinds import Manifest
 from libs.common.runtime import queue
 from libs.common.testing.conformance import Subject
@@ -13,7 +14,6 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.trial import Trial
 from tests.security.trial import list_makers
-from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_makers(load_subjects())
 _FLOOD = 60

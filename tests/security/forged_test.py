@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from lab.fuzz.subject import load_subjects
 from libs.common.kinds import key_of
 from libs.common.testing.conformance import NAMESPACE, Subject
 from libs.common.testing.trial import Trial
 from tests.security.trial import list_makers
-from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_makers(load_subjects())
 _HANDLED = {"success": True, "purpose": "create", "started": "2026-01-31T12:00:00Z"}

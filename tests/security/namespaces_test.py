@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lab.fuzz.fields import walk_fields
+from lab.fuzz.subject import FuzzSubject, load_subjects
 from libs.common.crd import CustomResource, KubernetesModel, build_crd
 from libs.common.rbac import PolicyRule
-from tools.fuzz.fields import walk_fields
-from tools.fuzz.subject import FuzzSubject, load_subjects
 from tools.generate.sources import ROOT, load_operators
 
 _KNOWN = {

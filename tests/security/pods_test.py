@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
+from lab.fuzz.subject import FuzzSubject, load_subjects
 from libs.common.client import Client
 from libs.common.errors import Forbidden
 from libs.common.kinds import NAMESPACE, POD, Key, Manifest, build_object
-from tools.fuzz.subject import FuzzSubject, load_subjects
 
 pytestmark = pytest.mark.apiserver
 SUBJECTS = load_subjects()

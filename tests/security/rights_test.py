@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from lab.fuzz.subject import load_subjects
 from libs.common.rbac import PolicyRule, event_rules, operator_namespace_rules
 from libs.common.testing.conformance import Subject
 from libs.common.testing.trial import Trial
 from tests.security.trial import list_alone, list_makers
-from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_alone(load_subjects())
 _SECONDS = 0.6

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lab.fuzz.fields import PRESERVE, walk_fields
+from lab.fuzz.subject import FuzzSubject, load_subjects
 from libs.common.crd import CustomResource, build_crd, lint_crd
-from tools.fuzz.fields import PRESERVE, walk_fields
-from tools.fuzz.subject import FuzzSubject, load_subjects
 
 SUBJECTS = load_subjects()
 _OPEN = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lab.fuzz.subject import FuzzSubject, run_nothing
 from libs.common.testing.conformance import Subject
-from tools.fuzz.subject import FuzzSubject, run_nothing
 
 
 def list_alone(subjects: Iterable[FuzzSubject]) -> list[Subject]:

@@ -161,7 +161,7 @@ def test_upgrade_and_rollback_lose_nothing(
         for needed in case.needs:
             cluster.install_crds(ROOT, needed)
         if case.simulator:
-            simulator = Process(ROOT, "tools.kubevirt_sim", "simulator", cluster, tmp_path)
+            simulator = Process(ROOT, "lab.kubevirt_sim", "simulator", cluster, tmp_path)
             stack.callback(simulator.stop)
             cluster.wait_served(case.kinds)
         cluster.apply(*case.objects, *(case.build(name) for name in first))

@@ -8,7 +8,9 @@ KUBEBUILDER_ASSETS. `python -m tools.cluster.binaries NAME` builds one tool and 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +35,8 @@ COMPONENTS: Final = (
 """Names under which the one binary is a component."""
 
 _ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+_VERSION: Final = re.compile(r"\bv(\d+)\.(\d+)\.\d+")
+_VERSION_SECONDS: Final = 60.0
 _HERE: Final = Path(__file__).parent
 _KUBECTL: Final = _HERE.parents[1] / "3rdparty" / "python" / "kubectl.lock"
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -121,6 +125,42 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
 
     place = cache.ensure(f"tools/{name}", key, build, lambda: _say_waiting(progress, name))
     return place / name
+
+
+def provide_tool(name: str, progress: Progress | None = None, cache: Cache | None = None) -> Path:
+    """Return helm or kind for a user: the program on PATH if it is recent enough, else ours.
+
+    Tests compare outputs of the pinned versions, so they use `ensure_tool`.
+
+    Raises:
+        ToolError: The build failed.
+    """
+    installed = shutil.which(name)
+    if installed and is_recent(name, Path(installed)):
+        return Path(installed)
+    return ensure_tool(name, progress, cache)
+
+
+def is_recent(name: str, program: Path) -> bool:
+    """Return whether an installed program has at least the minor version that the tests use."""
+    oldest = _VERSION.search(TOOL_MODULES[name])
+    assert oldest is not None  # Each module is pinned.
+    try:
+        done = subprocess.run(
+            (program, "version"),
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    found = _VERSION.search(done.stdout)
+    return found is not None and _minor_of(found) >= _minor_of(oldest)
+
+
+def _minor_of(version: re.Match[str]) -> tuple[int, int]:
+    return int(version[1]), int(version[2])
 
 
 def find_tool(name: str, cache: Cache | None = None) -> Path | None:

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tools.cluster import versions
-from tools.cluster.binaries import build_version_flags, ensure_assets, ensure_tool
+from tools.cluster.binaries import (
+    build_version_flags,
+    ensure_assets,
+    ensure_tool,
+    is_recent,
+    provide_tool,
+)
 from tools.cluster.errors import ToolError
 
 
@@ -63,3 +69,27 @@ def test_incomplete_assets_are_an_error_that_names_what_lacks(tmp_path: Path) ->
 
     with pytest.raises(ToolError, match="kube-apiserver, kubectl not found there"):
         ensure_assets(environ={"KUBEBUILDER_ASSETS": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "recent"),
+    [
+        ("helm", 'version.BuildInfo{Version:"v4.2.4", GitCommit:"1"}', True),
+        ("helm", "v5.0.0+g1a2b3c4", True),
+        ("helm", "v3.19.0+g1a2b3c4", False),
+        ("kind", "kind v0.33.0 go1.26.1 linux/amd64", True),
+        ("kind", "kind v0.9.0 go1.15 linux/amd64", False),
+        ("kind", "", False),
+    ],
+)
+def test_installed_program_is_used_if_it_is_recent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, output: str, recent: bool
+) -> None:
+    program = tmp_path / name
+    program.write_text(f"#!/bin/sh\necho '{output}'\n")
+    program.chmod(0o755)
+
+    assert is_recent(name, program) is recent
+    if recent:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert provide_tool(name) == program

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.cluster import docker as docker_module
-from tools.cluster.binaries import ensure_tool, find_kubectl
+from tools.cluster.binaries import find_kubectl, provide_tool
 from tools.cluster.cache import Cache
 from tools.cluster.docker import Docker, ensure_docker, find_docker
 from tools.cluster.errors import ToolError, UsageError
@@ -161,7 +161,7 @@ class KindCluster:
         docker = find_docker(self.cache)
         if docker is None or not self.nodes(docker):
             raise ToolError(f"Cluster {self.name} does not exist: run `./dev up` first")
-        kind = ensure_tool("kind", progress, self.cache)
+        kind = provide_tool("kind", progress, self.cache)
         command = [str(kind), "load", form, *sources, "--name", self.name]
         progress.run(command, env=docker.environment())
 
@@ -187,7 +187,7 @@ class KindCluster:
 
     def _create(self, docker: Docker, workers: int, progress: Progress) -> Created:
         image: NodeImage = ensure_node_image(docker, progress, self.cache)
-        kind = ensure_tool("kind", progress, self.cache)
+        kind = provide_tool("kind", progress, self.cache)
         # What was remembered of a cluster of this name is not true of the new one.
         shutil.rmtree(self._marker.parent, ignore_errors=True)
         config = self._marker.with_name("kind.yaml")

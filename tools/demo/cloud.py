@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from lab.kubevirt_sim.command import deploy_simulator, refuse_real
+from lab.kubevirt_sim.deployment import GUEST_PORT, service_name
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import is_condition_true
 from tools.cluster.progress import format_seconds, open_progress
 from tools.demo.follow import Follower
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
-from tools.dev.kubevirt_command import deploy_simulator, refuse_real
 from tools.dev.options import Target, find_target, hint_cluster
 from tools.images import check_needs
-from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
 OPERATORS: Final = ("ipam", "network", "compute", "clusters")
 """The operators that make a cloud, in the order in which they need each other."""

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from lab.guest.serve import deploy
+from lab.kubevirt.install import KubeVirtInstaller
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
@@ -18,9 +20,7 @@ from tools.demo.follow import Follower
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
 from tools.dev.options import find_target
-from tools.guest.serve import deploy
 from tools.images import check_needs
-from tools.kubevirt.install import KubeVirtInstaller
 
 OPERATORS: Final = ("ipam", "compute")
 _MANIFESTS: Final = Path(__file__).with_name("kubevirt.yaml")

@@ -10,8 +10,6 @@ from tools.dev import (
     cluster_commands,
     code_commands,
     demo_command,
-    guest_command,
-    kubevirt_command,
     machine_commands,
     operator_commands,
 )
@@ -29,8 +27,6 @@ app: Final = typer.Typer(
 # The order here is the order of the groups in --help.
 demo_command.register(app)
 cluster_commands.register(app)
-kubevirt_command.register(app)
-guest_command.register(app)
 operator_commands.register(app)
 code_commands.register(app)
 machine_commands.register(app)

@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_with_what_can(
     assert messages in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["tools.bench", "tools.sweep", "tools.release", "tools.gate"])
+@pytest.mark.parametrize("module", ["lab.bench", "lab.sweep", "tools.release", "tools.gate"])
 def test_commands_of_other_packages_have_the_same_help_and_errors(module: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     command = [sys.executable, "-m", module]
@@ -199,9 +199,9 @@ def test_shell_completes_commands_and_options(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["volumes", "page", "library_rest"])
 def test_only_benchmarks_can_be_run(name: str) -> None:
-    """An operator may have none, and other modules of tools/bench are none."""
+    """An operator may have none, and other modules of lab/bench are none."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tools.bench", name]
+    command = [sys.executable, "-m", "lab.bench", name]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2

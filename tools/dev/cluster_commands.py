@@ -172,7 +172,7 @@ def install_kubevirt(cluster: KindCluster, progress: Progress, folder: Path | No
         ToolError: The releases cannot be obtained, or do not become available.
     """
     # Imported here: it loads parts of the library that no other command of this module needs.
-    from tools.kubevirt.install import KubeVirtInstaller
+    from lab.kubevirt.install import KubeVirtInstaller
 
     KubeVirtInstaller(cluster, progress).install(folder)
 

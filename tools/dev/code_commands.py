@@ -1,4 +1,4 @@
-"""Commands for the code. Each runs a package of tools: new, test, generate, release, bench..."""
+"""Commands that run a package of tools or of the laboratory: new, test, generate, bench..."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line; their arguments are passed on unchanged."""
-    for function in (new, test, generate, docs, prose, release, bench, sweep, pulsar):
+    for function in (kubevirt_sim, guest_image):
+        app.command(rich_help_panel="Cluster", context_settings=_PASSING)(function)
+    for function in (new, test, generate, docs, release, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
 
 
@@ -41,11 +43,6 @@ def docs(context: typer.Context) -> None:
     delegate("tools.site", context.args)
 
 
-def prose(context: typer.Context) -> None:
-    """Count phrases that are not plain English in pages, CRDs, charts, messages and code."""
-    delegate("tools.prose", context.args)
-
-
 def release(context: typer.Context) -> None:
     """Build the image and chart of an operator and push them to a registry."""
     delegate("tools.release", context.args)
@@ -53,17 +50,27 @@ def release(context: typer.Context) -> None:
 
 def bench(context: typer.Context) -> None:
     """Run the benchmark of an operator or of the library: ./dev bench ID."""
-    delegate("tools.bench", context.args)
+    delegate("lab.bench", context.args)
 
 
 def sweep(context: typer.Context) -> None:
     """Inject a fault at each write of an operator and check that the operator recovers."""
-    delegate("tools.sweep", context.args)
+    delegate("lab.sweep", context.args)
 
 
 def pulsar(context: typer.Context) -> None:
     """Run a real Pulsar broker on this machine: up, down, fetch."""
     delegate("tools.pulsar", context.args)
+
+
+def kubevirt_sim(context: typer.Context) -> None:
+    """Simulate KubeVirt and CDI, for a cluster without them."""
+    delegate("lab.kubevirt_sim.command", context.args)
+
+
+def guest_image(context: typer.Context) -> None:
+    """Build a small guest image from Debian packages and print its path."""
+    delegate("lab.guest.command", context.args)
 
 
 def delegate(module: str, arguments: Sequence[str]) -> None:

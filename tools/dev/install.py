@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tools.cluster.binaries import ensure_tool
+from tools.cluster.binaries import provide_tool
 from tools.cluster.cache import Cache
 from tools.cluster.errors import CommandFailed, ToolError, UsageError
 from tools.cluster.kubectl import Kubectl
@@ -107,7 +107,9 @@ def install(
     Raises:
         ToolError: helm or the rollout failed; the message contains events and logs.
     """
-    command = build_helm_command(str(ensure_tool("helm", progress)), release, target, image, values)
+    command = build_helm_command(
+        str(provide_tool("helm", progress)), release, target, image, values
+    )
     waiting = f"Waiting for another process that installs {release.operator}."
     with (
         progress.step(f"Installing {release.operator} into namespace {release.namespace}"),
@@ -154,7 +156,7 @@ def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bo
     Raises:
         ToolError: The release does not exist, or helm failed.
     """
-    helm = ensure_tool("helm", progress)
+    helm = provide_tool("helm", progress)
     deployments = get_deployments(release, target.kubectl)
     if hooks and deployments and not any(map(is_rolled_out, deployments)):
         progress.say(

@@ -18,11 +18,14 @@ from tools.dev.images import load_operator, read_loaded
 from tools.dev.install import Release
 from tools.dev.operators import ROOT, chart_of, check_operator, environment_prefix
 from tools.dev.options import (
+    SYSTEM_NAMESPACE,
     ContextName,
+    FoundNamespace,
     Kubeconfig,
     Name,
     Namespace,
     OperatorId,
+    SystemNamespace,
     Target,
     find_target,
 )
@@ -66,7 +69,11 @@ def load(
 
 def install(
     operator: OperatorId,
-    namespace: Namespace = "default",
+    namespace: SystemNamespace = SYSTEM_NAMESPACE,
+    watched: Annotated[
+        str,
+        typer.Option("--watch", help="Namespace of the objects; --set watch.* replaces it."),
+    ] = "default",
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
@@ -87,12 +94,15 @@ def install(
     progress = open_progress(f"install-{operator}")
     target = find_target(kubeconfig, context, name)
     chosen = image or find_image(operator, target.kind, progress)
-    installer.install(Release(operator, namespace), target, chosen, progress, values or ())
+    pairs = list(values or ())
+    if not any(pair.startswith("watch.") for pair in pairs):
+        pairs.append(f"watch.namespaces={{{watched}}}")
+    installer.install(Release(operator, namespace), target, chosen, progress, pairs)
 
 
 def uninstall(
     operator: OperatorId,
-    namespace: Namespace = "default",
+    namespace: FoundNamespace = None,
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
@@ -105,12 +115,13 @@ def uninstall(
     check_operator(operator)
     target = find_target(kubeconfig, context, name)
     progress = open_progress(f"uninstall-{operator}")
-    installer.uninstall(Release(operator, namespace), target, progress, hooks=not no_hooks)
+    release = _find_release(operator, namespace, target.kubectl)
+    installer.uninstall(release, target, progress, hooks=not no_hooks)
 
 
 def logs(
     operator: OperatorId,
-    namespace: Namespace = "default",
+    namespace: FoundNamespace = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing new lines.")
     ] = False,
@@ -121,13 +132,13 @@ def logs(
     """Show the logs of an operator that runs in the cluster."""
     check_operator(operator)
     target = find_target(kubeconfig, context, name)
-    release = Release(operator, namespace)
+    release = _find_release(operator, namespace, target.kubectl)
     if not installer.get_deployments(release, target.kubectl):
         raise ToolError(
-            f"Operator {operator} is not installed in namespace {namespace}: run `./dev"
+            f"Operator {operator} is not installed in namespace {release.namespace}: run `./dev"
             f" status` to find it, or `./dev install {operator}` to install it"
         )
-    arguments = ["logs", "--namespace", namespace, "--selector", release.selector]
+    arguments = ["logs", "--namespace", release.namespace, "--selector", release.selector]
     arguments += ["--tail", "-1", "--prefix", *(["--follow"] if follow else [])]
     command = target.kubectl.command(*arguments)
     sys.stdout.flush()
@@ -178,7 +189,8 @@ def watch(
 
 def _prepare_run(operator: str, namespace: str, target: Target) -> dict[str, str]:
     """Apply the CRDs, and return the environment of a local process."""
-    _refuse_second(Release(operator, namespace), target.kubectl)
+    for place in (namespace, SYSTEM_NAMESPACE):
+        _refuse_second(Release(operator, place), target.kubectl)
     _apply_crds(operator, target, open_progress(f"run-{operator}"))
     environment = {**build_local_settings(operator, namespace, target), **os.environ}
     environment["PYTHONPATH"] = str(ROOT)
@@ -210,11 +222,19 @@ def find_image(operator: str, cluster: KindCluster | None, progress: Progress) -
     return read_loaded(operator, cluster) or load_operator(operator, cluster, progress)
 
 
+def _find_release(operator: str, namespace: str | None, kubectl: Kubectl) -> Release:
+    """Return the release in a namespace, by default in the place that installs or demos use."""
+    places = [namespace] if namespace else [SYSTEM_NAMESPACE, "default"]
+    releases = [Release(operator, place) for place in places]
+    return next(filter(lambda one: installer.get_deployments(one, kubectl), releases), releases[0])
+
+
 def _refuse_second(release: Release, kubectl: Kubectl) -> None:
     if any(one["spec"].get("replicas", 1) for one in installer.get_deployments(release, kubectl)):
         raise ToolError(
             f"Operator {release.operator} already runs in namespace {release.namespace}, and two"
-            f" would conflict: run `./dev uninstall {release.operator}` first"
+            f" would conflict: run `./dev uninstall {release.operator} --namespace"
+            f" {release.namespace}` first"
         )
 
 

@@ -59,6 +59,19 @@ ContextName = Annotated[
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace of the operator and its objects.")
 ]
+SYSTEM_NAMESPACE = "slipway-system"
+SystemNamespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Namespace of the operator.")
+]
+FoundNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace of the operator. Defaults to the namespace that it is installed in.",
+        show_default=False,
+    ),
+]
 OperatorId = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id of the operator, such as podset.", show_default=False),

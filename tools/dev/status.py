@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
+from lab.kubevirt.state import State, find_state
 from tools.cluster.binaries import find_kubectl
 from tools.cluster.cache import Cache
 from tools.cluster.docker import find_docker, own_daemon_pid
@@ -18,7 +19,6 @@ from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl, is_ready, list_unready
 from tools.dev.operators import list_operators
 from tools.dev.options import render_up
-from tools.kubevirt.state import State, find_state
 
 _MARKS: Final = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]-[/dim]"}
 _TOP: Final = frozenset({"docker", "cluster"})

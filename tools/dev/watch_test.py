@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.dev.watch import Watcher, take_snapshot
 
-_SECONDS = 60.0
+_SECONDS = 180.0
 
 
 def wait_for(path: Path, text: str) -> None:

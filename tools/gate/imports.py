@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_PACKAGES: Final = ("kubectl_slipway", "libs", "operators", "slipway_handler", "tools")
+_PACKAGES: Final = ("kubectl_slipway", "lab", "libs", "operators", "slipway_handler", "tools")
 _CALL: Final = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
 
 

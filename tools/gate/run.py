@@ -1,4 +1,7 @@
-"""Run steps one after the other; steps that leave a core free run in the background."""
+"""Run steps one after the other; steps that leave a core free run in the background.
+
+What a step needs is prepared by the step itself, so a background step compiles while tests run.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +78,7 @@ class Run:
         """Initialize a run without results."""
         self._progress = progress
         self._keep_going = keep_going
-        self._prepare = prepare or prepare_need
-        self._made: dict[str, Mapping[str, str]] = {}
+        self._needs = _Needs(prepare or prepare_need)
         self._results: list[StepResult] = []
         self._background: list[_BackgroundStep] = []
         self._turns = _Turns()
@@ -95,15 +97,12 @@ class Run:
 
     def _run_all(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            environment = self._make_ready(step)
-            if environment is None:
-                self._evaluate(step, passed=False)
-            elif step.in_background and step is not steps[-1]:
+            if step.in_background and step is not steps[-1]:
                 self._background.append(
-                    _BackgroundStep(step, environment, self._progress, self._turns)
+                    _BackgroundStep(step, self._needs, self._progress, self._turns)
                 )
             else:
-                self._evaluate(step, passed=_execute(step, environment, self._progress))
+                self._evaluate(step, passed=_execute(step, self._needs, self._progress))
             if self._is_over():
                 break
         for background in self._background:
@@ -117,18 +116,6 @@ class Run:
     def _is_over(self) -> bool:
         return not self._keep_going and not all(result.passed for result in self._results)
 
-    def _make_ready(self, step: Step) -> Mapping[str, str] | None:
-        environment = {"PYTHONPATH": str(ROOT)}
-        try:
-            for need in step.needs:
-                if need not in self._made:
-                    self._made[need] = self._prepare(need, self._progress)
-                environment |= self._made[need]
-        except ToolError as err:
-            self._progress.say(str(err))
-            return None
-        return environment
-
     def _evaluate(self, step: Step, *, passed: bool) -> None:
         counts = read_counts(ROOT, step.reports) if step.reports else Counts()
         if not passed and not counts.failed:
@@ -136,6 +123,28 @@ class Run:
         elif passed and not step.reports:
             counts = Counts(passed=1)
         self._results.append(StepResult(step, passed, counts))
+
+
+class _Needs:
+    """What steps need, each prepared once, by the first step that needs it."""
+
+    def __init__(self, prepare: Prepare) -> None:
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._made: dict[str, Mapping[str, str]] = {}
+
+    def get(self, needs: Sequence[str], progress: Progress) -> dict[str, str]:
+        """Return the environment variables of some needs; prepare or wait for what is missing."""
+        environment = {"PYTHONPATH": str(ROOT)}
+        for need in needs:
+            with self._lock:
+                lock = self._locks.setdefault(need, threading.Lock())
+            with lock:
+                if need not in self._made:
+                    self._made[need] = self._prepare(need, progress)
+            environment |= self._made[need]
+        return environment
 
 
 class _Turns:
@@ -180,10 +189,9 @@ class _BackgroundStep:
     one. A stopped step receives SIGINT, as from the keyboard, and cleans up its processes.
     """
 
-    def __init__(
-        self, step: Step, environment: Mapping[str, str], progress: Progress, turns: _Turns
-    ) -> None:
+    def __init__(self, step: Step, needs: _Needs, progress: Progress, turns: _Turns) -> None:
         self.step = step
+        self._needs = needs
         self._words = io.StringIO()
         log = progress.log_path.with_suffix(f".{step.name}.log")
         self._progress = Progress(log, Console(file=self._words, highlight=False))
@@ -193,7 +201,7 @@ class _BackgroundStep:
         self._lock = threading.Lock()
         self._turns = turns
         self._turn = turns.take()
-        self._thread = threading.Thread(target=self._run, args=(environment,), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         limit = f"at most {BACKGROUND_LIMIT} at a time"
         progress.say(f"Running in the background, {limit}: {step.title}. Log: {log}")
         self._thread.start()
@@ -212,7 +220,8 @@ class _BackgroundStep:
         word = "Stopping" if self._stopped else "Waiting for"
         patience = time.monotonic() + _TIDY_SECONDS
         with progress.step(f"{word}: {self.step.title}"):
-            while self._thread.is_alive():
+            # While it prepares what it needs, nothing has to be cleaned up.
+            while self._thread.is_alive() and not (self._stopped and self._process is None):
                 self._thread.join(1.0)
                 progress.note(self._progress.last_note)
                 if self._stopped and self._process is not None and time.monotonic() > patience:
@@ -222,12 +231,12 @@ class _BackgroundStep:
         progress.say(self._words.getvalue().rstrip())
         return self._passed
 
-    def _run(self, environment: Mapping[str, str]) -> None:
+    def _run(self) -> None:
         if not self._turns.wait(self._turn):
             self._stopped = True
             return
         try:
-            self._passed = _execute(self.step, environment, self._progress, self._take)
+            self._passed = _execute(self.step, self._needs, self._progress, self._take)
         finally:
             self._turns.end()
 
@@ -238,11 +247,10 @@ class _BackgroundStep:
                 process.send_signal(signal.SIGINT)
 
 
-def _execute(
-    step: Step, environment: Mapping[str, str], progress: Progress, started: Started | None = None
-) -> bool:
+def _execute(step: Step, needs: _Needs, progress: Progress, started: Started | None = None) -> bool:
     """Run one step and return whether it passed; show the end of its output if it failed."""
     try:
+        environment = needs.get(step.needs, progress)
         with progress.step(step.title):
             progress.run(
                 step.command,
@@ -253,6 +261,9 @@ def _execute(
     except CommandFailed as err:
         progress.say("\n".join(err.output.splitlines()[-_TAIL:]))
         progress.say(f"Failed: {shlex.join(step.command)}")
+        return False
+    except ToolError as err:
+        progress.say(str(err))
         return False
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ _MEET = """
 import pathlib, sys, time
 mine, other = map(pathlib.Path, sys.argv[1:])
 mine.touch()
-end = time.monotonic() + 30
+end = time.monotonic() + 120
 while not other.exists():
     assert time.monotonic() < end, f"{other} never came"
     time.sleep(0.01)
@@ -101,7 +102,7 @@ def test_two_steps_run_in_the_background_and_the_others_in_order(
 import pathlib, sys, time
 number, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 assert len(list(folder.glob("*.ended"))) >= number - 1, "it has started too early"
-end = time.monotonic() + 30
+end = time.monotonic() + 120
 while number == 0 and not (folder / "2.ended").exists():
     assert time.monotonic() < end, "step 2 never ran while step 0 did"
     time.sleep(0.01)
@@ -160,10 +161,17 @@ def test_what_several_steps_need_is_made_once(gate: Gate) -> None:
     assert gate.words.getvalue().count("made of clay") == 2
 
 
-def test_optional_step_runs_only_if_it_is_named() -> None:
+def test_step_of_every_night_runs_with_all() -> None:
     steps = build_steps("python")
 
-    assert "e2e-kubevirt" not in [step.name for step in choose_steps(steps)]
+    assert "upgrade" not in [step.name for step in choose_steps(steps)]
+    assert "upgrade" in [step.name for step in choose_steps(steps, everything=True)]
+
+
+def test_step_that_needs_a_cluster_of_the_user_runs_only_if_it_is_named() -> None:
+    steps = build_steps("python")
+
+    assert "e2e-kubevirt" not in [step.name for step in choose_steps(steps, everything=True)]
     assert [step.name for step in choose_steps(steps, ["e2e-kubevirt"])] == ["e2e-kubevirt"]
 
 
@@ -172,6 +180,27 @@ def test_steps_keep_their_order_and_skipped_ones_are_left_out() -> None:
 
     assert [step.name for step in choose_steps(steps, ["unit", "lint"])] == ["lint", "unit"]
     assert [step.name for step in choose_steps(steps, ["unit", "lint"], ["lint"])] == ["unit"]
+
+
+def test_later_steps_run_while_a_step_in_the_background_prepares_what_it_needs(
+    tmp_path: Path,
+) -> None:
+    progress = Progress(tmp_path / "log", Console(file=io.StringIO()))
+    linted = threading.Event()
+
+    def prepare(need: str, progress: Progress) -> Mapping[str, str]:
+        assert linted.wait(60), "the next step never ran"
+        return {}
+
+    class Lint(Run):
+        def _evaluate(self, step: Step, *, passed: bool) -> None:
+            linted.set()
+            super()._evaluate(step, passed=passed)
+
+    slow = Step("e2e", "E2E", (sys.executable, "-c", ""), needs=("clay",), in_background=True)
+    results = Lint(progress, prepare=prepare).run([slow, say("lint", ""), say("unit", "")])
+
+    assert all(result.passed for result in results)
 
 
 def test_option_that_is_repeated_adds_steps() -> None:

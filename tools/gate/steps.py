@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REPORTS: Final = Path("dist/gate")
-PANTS_REPORTS: Final = Path("dist/test/reports")
+
+PRODUCT_TESTS: Final = ("libs", "kubectl_slipway", "slipway_handler", "operators")
+WHOLE_TESTS: Final = ("tools", "lab", "tests/security", "tests/interplay")
+"""Tests of the tools, the laboratory, and operators together."""
 
 CHART_TESTS: Final = ("helm", "deploy", "docs")
-TOOL_TESTS: Final = ("tools", "tests/security", "tests/interplay")
-"""Tests that read the whole checkout, so they run there and not in a sandbox of Pants."""
 
 END_TO_END_TESTS: Final = "tests/e2e"
 CLOUD_TESTS: Final = f"{END_TO_END_TESTS}/cloud"
 """Tests of the cloud operators on simulated machines; no other test installs these operators."""
 
 KUBEVIRT_TESTS: Final = f"{END_TO_END_TESTS}/kubevirt"
-"""Tests that need the real KubeVirt and are therefore not part of the gate."""
+"""Tests that need the real KubeVirt, whose cluster is created manually."""
 
 NIGHTLY_TESTS: Final = f"{END_TO_END_TESTS}/nightly"
-"""Tests on nodes that take too long for the gate."""
+"""Tests of all charts as one, GitOps tools and upgrades on nodes."""
 
 NODE_UPGRADE_TESTS: Final = f"{NIGHTLY_TESTS}/upgrade_test.py"
-"""Tests of upgrades on nodes."""
-
 FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 """Tests in which kubeadm runs in guests; up to an hour under software emulation."""
 
@@ -38,16 +38,22 @@ OVERLOAD_TESTS: Final = "tests/overload"
 """Tests of operators with very little CPU time; they need permission to create control groups."""
 
 KEDA_TESTS: Final = "tests/keda"
-"""Tests with KEDA, a broker and a control plane, which wait most of the time. They are skipped if
-KEDA is not built, which takes long."""
+"""Tests with KEDA, a broker and a control plane. They are skipped if KEDA is not built."""
 
 UPGRADE_TESTS: Final = "tests/upgrade"
 """Tests that run the previous release and this one."""
 _CLOUD_OPERATORS: Final = "clusters or compute or ipam or network"
 """Expression of pytest for one half of these tests."""
 
-BROKER_TESTS: Final = ("operators/pulsarconsumer",)
-"""Directories of tests that run processes of the checkout against a real broker."""
+
+class Scope(StrEnum):
+    """When a step runs."""
+
+    ALWAYS = "always"
+    ALL = "all"
+    """With `--all`, which runs every night and before a release."""
+    NAMED = "named"
+    """Only if `--only` names it: it needs a cluster that is created manually."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,10 @@ class Step:
         command: Command to run in the root of the checkout.
         reports: JUnit reports that the step writes; empty if the step is a single check.
         environment: Variables added to the environment of the gate.
-        needs: Prerequisites to prepare: `assets`, `helm`, `jvm`, `pulsar`, `images`,
-            `cluster`.
-        in_background: Whether later steps run at the same time, because it mostly waits or uses
-            one process.
-        optional: Whether it runs only if `--only` names it.
+        needs: Prerequisites to prepare: `assets`, `helm`, `prometheus`, `jvm`, `pulsar`,
+            `images`, `cluster`.
+        in_background: Whether later steps run at the same time, because it mostly waits.
+        scope: When the step runs.
     """
 
     name: str
@@ -74,7 +79,7 @@ class Step:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     in_background: bool = False
-    optional: bool = False
+    scope: Scope = Scope.ALWAYS
 
 
 def build_steps(python: str) -> tuple[Step, ...]:
@@ -83,23 +88,33 @@ def build_steps(python: str) -> tuple[Step, ...]:
     Args:
         python: Interpreter with the locked packages, which runs the gate.
     """
+    kind = ("helm", "images", "cluster")
     return (
-        # In the background of the static checks, each of which has only one process.
-        Step(
-            "charts",
-            "Charts, kustomize and docs",
-            _pytest(python, "charts", *CHART_TESTS),
-            reports=f"{REPORTS}/charts.xml",
-            needs=("assets", "helm", "prometheus"),
+        # Mostly waits for nodes and pods. On a new machine it compiles what a cluster needs, while
+        # the tests that need nothing of that run.
+        _tests(
+            python,
+            "e2e",
+            "End to end on kind",
+            (
+                END_TO_END_TESTS,
+                *(f"--ignore={each}" for each in (CLOUD_TESTS, KUBEVIRT_TESTS, NIGHTLY_TESTS)),
+                "-vv",
+            ),
+            needs=kind,
             in_background=True,
         ),
-        Step(
-            "broker",
-            "Consumers of a real Pulsar broker",
-            (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
-            reports=f"{REPORTS}/broker.xml",
-            needs=("pulsar",),
-            in_background=True,
+        Step("lint", "Format and lint", (python, "-m", "tools.gate.lint")),
+        Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
+        Step("size", "Size is within the budgets", (python, "-m", "tools.gate.size")),
+        Step("types", "Types", (python, "-m", "mypy", "."), in_background=True),
+        _tests(
+            python,
+            "unit",
+            "Unit tests",
+            (*PRODUCT_TESTS, "-m", "not apiserver"),
+            needs=("jvm",),
+            parallel=True,
         ),
         Step(
             "generated",
@@ -107,7 +122,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "tools.generate", "--check"),
             needs=("helm",),
         ),
-        Step("lock", "Lockfile matches the requirements", (python, "-m", "tools.lock", "--check")),
         Step(
             "build-files",
             "BUILD files are complete and formatted",
@@ -115,144 +129,167 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         # The only goal of this Pants that checks visibility.
         Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
-        Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
-        Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
-        # Two processes that share the cluster but no operator. Both mostly wait.
-        _build_end_to_end(
+        _tests(
             python,
-            "e2e",
-            "End to end on kind",
-            END_TO_END_TESTS,
-            f"--ignore={CLOUD_TESTS}",
-            f"--ignore={KUBEVIRT_TESTS}",
-            f"--ignore={NIGHTLY_TESTS}",
+            "integration",
+            "Tests on a real API server",
+            (*PRODUCT_TESTS, "-m", "apiserver"),
+            needs=("assets",),
+            parallel=True,
         ),
-        _build_end_to_end(python, "e2e-cloud", "End to end on kind, the cloud", CLOUD_TESTS),
-        Step(
-            "unit",
-            "Unit and integration tests, real API server",
-            ("./pants", "test", "::"),
-            reports=f"{PANTS_REPORTS}/*.xml",
-            needs=("assets", "jvm"),
+        _tests(
+            python,
+            "charts",
+            "Charts, kustomize and docs",
+            CHART_TESTS,
+            needs=("assets", "helm", "prometheus"),
+            parallel=True,
         ),
-        Step(
+        _tests(
+            python,
             "tools",
             "Tools, security, and operators together",
-            _pytest(python, "tools", *TOOL_TESTS),
-            reports=f"{REPORTS}/tools.xml",
+            WHOLE_TESTS,
             needs=("assets", "helm"),
-        ),
-        Step(
-            "namespaces",
-            "Namespaces that are deleted or unreadable, and a lack of CPU time, real control plane",
-            _pytest(python, "namespaces", NAMESPACE_TESTS, OVERLOAD_TESTS),
-            reports=f"{REPORTS}/namespaces.xml",
-            needs=("assets", "helm"),
-            in_background=True,
-        ),
-        Step(
-            "keda",
-            "Scaling by KEDA, real KEDA and broker (skipped if KEDA is not built)",
-            _pytest(python, "keda", KEDA_TESTS, "-rs"),
-            reports=f"{REPORTS}/keda.xml",
-            needs=("assets", "pulsar"),
-            in_background=True,
-        ),
-        # Two processes, as above.
-        _build_upgrade(
-            python, "upgrade", "Upgrade and roll back, real API server", f"not ({_CLOUD_OPERATORS})"
-        ),
-        _build_upgrade(
-            python,
-            "upgrade-cloud",
-            "Upgrade and roll back, real API server, the cloud",
-            _CLOUD_OPERATORS,
+            parallel=True,
         ),
         Step(
             "sweep",
             "Faults of each mode for each operator, real API server",
-            (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
+            (python, "-m", "lab.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
         ),
-        Step(
+        _tests(
+            python,
+            "broker",
+            "Consumers of a real Pulsar broker",
+            ("operators/pulsarconsumer", "-o", "python_files=*_broker_test.py"),
+            needs=("pulsar",),
+            scope=Scope.ALL,
+        ),
+        _tests(
+            python,
+            "e2e-cloud",
+            "End to end on kind, the cloud",
+            (CLOUD_TESTS, "-vv"),
+            needs=kind,
+            in_background=True,
+            scope=Scope.ALL,
+        ),
+        _tests(
+            python,
+            "namespaces",
+            "Namespaces that are deleted or unreadable, and a lack of CPU time",
+            (NAMESPACE_TESTS, OVERLOAD_TESTS),
+            needs=("assets", "helm"),
+            scope=Scope.ALL,
+        ),
+        _tests(
+            python,
+            "keda",
+            "Scaling by KEDA, real KEDA and broker (skipped if KEDA is not built)",
+            (KEDA_TESTS, "-rs"),
+            needs=("assets", "pulsar"),
+            scope=Scope.ALL,
+        ),
+        # Two processes, because each mostly waits.
+        _tests(
+            python,
+            "upgrade",
+            "Upgrade and roll back, real API server",
+            (UPGRADE_TESTS, "-k", f"not ({_CLOUD_OPERATORS})"),
+            needs=("assets", "helm"),
+            in_background=True,
+            scope=Scope.ALL,
+        ),
+        _tests(
+            python,
+            "upgrade-cloud",
+            "Upgrade and roll back, real API server, the cloud",
+            (UPGRADE_TESTS, "-k", _CLOUD_OPERATORS),
+            needs=("assets", "helm"),
+            scope=Scope.ALL,
+        ),
+        _tests(
+            python,
             "e2e-nightly",
-            "All charts as one, Argo CD and Flux, on kind (only if named)",
-            (
-                *_pytest(python, "e2e-nightly", NIGHTLY_TESTS),
-                f"--ignore={NODE_UPGRADE_TESTS}",
-                "-vv",
-                "--durations=0",
-            ),
-            reports=f"{REPORTS}/e2e-nightly.xml",
-            needs=("helm", "images", "cluster"),
-            optional=True,
+            "All charts as one, Argo CD and Flux, on kind",
+            (NIGHTLY_TESTS, f"--ignore={NODE_UPGRADE_TESTS}", "-vv", "--durations=0"),
+            needs=kind,
+            scope=Scope.ALL,
         ),
-        Step(
+        _tests(
+            python,
             "e2e-upgrade",
-            "Upgrade and roll back all operators on kind (only if named)",
-            (*_pytest(python, "e2e-upgrade", NODE_UPGRADE_TESTS), "-vv", "--durations=0"),
-            reports=f"{REPORTS}/e2e-upgrade.xml",
-            needs=("helm", "images", "cluster"),
-            optional=True,
+            "Upgrade and roll back all operators on kind",
+            (NODE_UPGRADE_TESTS, "-vv", "--durations=0"),
+            needs=kind,
+            scope=Scope.ALL,
         ),
-        # A cluster with the real KubeVirt is created manually: it needs images or a registry.
-        Step(
+        _tests(
+            python,
             "e2e-kubevirt",
-            "End to end on the real KubeVirt (only if named)",
-            (
-                *_pytest(python, "e2e-kubevirt", KUBEVIRT_TESTS),
-                f"--ignore={FORMED_CLUSTER_TESTS}",
-                "-vv",
-                "--durations=0",
-            ),
-            reports=f"{REPORTS}/e2e-kubevirt.xml",
+            "End to end on the real KubeVirt",
+            (KUBEVIRT_TESTS, f"--ignore={FORMED_CLUSTER_TESTS}", "-vv", "--durations=0"),
             environment={"SLIPWAY_E2E_TIMEOUT": "300"},
             needs=("helm",),
-            optional=True,
+            scope=Scope.NAMED,
         ),
-        Step(
+        _tests(
+            python,
             "e2e-kubevirt-full",
-            "A Kubernetes cluster of guests on the real KubeVirt (only if named)",
-            (*_pytest(python, "e2e-kubevirt-full", FORMED_CLUSTER_TESTS), "-vv", "--durations=0"),
-            reports=f"{REPORTS}/e2e-kubevirt-full.xml",
+            "A Kubernetes cluster of guests on the real KubeVirt",
+            (FORMED_CLUSTER_TESTS, "-vv", "--durations=0"),
             environment={"SLIPWAY_E2E_TIMEOUT": "300"},
             needs=("helm",),
-            optional=True,
+            scope=Scope.NAMED,
         ),
     )
 
 
 def choose_steps(
-    steps: Sequence[Step], only: Collection[str] = (), skip: Collection[str] = ()
+    steps: Sequence[Step],
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    *,
+    everything: bool = False,
 ) -> list[Step]:
-    """Return the steps to run, in their order; optional ones run only if they are named."""
-    named = [step for step in steps if (step.name in only if only else not step.optional)]
+    """Return the steps to run, in their order.
+
+    Args:
+        steps: All steps.
+        only: Names of the steps to run; empty for those of the scope.
+        skip: Names of steps to leave out.
+        everything: Whether to run the steps of the scope `all` as well.
+    """
+    scopes = {Scope.ALWAYS, Scope.ALL} if everything else {Scope.ALWAYS}
+    named = [step for step in steps if (step.name in only if only else step.scope in scopes)]
     return [step for step in named if step.name not in skip]
 
 
-def _build_end_to_end(python: str, name: str, title: str, *tests: str) -> Step:
+def _tests(
+    python: str,
+    name: str,
+    title: str,
+    arguments: Sequence[str],
+    *,
+    needs: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+    in_background: bool = False,
+    parallel: bool = False,
+    scope: Scope = Scope.ALWAYS,
+) -> Step:
+    """Build a step that runs pytest; `parallel` uses more processes than cores."""
+    report = f"{REPORTS}/{name}.xml"
+    options = ("--parallel",) if parallel else ()
     return Step(
         name,
         title,
-        # One line per test, because the tests take long and the log shows their progress.
-        (*_pytest(python, name, *tests), "-vv"),
-        reports=f"{REPORTS}/{name}.xml",
-        needs=("helm", "images", "cluster"),
-        in_background=True,
+        (python, "-m", "tools.gate.tests", report, *options, "--", *arguments),
+        reports=report,
+        environment=environment or {},
+        needs=needs,
+        in_background=in_background,
+        scope=scope,
     )
-
-
-def _build_upgrade(python: str, name: str, title: str, operators: str) -> Step:
-    return Step(
-        name,
-        title,
-        (*_pytest(python, name, UPGRADE_TESTS), "-k", operators),
-        reports=f"{REPORTS}/{name}.xml",
-        needs=("assets", "helm"),
-        in_background=True,
-    )
-
-
-def _pytest(python: str, name: str, *paths: str) -> tuple[str, ...]:
-    return (python, "-m", "pytest", *paths, "-q", f"--junit-xml={REPORTS}/{name}.xml")

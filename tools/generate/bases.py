@@ -17,11 +17,15 @@ from libs.common.project.errors import GenerateError
 from libs.common.project.text import render_notice, render_yaml
 from tools.generate.sources import GENERATOR, ROOT, find_operators
 
-_NAMESPACE: Final = "default"
+_NAMESPACE: Final = "slipway-system"
+_WATCHED: Final = "default"
+"""Namespace of users; every cluster has it."""
 _REGISTRY: Final = "registry.invalid"
 """Registry that no resolver knows (RFC 2606); overlays replace it."""
 _TIMEOUT_SECONDS: Final = 60
 _MONITORING: Final = ("serviceMonitor.enabled", "prometheusRule.enabled", "dashboard.enabled")
+_COMPONENTS: Final = Path("deploy", "kustomize", "components", "monitoring")
+_SHARED_DASHBOARD: Final = "slipway-operators.json"
 _HOOK: Final = "helm.sh/hook"
 _HELM_LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 """Labels by which tools recognize what Helm manages; kustomize applies the bases."""
@@ -47,7 +51,9 @@ def render_bases(
         base = render_chart(helm, root, operator_id)
         files |= _render_base(operator_id, base)
         watched = render_chart(helm, root, operator_id, _MONITORING)
-        files |= _render_monitoring(operator_id, _without(watched, base))
+        added = _without(watched, base)
+        files |= _render_shared_dashboard(added)
+        files |= _render_monitoring(operator_id, added)
     return files
 
 
@@ -56,7 +62,7 @@ def render_chart(
 ) -> list[Manifest]:
     """Render a chart with its default values into manifests, hooks left out."""
     command = [str(helm), "template", operator_id, f"helm/{operator_id}", "-n", _NAMESPACE]
-    command += ["--set", f"image.registry={_REGISTRY}"]
+    command += ["--set", f"image.registry={_REGISTRY},watch.namespaces={{{_WATCHED}}}"]
     for value in switched_on:
         command += ["--set", f"{value}=true"]
     run = subprocess.run(
@@ -70,19 +76,51 @@ def render_chart(
 
 def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
     folder = Path("deploy", "kustomize", "base", operator_id)
+    crds = [one for one in manifests if one["kind"] == "CustomResourceDefinition"]
+    others = [one for one in manifests if one not in crds]
+    kustomization: Manifest = {"resources": [f"../../crds/{operator_id}", "manifests.yaml"]}
+    if crds:
+        # The CRDs of the list have no labels; all other objects have these already.
+        kustomization["labels"] = [{"pairs": crds[0]["metadata"]["labels"]}]
     return {
-        folder / "manifests.yaml": _render_documents(operator_id, manifests),
-        folder / "kustomization.yaml": _render_kustomization(operator_id, "Kustomization"),
+        folder / "manifests.yaml": _render_documents(operator_id, others),
+        folder / "kustomization.yaml": _render_kustomization(operator_id, kustomization),
     }
+
+
+def _render_shared_dashboard(manifests: list[Manifest]) -> dict[Path, str]:
+    """Render the dashboard that all charts have: a component that adds it to their ConfigMaps."""
+    folder = _COMPONENTS / "dashboard"
+    for manifest in manifests:
+        if text := (manifest.get("data") or {}).pop(_SHARED_DASHBOARD, None):
+            labels = {"app.kubernetes.io/part-of": "slipway", "grafana_dashboard": "1"}
+            selector = ",".join(f"{label}={value}" for label, value in labels.items())
+            target = {"kind": "ConfigMap", "labelSelector": selector}
+            patch = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "any"},
+                "data": {_SHARED_DASHBOARD: text},
+            }
+            component = {"patches": [{"path": "dashboard.yaml", "target": target}]}
+            return {
+                folder / "dashboard.yaml": _render_documents("operator-common", [patch]),
+                folder
+                / "kustomization.yaml": _render_kustomization(
+                    "operator-common", component, "Component"
+                ),
+            }
+    return {}
 
 
 def _render_monitoring(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
     if not manifests:
         return {}
-    folder = Path("deploy", "kustomize", "components", "monitoring", operator_id)
+    folder = _COMPONENTS / operator_id
+    component = {"resources": ["manifests.yaml"], "components": ["../dashboard"]}
     return {
         folder / "manifests.yaml": _render_documents(operator_id, manifests),
-        folder / "kustomization.yaml": _render_kustomization(operator_id, "Component"),
+        folder / "kustomization.yaml": _render_kustomization(operator_id, component, "Component"),
     }
 
 
@@ -91,14 +129,10 @@ def _render_documents(operator_id: str, manifests: list[Manifest]) -> str:
     return header + "---\n".join(render_yaml(manifest) for manifest in manifests)
 
 
-def _render_kustomization(operator_id: str, kind: str) -> str:
+def _render_kustomization(chart: str, content: Manifest, kind: str = "Kustomization") -> str:
     version = "v1alpha1" if kind == "Component" else "v1beta1"
-    document = {
-        "apiVersion": f"kustomize.config.k8s.io/{version}",
-        "kind": kind,
-        "resources": ["manifests.yaml"],
-    }
-    return render_yaml(document, origin=f"{GENERATOR} from helm/{operator_id}")
+    document = {"apiVersion": f"kustomize.config.k8s.io/{version}", "kind": kind, **content}
+    return render_yaml(document, origin=f"{GENERATOR} from helm/{chart}")
 
 
 def _without_release(manifest: Manifest) -> Manifest:

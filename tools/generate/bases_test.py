@@ -48,7 +48,10 @@ def test_base_has_everything_that_an_operator_needs(
     manifests = _load(bases, Path("deploy/kustomize/base", operator_id))
 
     kinds = {manifest["kind"] for manifest in manifests}
-    assert kinds >= {"CustomResourceDefinition", "Deployment", "Role", "ServiceAccount", "Service"}
+    assert kinds >= {"Deployment", "Role", "ServiceAccount", "Service"}
+    assert "CustomResourceDefinition" not in kinds, "the chart has them"
+    listing = fastyaml.load(bases[Path("deploy/kustomize/base", operator_id, "kustomization.yaml")])
+    assert f"../../crds/{operator_id}" in listing["resources"]
     assert not any("hook" in str(manifest["metadata"].get("annotations")) for manifest in manifests)
 
 
@@ -58,7 +61,11 @@ def test_monitoring_has_only_what_it_adds(bases: dict[Path, str], operator_id: s
 
     kinds = {manifest["kind"] for manifest in _load(bases, folder)}
     assert kinds == {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
-    assert fastyaml.load(bases[folder / "kustomization.yaml"])["kind"] == "Component"
+    component = fastyaml.load(bases[folder / "kustomization.yaml"])
+    assert (component["kind"], component["components"]) == ("Component", ["../dashboard"])
+    shared = bases[Path("deploy/kustomize/components/monitoring/dashboard/dashboard.yaml")]
+    assert "slipway-operators.json" in shared
+    assert "slipway-operators.json" not in bases[folder / "manifests.yaml"]
 
 
 def test_words_of_helm_are_passed_on(helm: Path, tmp_path: Path) -> None:

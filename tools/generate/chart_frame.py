@@ -11,6 +11,7 @@ from tools.generate.sources import GENERATOR
 
 _TEMPLATES: Final = {
     "operator.yaml": ("crds", "operator"),
+    "rbac.yaml": ("rbac",),
     "cluster-rbac.yaml": ("clusterRbac",),
 }
 """The templates of the library chart that each template includes."""
@@ -19,6 +20,7 @@ _IGNORED: Final = """\
 BUILD
 __init__.py
 __pycache__/
+files/kustomization.yaml
 *_test.py
 """
 

@@ -16,7 +16,7 @@ def test_chart_includes_every_part_of_the_library_chart(tmp_path: Path) -> None:
     files = render_chart_frame(FLEET, tmp_path)
 
     templates = "".join(text for path, text in files.items() if path.suffix == ".yaml")
-    for part in ("crds", "operator", "clusterRbac"):
+    for part in ("crds", "operator", "rbac", "clusterRbac"):
         assert f'include "operator-common.{part}" .' in templates
     assert Path("helm/fleet/__init__.py") in files
     assert "__init__.py\n" in files[Path("helm/fleet/.helmignore")]

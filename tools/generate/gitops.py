@@ -14,8 +14,10 @@ from tools.generate.sources import GENERATOR
 
 CHARTS: Final = "registry.example.com/team/charts"
 """Registry of the charts; `./dev release --registry registry.example.com/team` pushes there."""
-NAMESPACE: Final = "team-a"
-"""Namespace of the releases, as in the README."""
+NAMESPACE: Final = "slipway-system"
+"""Namespace of the releases, which only administrators enter, as in the README."""
+_WATCH: Final = {"namespaces": ["team-a"]}
+"""Namespaces of users, as in the README."""
 _FOLDER: Final = Path("deploy", "gitops")
 
 
@@ -41,7 +43,7 @@ def render_gitops(operator: OperatorSource, root: Path) -> dict[Path, str]:
 def build_application(operator_id: str, version: str) -> Manifest:
     """Build the Application of Argo CD."""
     # Argo CD excludes Leases by default, so the operator creates its own.
-    values = {"replicas": 2, "lease": {"create": False}}
+    values = {"replicas": 2, "watch": _WATCH, "lease": {"create": False}}
     return {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Application",
@@ -95,7 +97,7 @@ def build_release(operator_id: str) -> Manifest:
             # The charts install CRDs as templates, not from a folder crds/.
             "install": {"crds": "Skip"},
             "upgrade": {"crds": "Skip"},
-            "values": {"replicas": 2},
+            "values": {"replicas": 2, "watch": _WATCH},
         },
     }
 

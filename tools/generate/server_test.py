@@ -14,7 +14,7 @@ from tools.generate.sources import ROOT
 
 pytestmark = pytest.mark.apiserver
 
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 120.0
 _CRDS = sorted(path.relative_to(ROOT) for path in ROOT.glob("helm/*/files/crds/*"))
 
 

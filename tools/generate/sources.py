@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARY_CHART: Final = Path("helm", "operator-common")
 """The library chart, from the root of the repository."""
+SCHEMA: Final = Path("helm", "values.schema.json")
+"""The schema of the values, to which the charts link."""
 GENERATOR: Final = "tools/generate"
 """What generated files name as their generator."""
 
@@ -55,14 +57,12 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
     if len(found) < 2:
         return None
     operator: Operator = found["OPERATOR"]
-    conversions = getattr(_import(root, f"{package}.controller"), "CONVERSIONS", ())
     return OperatorSource(
         id=operator_id,
         resources=tuple(found["RESOURCES"]),
         rules=operator.rules(),
         settings=operator.settings,
         metrics=tuple(operator.metrics),
-        conversions=tuple(conversions),
         code=Path("operators", operator_id),
         chart=Path("helm", operator_id),
         generator=GENERATOR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ _PREPARATIONS: Final[Mapping[str, Callable[[Docker, Progress], object]]] = {
     "jmxexporter": ensure_kit_image
 }
 """What must be there before the image of an operator is built."""
-_TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "tools/kubevirt_sim"}
+_TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "lab/kubevirt_sim"}
 """Images that are not of operators."""
 
 
@@ -38,9 +39,18 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
 
 
 def build_together(
-    images: Sequence[str], tag: str = "dev", progress: Progress | None = None
+    images: Sequence[str],
+    tag: str = "dev",
+    progress: Progress | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Build several images in one run of Pants and return their references.
+
+    Args:
+        images: Names of the images.
+        tag: The tag of the images.
+        progress: Shows the steps.
+        labels: Build arguments for labels. Without them, equal code makes equal images.
 
     Raises:
         ToolError: There is no such operator, no docker, or the build failed.
@@ -54,7 +64,12 @@ def build_together(
     base = ensure_base(docker, progress)
     environment = {
         **docker.environment(),
-        "PANTS_DOCKER_BUILD_ARGS": f'["TAG={tag}", "BASE={base}"]',
+        "PANTS_DOCKER_BUILD_ARGS": json.dumps(
+            [
+                f"{name}={value}"
+                for name, value in {"TAG": tag, "BASE": base, **(labels or {})}.items()
+            ]
+        ),
     }
     for image in images:
         if prepare := _PREPARATIONS.get(image):

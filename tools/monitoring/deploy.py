@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from libs.common import fastyaml
-from tools.cluster.binaries import ensure_tool
+from tools.cluster.binaries import provide_tool
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
@@ -57,7 +57,7 @@ def read_charts(operators: Sequence[str], namespace: str, progress: Progress) ->
         ToolError: helm refuses a chart.
     """
     found = Monitoring()
-    helm = str(ensure_tool("helm", progress))
+    helm = str(provide_tool("helm", progress))
     for operator in operators:
         command = [helm, "template", operator, str(chart_of(operator)), "--namespace", namespace]
         command += ["--set", _VALUES, "--show-only=templates/operator.yaml"]

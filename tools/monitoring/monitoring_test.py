@@ -1,14 +1,10 @@
-"""Prometheus of the demo: its configuration, what it may read, and what is recorded of it."""
+"""Prometheus of the demo: its configuration, and what it may read."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +13,8 @@ from tools.cluster.progress import open_progress
 from tools.cluster.prometheus import ensure_prometheus
 from tools.monitoring.deploy import read_charts
 from tools.monitoring.manifests import build_config, build_grafana, build_prometheus
-from tools.monitoring.record import record_panels, render_legend
 
 RULE = {"spec": {"groups": [{"name": "a", "rules": [{"alert": "Down", "expr": "up == 0"}]}]}}
-TIMES = {"start": 100, "end": 120, "step": 10}
 
 
 def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
@@ -92,68 +86,3 @@ def test_grafana_has_no_permissions_and_shows_every_dashboard() -> None:
     assert {"podset.json", "slipway-operators.json"} in [
         set(one["data"]) for one in manifests if one["kind"] == "ConfigMap"
     ]
-
-
-@pytest.fixture
-def prometheus() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Serve a result that the test sets, and return the address and the result."""
-    result: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps({"data": {"result": result}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Write nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", result
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def dashboard() -> dict[str, Any]:
-    panel = {
-        "title": "Pods",
-        "type": "timeseries",
-        "fieldConfig": {"defaults": {"unit": "short"}},
-        "targets": [{"expr": "pods", "legendFormat": "{{job}} {{missing}}"}],
-    }
-    return {"panels": [{"type": "row", "title": "Row"}, panel]}
-
-
-def test_values_of_panels_are_recorded(
-    prometheus: tuple[str, list[dict[str, Any]]],
-) -> None:
-    url, result = prometheus
-    result.append({"metric": {"job": "podset"}, "values": [[100, "1"], [120, "2.00001"]]})
-
-    (panel,) = record_panels(dashboard(), url, {}, TIMES)
-
-    assert panel["series"] == {"podset": [1.0, None, 2.0]}
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [([], "has no value"), ([{"metric": {}, "values": [[100, "NaN"]]}], "has NaN")],
-)
-def test_panel_without_a_number_is_refused(
-    prometheus: tuple[str, list[dict[str, Any]]], answer: list[dict[str, Any]], message: str
-) -> None:
-    url, result = prometheus
-    result.extend(answer)
-
-    with pytest.raises(ToolError, match=message):
-        list(record_panels(dashboard(), url, {}, TIMES))
-
-
-def test_legend_names_labels() -> None:
-    assert render_legend("{{job}} p50", {"job": "podset"}) == "podset p50"
-    assert render_legend("", {"job": "podset"}) == ""

@@ -20,8 +20,8 @@ def operator_visibility():
             "//conftest.py",
             # The example of a handler.
             "//slipway_handler/**",
-            "//tools/__init__.py",
-            "//tools/kubevirt_sim/**",
+            "//lab/__init__.py",
+            "//lab/kubevirt_sim/**",
             "!*",
         )
     )
@@ -31,6 +31,7 @@ def operator_visibility():
         (
             "*",
             "/**",
+            "//lab/**",
             "//tools/**",
             "//tests/**",
             "//helm/**",
@@ -69,6 +70,7 @@ def app_visibility(operator):
             "*",
             "/**",
             "//operators/" + operator + "/**",
+            "//lab/**",
             "//tools/**",
             "//tests/**",
             "//helm/**",
@@ -158,9 +160,15 @@ FROM ${BASE}
 COPY --from=deps /app /app
 COPY --from=srcs /app /app
 %(further)s
+# Pants reads the tag of the image from here.
 ARG TAG=dev
+ARG VERSION=dev
+ARG REVISION=
+ARG SOURCE=
 LABEL org.opencontainers.image.title="%(operator)s" \\
-      org.opencontainers.image.version="${TAG}" \\
+      org.opencontainers.image.version="${VERSION}" \\
+      org.opencontainers.image.revision="${REVISION}" \\
+      org.opencontainers.image.source="${SOURCE}" \\
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PYTHONUNBUFFERED=1 \\
     PYTHONDONTWRITEBYTECODE=1 \\

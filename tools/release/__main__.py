@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +19,13 @@ from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 from tools.release.bundle import pack_bundle, read_chart, render_bundle
 from tools.release.chart import Image, build_chart
-from tools.release.images import Bills, join_images, make_images, read_bills
+from tools.release.images import (
+    Bills,
+    check_unpublished,
+    join_images,
+    make_images,
+    read_bills,
+)
 from tools.release.install import render_install
 from tools.release.notes import Release, read_release
 from tools.release.scan import scan_bills
@@ -34,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.allow_dirty:
         check_clean(ROOT)
     folder = Path(options.output) / release.name
+    if options.registry:
+        docker = ensure_docker(progress)
+        check_unpublished(release, options.registry, docker, plain_http=options.plain_http)
     if options.images_from:
         bills = read_bills(release, options.images_from)
     else:
@@ -64,7 +74,10 @@ def _publish(
         )
     chart = write_files(release, folder, images, progress)
     if options.registry:
-        push_chart(chart, options, progress)
+        pushed = push_chart(chart, options, progress)
+        # What is to be signed: images by their index, and the chart.
+        lines = [f"{reference}\n" for reference in (*images.values(), pushed)]
+        (folder / f"{release.name}-signed.txt").write_text("".join(lines))
     _say_next(release, chart, options, progress)
 
 
@@ -158,7 +171,8 @@ def write_files(
     with tempfile.TemporaryDirectory() as scratch, progress.step(f"Chart {release.name}"):
         chart = Path(scratch) / release.operator
         app = images.get(f"{release.operator}-app")
-        build_chart(ROOT / "helm" / release.operator, chart, images.get(release.operator), app)
+        image = images.get(release.operator)
+        build_chart(ROOT / "helm" / release.operator, chart, image, app, release.version)
         helm = ensure_tool("helm", progress)
         progress.run([helm, "package", chart, "--destination", folder])
     package = folder / f"{release.name}.tgz"
@@ -179,17 +193,22 @@ def write_files(
     return package
 
 
-def push_chart(chart: Path, options: argparse.Namespace, progress: Progress) -> None:
-    """Push a chart into the folder `charts` of the registry that has the images.
+def push_chart(chart: Path, options: argparse.Namespace, progress: Progress) -> str:
+    """Push a chart into the folder `charts` of the registry; return its reference by digest.
 
     Raises:
         CommandFailed: The registry refused it.
+        ToolError: helm printed no digest.
     """
     helm = ensure_tool("helm", progress)
     flags = ["--plain-http"] if options.plain_http else []
     target = f"oci://{options.registry}/charts"
     with progress.step(f"Push of {target}/{options.operator}"):
-        progress.run([helm, "push", chart, target, *flags])
+        output = progress.run([helm, "push", chart, target, *flags])
+    found = re.search(r"^Digest: (sha256:[0-9a-f]{64})$", output, re.MULTILINE)
+    if found is None:
+        raise ToolError(f"helm push printed no digest of {target}/{options.operator}")
+    return f"{options.registry}/charts/{options.operator}@{found[1]}"
 
 
 def _say_next(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +15,15 @@ from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.progress import Progress
 from tools.images import build_together, list_images, push
+from tools.images.build import ROOT
 from tools.release.chart import Image
 from tools.release.notes import Release
 from tools.sbom.contents import list_contents
 from tools.sbom.document import build_document
 
 _SUFFIX = ".cdx.json"
+_UNKNOWN = re.compile(r"no such manifest|manifest unknown|name unknown|not found", re.IGNORECASE)
+"""Answers of docker about a tag or a repository that does not exist."""
 
 type Bills = Mapping[str, Manifest]
 """Bills of materials by file name, such as podset-0.1.0-amd64.cdx.json."""
@@ -35,7 +41,8 @@ def make_images(release: Release, registry: str, progress: Progress) -> Bills:
     architecture = docker.read("version", "--format", "{{.Server.Arch}}").strip()
     tag = f"{release.version}-{architecture}"
     names = list_images(release.operator)
-    build_together(names, tag, progress)
+    labels = {"VERSION": release.version, **describe_source()}
+    build_together(names, tag, progress, labels)
     bills = {}
     for name in names:
         digest = _digest_of(docker, push(name, registry, tag, progress)) if registry else ""
@@ -43,6 +50,45 @@ def make_images(release: Release, registry: str, progress: Progress) -> Bills:
         bill = build_document(name, contents, version=release.version, digest=digest)
         bills[f"{name}-{tag}{_SUFFIX}"] = bill
     return bills
+
+
+def describe_source() -> dict[str, str]:
+    """Return the build arguments for the labels that name the commit and its repository."""
+
+    def ask(*words: str) -> str:
+        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return run.stdout.strip() if run.returncode == 0 else ""
+
+    server, repository = (
+        os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")
+    )
+    source = f"{server}/{repository}" if server and repository else ""
+    # An address may contain a login; only a workflow knows the public one.
+    return {"REVISION": ask("rev-parse", "HEAD"), "SOURCE": source}
+
+
+def check_unpublished(
+    release: Release, registry: str, docker: Docker, *, plain_http: bool = False
+) -> None:
+    """Refuse to replace a version that the registry has, before anything is built.
+
+    Raises:
+        ToolError: The registry has the version, or cannot be asked.
+    """
+    flags = ["--insecure"] if plain_http else []
+    names = [*list_images(release.operator), f"charts/{release.operator}"]
+    for name in names:
+        reference = f"{registry.rstrip('/')}/{name}:{release.version}"
+        try:
+            docker.read("manifest", "inspect", *flags, reference)
+        except CommandFailed as err:
+            if _UNKNOWN.search(err.output):
+                continue
+            raise ToolError(f"Cannot ask the registry for {reference}: {err}") from err
+        raise ToolError(
+            f"{reference} exists already, and a published version never changes: release another"
+            f" version (helm/{release.operator}/Chart.yaml and CHANGELOG.md)"
+        )
 
 
 def read_bills(release: Release, folder: Path) -> Bills:

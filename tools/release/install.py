@@ -15,29 +15,35 @@ from tools.cluster.errors import ToolError
 from tools.generate.bases import drop_helm_labels, is_hook
 
 NAMESPACE: Final = "slipway-system"
-"""Namespace of the operator, and the only one that it watches."""
+"""Namespace of the operator, which only administrators enter."""
+_WATCHED: Final = "default"
+"""Namespace of users; every cluster has it."""
+VALUES: Final[Mapping[str, Any]] = {"watch": {"namespaces": [_WATCHED]}}
+"""Values of the chart that the manifest is rendered with."""
 _HEADER: Final = """\
 # {operator} {version}: kubectl apply --server-side --filename {file}
 #
-# The operator runs in the namespace {namespace} and reconciles objects there only. To watch
-# other namespaces, install the chart: it creates permissions for exactly these. To uninstall,
-# delete the objects of the operator's kinds first, while the operator can still remove their
-# finalizers.
+# The operator runs in the namespace {namespace}, which only administrators should enter, and
+# reconciles objects in the namespace {watched}. To watch other namespaces, install the chart: it
+# creates permissions for exactly these. To uninstall, delete the objects of the operator's kinds
+# first, while the operator can still remove their finalizers.
 """
 _TIMEOUT_SECONDS: Final = 60
 
 
 def render_install(helm: Path, chart: Path, operator: str, version: str) -> str:
-    """Render a packaged chart with its default values, without hooks.
+    """Render a packaged chart that watches one namespace of users, without hooks.
 
     Raises:
         ToolError: helm refuses the chart.
     """
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    manifests = render_manifests(helm, chart, operator, NAMESPACE)
+    manifests = render_manifests(helm, chart, operator, NAMESPACE, VALUES)
     documents = [render_yaml(one) for one in (namespace, *manifests)]
     file = f"{operator}-{version}-install.yaml"
-    header = _HEADER.format(operator=operator, version=version, file=file, namespace=NAMESPACE)
+    header = _HEADER.format(
+        operator=operator, version=version, file=file, namespace=NAMESPACE, watched=_WATCHED
+    )
     return header + "---\n".join(["", *documents])
 
 

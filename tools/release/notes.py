@@ -1,8 +1,13 @@
-"""What a release says of itself: its version in the chart, its notes in the changelog."""
+"""What a release says of itself: its version in the chart, its notes in the changelog.
+
+A version names one content forever. As long as the changelog has unreleased changes, the version
+therefore contains the commit, and is a pre-release of the next patch.
+"""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +15,7 @@ from typing import Final
 from libs.common import fastyaml
 from tools.cluster.errors import ToolError
 
+_UNRELEASED: Final = "Unreleased"
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?")
 
 
@@ -52,7 +58,30 @@ def read_release(operator: str, root: Path) -> Release:
             f"helm/{operator}/Chart.yaml: appVersion: {app_version} is not {version}; "
             "chart and image are released together"
         )
+    if unreleased := _read_sections(root, operator).get(_UNRELEASED, "").strip():
+        return Release(operator, build_pre_release(version, root), f"{unreleased}\n")
     return Release(operator, version, read_notes(root, operator, version))
+
+
+def build_pre_release(version: str, root: Path) -> str:
+    """Build a version of the checked-out commit, such as `0.1.1-dev.1234.g6c84493e`.
+
+    Raises:
+        ToolError: The folder is no git repository.
+    """
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise ToolError(f"Cannot name the commit of unreleased changes: {run.stderr.strip()}")
+        return run.stdout.strip()
+
+    major, minor, patch = version.partition("-")[0].split(".")
+    # A pre-release of a version comes before it, and after every earlier release.
+    base = version.partition("-")[0] if "-" in version else f"{major}.{minor}.{int(patch) + 1}"
+    number, commit = ask("rev-list", "--count", "HEAD"), ask("rev-parse", "--short=8", "HEAD")
+    return f"{base}-dev.{number}.g{commit}"
 
 
 def read_notes(root: Path, operator: str, version: str) -> str:
@@ -61,13 +90,18 @@ def read_notes(root: Path, operator: str, version: str) -> str:
     Raises:
         ToolError: There is none, or it is empty.
     """
-    path = root / "operators" / operator / "CHANGELOG.md"
     shown = f"operators/{operator}/CHANGELOG.md"
+    body = _read_sections(root, operator).get(version)
+    if body is None:
+        raise ToolError(f"{shown}: has no section `## {version}`; say there what is new")
+    if not body.strip():
+        raise ToolError(f"{shown}: ## {version} is empty; say what is new")
+    return body.strip() + "\n"
+
+
+def _read_sections(root: Path, operator: str) -> dict[str, str]:
+    """Return the sections of a changelog by the first word of their heading."""
+    path = root / "operators" / operator / "CHANGELOG.md"
     text = path.read_text() if path.exists() else ""
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        heading, _, body = section.partition("\n")
-        if heading.split()[:1] == [version]:
-            if not body.strip():
-                raise ToolError(f"{shown}: ## {version} is empty; say what is new")
-            return body.strip() + "\n"
-    raise ToolError(f"{shown}: has no section `## {version}`; say there what is new")
+    parts = [part.partition("\n") for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]]
+    return {heading.split()[0]: body for heading, _, body in parts if heading.split()}

@@ -10,12 +10,14 @@ import pytest
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from tools.cluster.binaries import ensure_tool
+from tools.cluster.docker import Docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
 from tools.dev.operators import ROOT, list_operators
 from tools.images import list_images
 from tools.release.__main__ import check_clean, write_bills, write_files
 from tools.release.chart import Image, replace_values
+from tools.release.images import check_unpublished
 from tools.release.notes import Release, read_release
 from tools.release.scan import scan_bill
 
@@ -74,6 +76,53 @@ def test_notes_are_the_section_of_the_version(tmp_path: Path) -> None:
     write_operator(tmp_path, log=log)
     notes = "Faster.\n\n### Fixed\n\nAll.\n"
     assert read_release("web", tmp_path) == Release("web", "0.2.0", notes)
+
+
+def commit_all(root: Path) -> None:
+    """Make the folder a git repository with one commit."""
+    flags = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (("init", "--quiet"), ("add", "-A"), (*flags, "commit", "-qm", "One")):
+        subprocess.run(["git", "-C", root, *words], check=True)
+
+
+def test_unreleased_changes_are_a_pre_release_of_the_commit(tmp_path: Path) -> None:
+    write_operator(tmp_path, log="# Changes\n\n## Unreleased\n\nNew.\n\n## 0.2.0\n\nFirst.\n")
+    with pytest.raises(ToolError, match="Cannot name the commit"):
+        read_release("web", tmp_path)
+    commit_all(tmp_path)
+    commit = subprocess.run(
+        ["git", "-C", tmp_path, "rev-parse", "--short=8", "HEAD"], capture_output=True, check=True
+    ).stdout.decode()
+
+    release = read_release("web", tmp_path)
+    assert release == Release("web", f"0.2.1-dev.1.g{commit.strip()}", "New.\n")
+
+    (tmp_path / "operators/web/CHANGELOG.md").write_text("## Unreleased\n\n## 0.2.0\n\nFirst.\n")
+    assert read_release("web", tmp_path).version == "0.2.0", "nothing is unreleased"
+
+
+def test_version_that_the_registry_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "docker"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    release = Release("podset", "0.1.0", "First.")
+    answers = {
+        "echo no such manifest: x >&2; exit 1": "",
+        "echo '{}'": "r.example.com/podset:0.1.0 exists already",
+        "echo unauthorized >&2; exit 1": "Cannot ask the registry .*unauthorized",
+        "case $* in *charts/*) echo '{}';; *) echo manifest unknown >&2; exit 1;; esac": (
+            "r.example.com/charts/podset:0.1.0 exists already"
+        ),
+    }
+    for script, messages in answers.items():
+        docker.write_text(f"#!/bin/sh\n{script}\n")
+        docker.chmod(0o755)
+        if not messages:
+            check_unpublished(release, "r.example.com", Docker())
+            continue
+        with pytest.raises(ToolError, match=messages):
+            check_unpublished(release, "r.example.com", Docker())
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,18 @@ _REGISTRY: Final = "registry.example.com/team"
 _DIGEST: Final = "sha256:" + "5" * 64
 _IMAGE: Final = f"{_REGISTRY}/podset@sha256:{'6' * 64}"
 """The index, which has another digest than the images in it."""
+_CHART: Final = f"{_REGISTRY}/charts/podset@sha256:{'7' * 64}"
 _JQ: Final = f"""#!/bin/sh
 # Prints the two fields of a bill that the workflow reads.
 case "$2" in
 .metadata.component.name) echo slipway/podset ;;
+--compact-output) echo '[]' ;;
 ".metadata.component.hashes[0].content") echo {_DIGEST.partition(":")[2]} ;;
 *) exit 1 ;;
 esac
 """
-_PROGRAMS: Final = ("sudo", "cosign", "docker", "gh", "trivy")
+_PROGRAMS: Final = ("sudo", "cosign", "curl", "docker", "gh", "rm", "sha256sum", "trivy")
+_PIN: Final = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 _EXPRESSION: Final = re.compile(r"\$\{\{\s*(.+?)\s*\}\}")
 
 
@@ -46,7 +49,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "dev").write_text(
         note + f"mkdir -p {folder} && touch {folder}/podset-0.1.0.{{tgz,md}}\n"
         f"touch {folder}/podset-0.1.0-{{amd64,arm64}}.cdx.json\n"
-        f"echo {_IMAGE} > {folder}/podset-0.1.0-images.txt\n"
+        f"echo {_IMAGE} | tee {folder}/podset-0.1.0-{{images,signed}}.txt\n"
+        f"echo {_CHART} >> {folder}/podset-0.1.0-signed.txt\n"
     )
     for path in (*programs.iterdir(), tmp_path / "dev"):
         path.chmod(0o755)
@@ -79,6 +83,7 @@ def run_steps(checkout: Path, job: str) -> list[str]:
                 "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}",
                 "GITHUB_REF_NAME": "podset/v0.1.0",
                 "GITHUB_ACTOR": "releaser",
+                "GITHUB_REPOSITORY": "team/slipway",
                 "GITHUB_OUTPUT": str(outputs),
                 "RUNNER_TEMP": "/runner",
                 **environment,
@@ -114,15 +119,46 @@ def test_release_is_signed_attested_and_published(checkout: Path) -> None:
     assert f"dev release podset --registry {_REGISTRY} --images-from /runner/images" in calls
     assert [call for call in calls if call.startswith("cosign")] == [
         f"cosign sign --yes --recursive {_IMAGE}",
+        f"cosign sign --yes --recursive {_CHART}",
         *(f"cosign attest --yes --type cyclonedx --predicate {bill} {image}" for bill in bills),
+        f"cosign sign-blob --yes --bundle {folder}/SHA256SUMS.sigstore.json {folder}/SHA256SUMS",
     ]
-    (published,) = [call for call in calls if call.startswith("gh ")]
-    assert published.startswith(
-        f"gh release create podset/v0.1.0 --notes-file {folder}/podset-0.1.0.md"
-    )
-    assert all(bill in published for bill in bills)
     assert not [call for call in calls if "secret" in call]
     assert (checkout / "password").read_text().strip() == "secret"
-    assert calls.index(f"cosign sign --yes --recursive {_IMAGE}") < calls.index(published)
-    outputs = dict(line.split("=", 1) for line in (checkout / "outputs").read_text().splitlines())
-    assert f"{outputs['name']}@{outputs['digest']}" == _IMAGE, "what the provenance is of"
+
+
+def test_files_are_published_after_signatures_and_provenance(checkout: Path) -> None:
+    (checkout / "release").mkdir()
+    (checkout / "release" / "podset-0.1.0.tgz").touch()
+    jobs = yaml.safe_load(_WORKFLOW.read_text())["jobs"]
+
+    (published,) = run_steps(checkout, "publish")
+    assert published == (
+        "gh release create podset/v0.1.0 --repo team/slipway"
+        " --notes-file release/podset-0.1.0.md release/podset-0.1.0.tgz"
+    )
+    assert jobs["publish"]["needs"] == ["release", "provenance"]
+    image = jobs["provenance"]["strategy"]["matrix"]["image"]
+    assert image == "${{ fromJSON(needs.release.outputs.images) }}", "of each image"
+    for name, job in jobs.items():
+        writes = {scope for scope, right in job["permissions"].items() if right == "write"}
+        assert ("contents" in writes) == (name == "publish"), "no other job may change the code"
+
+
+def list_uses() -> list[str]:
+    """List the actions of all workflows, with their comments."""
+    return [
+        line.partition("uses: ")[2]
+        for path in sorted(_WORKFLOW.parent.glob("*.yml"))
+        for line in path.read_text().splitlines()
+        if "uses: " in line
+    ]
+
+
+def test_every_action_is_pinned_to_a_commit() -> None:
+    found = list_uses()
+
+    assert len(found) > 20
+    assert [one for one in found if not _PIN.fullmatch(one)] == []
+    # Their tags were replaced by commits that stole credentials.
+    assert not [one for one in found if one.startswith("aquasecurity/")]

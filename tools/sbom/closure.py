@@ -21,6 +21,17 @@ _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ \\;]+)")
 _COMMAND: Final = re.compile(r'"\./([\w/]+)\.py:')
 """A module that BUILD adds to an image, because it is a command of its own."""
 _REQUIREMENT: Final = re.compile(r"//3rdparty/python:requirements#([\w.-]+)")
+_SPDX: Final = {
+    "Apache 2.0": "Apache-2.0",
+    "Apache License v2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "MIT License": "MIT",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "ISC License (ISCL)": "ISC",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+"""SPDX identifiers of the names that packages without a license expression use."""
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -31,6 +42,11 @@ class Pin:
     name: str
     version: str
     hashes: tuple[str, ...]
+
+    @property
+    def purl(self) -> str:
+        """The package URL, which identifies the package in a bill of materials."""
+        return f"pkg:pypi/{normalize(self.name)}@{self.version}"
 
 
 def read_lock(text: str) -> dict[str, Pin]:
@@ -69,20 +85,25 @@ def find_distributions(image: str) -> set[str]:
     while roots:
         name = roots.pop()
         found.add(name)
-        roots |= set(_requirements(name)) - found
+        roots |= set(list_requirements(name)) - found
     return found
 
 
 def license_of(name: str) -> str:
-    """Return what a package says of its license, in the form in which it says it best."""
-    held = metadata.metadata(name)
-    if held.get("License-Expression"):
-        return str(held["License-Expression"])
-    classifiers = [each for each in held.get_all("Classifier") or () if each.startswith("License")]
-    if classifiers:
-        return str(classifiers[0]).rpartition(" :: ")[2]
-    lines = str(held.get("License") or "unknown").splitlines()
-    return lines[0]
+    """Return the license of a package as an SPDX expression.
+
+    Raises:
+        ValueError: The package declares a license whose SPDX identifier is not known here.
+    """
+    declared = metadata.metadata(name)
+    if expression := declared.get("License-Expression"):
+        return str(expression)
+    classifiers = [str(each).rpartition(" :: ")[2] for each in declared.get_all("Classifier") or ()]
+    texts = [str(declared.get("License") or "").partition("\n")[0], *classifiers]
+    for text in texts:
+        if identifier := _SPDX.get(text) or (text if text in _SPDX.values() else ""):
+            return identifier
+    raise ValueError(f"{name}: unknown license: {', '.join(texts)}; add its SPDX identifier")
 
 
 def normalize(name: str) -> str:
@@ -95,7 +116,8 @@ def _owners() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
-def _requirements(name: str) -> Iterator[str]:
+def list_requirements(name: str) -> Iterator[str]:
+    """Yield the normalized names of the packages that a package needs, without extras."""
     for text in metadata.requires(name) or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):

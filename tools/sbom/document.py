@@ -8,13 +8,16 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from libs.common.kinds import Manifest
-from tools.sbom.closure import LOCK, Pin, find_distributions, license_of, read_lock
+from tools.sbom.closure import (
+    LOCK,
+    Pin,
+    find_distributions,
+    license_of,
+    list_requirements,
+    read_lock,
+)
 
 _FORMAT: Final = "1.6"
-_SPDX: Final = frozenset(
-    {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense"}
-)
-"""License identifiers of SPDX that packages of the lock use."""
 
 
 def build_document(
@@ -39,8 +42,8 @@ def build_document(
     names = find_distributions(image)
     unknown = sorted(names - pins.keys())
     if unknown:
-        raise ValueError(f"{image}: not in the lock: {', '.join(unknown)}; run tools.lock")
-    subject: Manifest = {"type": "container", "name": f"slipway/{image}"}
+        raise ValueError(f"{image}: not in the lock: {', '.join(unknown)}; write the lock again")
+    subject: Manifest = {"type": "container", "name": f"slipway/{image}", "bom-ref": image}
     if version:
         subject["version"] = version
     if digest:
@@ -55,17 +58,31 @@ def build_document(
         "version": 1,
         "metadata": {"component": subject},
         "components": components,
+        "dependencies": [
+            {"ref": image, "dependsOn": sorted(pins[name].purl for name in names)},
+            *(
+                {
+                    "ref": pins[name].purl,
+                    "dependsOn": sorted(
+                        pins[needed].purl for needed in names & set(list_requirements(name))
+                    ),
+                }
+                for name in sorted(names)
+            ),
+        ],
     }
 
 
 def _build_component(pin: Pin) -> Manifest:
     license_ = license_of(pin.name)
+    declared = {"expression": license_} if " " in license_ else {"license": {"id": license_}}
     return {
         "type": "library",
         "name": pin.name,
         "version": pin.version,
-        "purl": f"pkg:pypi/{pin.name.lower()}@{pin.version}",
-        "licenses": [{"license": {"id" if license_ in _SPDX else "name": license_}}],
+        "bom-ref": pin.purl,
+        "purl": pin.purl,
+        "licenses": [declared],
         # One hash for each wheel that the lock permits.
         "hashes": [{"alg": "SHA-256", "content": each} for each in pin.hashes],
     }

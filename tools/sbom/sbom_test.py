@@ -135,6 +135,7 @@ def test_bill_names_the_image_with_version_and_digest() -> None:
     assert bill["metadata"]["component"] == {
         "type": "container",
         "name": "slipway/podset",
+        "bom-ref": "podset",
         "version": "0.2.0",
         "hashes": [{"alg": "SHA-256", "content": "5" * 64}],
     }

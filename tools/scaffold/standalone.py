@@ -10,12 +10,14 @@ from typing import Final
 from libs.common.project.create import create_project
 from libs.common.project.errors import GenerateError
 from libs.common.project.names import Names
-from libs.common.project.render import WHEELS
+from libs.common.project.render import INSTALL, LOCK_COMMAND, WHEELS
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
 
 LIBRARY: Final = Path(__file__).resolve().parents[2] / "libs" / "common"
 """The source of the wheel."""
+_TESTED: Final = LIBRARY.parents[1] / "3rdparty" / "python" / "default.lock"
+"""Versions with which the library is tested; a project starts with them."""
 
 
 def create_standalone(
@@ -49,9 +51,12 @@ def create_standalone(
     with progress.step("Packages of the project", "1 minute"):
         venv.create(environment, with_pip=True)
         python = environment / "bin" / "python"
-        extras = "testing,webhooks" if webhook else "testing"
-        library = f"slipway-operators[{extras}] @ {wheel.resolve().as_uri()}"
-        progress.run([python, "-m", "pip", "--disable-pip-version-check", "install", library])
+        lock = [sys.executable, "-m", *LOCK_COMMAND.split(), "--quiet", "--python", python]
+        progress.run([*lock, "--constraint", _TESTED, "--no-header"], cwd=root)
+        install = [python, "-m", "pip", "--disable-pip-version-check", "install"]
+        progress.run([*install, *INSTALL], cwd=root)
+        # The tests of a project also need the extra `testing`.
+        progress.run([*install, f"slipway-operators[testing] @ {wheel.resolve().as_uri()}"])
     progress.run([python, "-m", "slipway_operators.project", "generate", root.resolve()])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -15,6 +17,7 @@ import yaml
 
 from libs.common.project.create import PACKAGE, create_project
 from libs.common.project.names import Names
+from libs.common.project.render import LOCK as PROJECT_LOCK
 from libs.common.testing.helm import find_helm
 from tools.cluster.progress import open_progress
 from tools.scaffold.__main__ import main
@@ -54,6 +57,55 @@ def run_in(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=600,
     )
+
+
+def test_package_of_the_same_name_on_an_index_is_not_installed(
+    project: Path, tmp_path: Path
+) -> None:
+    index = tmp_path / "simple" / "slipway-operators"
+    index.mkdir(parents=True)
+    name = "slipway_operators-99.0.0"
+    with zipfile.ZipFile(index / f"{name}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{PACKAGE}/stranger.py", "")
+        metadata = "Metadata-Version: 2.1\nName: slipway-operators\nVersion: 99.0.0\n"
+        wheel.writestr(f"{name}.dist-info/METADATA", metadata)
+        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}.dist-info/RECORD", "")
+    (index / "index.html").write_text(f'<a href="{name}-py3-none-any.whl">wheel</a>')
+    containerfile = (project / "Containerfile").read_text()
+    install = json.loads(re.findall(r"^RUN (.*)$", containerfile, re.MULTILINE)[0])
+    # The index has no other packages, so only the entry of the library remains in the lock.
+    lock = (project / PROJECT_LOCK).read_text()
+    entry = re.search(r"^\./wheels/.*\n(?: .*\n)+", lock, re.MULTILINE)
+    assert entry is not None
+    (tmp_path / PROJECT_LOCK).write_text(entry[0])
+    (tmp_path / "wheels").symlink_to(project / "wheels")
+    common = ["--index-url", (tmp_path / "simple").as_uri(), "--no-cache-dir"]
+
+    def list_installed(target: str, *words: str) -> set[str]:
+        command = [sys.executable, *words, *common, "--target", target]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        return {path.name for path in (tmp_path / target / PACKAGE).glob("*.py")}
+
+    by_name = list_installed(
+        "name", "-m", "pip", "install", "--find-links", "wheels", "slipway-operators"
+    )
+    assert by_name == {"stranger.py"}, "the index offers a higher version"
+    assert "version.py" in list_installed("lock", *install[1:])
+
+
+def test_lock_has_a_hash_for_each_package(project: Path) -> None:
+    entries = re.split(r"\n(?=[a-z.])", (project / PROJECT_LOCK).read_text())
+
+    assert len(entries) > 20
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert not any(entry.startswith("slipway") for entry in entries)
+
+
+def test_image_is_built_from_the_code_and_the_lock_only(project: Path) -> None:
+    kept = (project / ".dockerignore").read_text().splitlines()[1:]
+
+    assert kept == ["*", "!*.py", f"!{PROJECT_LOCK}", "!wheels/*.whl"]
 
 
 def test_people_write_three_files(project: Path) -> None:

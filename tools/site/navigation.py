@@ -128,4 +128,5 @@ def _others(root: Path) -> list[Path]:
         root / "libs/common/CHANGELOG.md",
         *sorted((root / "libs/examples").glob("*/README.md")),
         *sorted((root / "tools").glob("*/README.md")),
+        *sorted((root / "lab").glob("**/README.md")),
     ]

@@ -14,10 +14,6 @@ because Helm never upgrades CRDs in its own crds/ directory.
 {{- $crd := $root.Files.Get $path | fromYaml }}
 {{- $labels := include "operator-common.labels" $root | fromYaml }}
 {{- $_ := set $crd.metadata "labels" (merge $labels ($crd.metadata.labels | default dict)) }}
-{{- $conversion := include "operator-common.crdConversion" (dict "root" $root "name" $crd.metadata.name) | fromYaml }}
-{{- if $conversion }}
-{{- $_ := set $crd.spec "conversion" $conversion }}
-{{- end }}
 {{- if $root.Values.crds.keep }}
 {{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($crd.metadata.annotations | default dict) }}
 {{- $_ := set $crd.metadata "annotations" $annotations }}

@@ -52,8 +52,12 @@ to right on Grafana's grid of 24 columns.
 {{- $y = add $y $height -}}
 {{- end -}}
 {{- $document := include "operator-common.dashboardFrame" (last .) | fromYaml -}}
-{{- $_ := set $document "panels" $panels -}}
-{{- $document | toPrettyJson -}}
+{{- /* One panel per line, so that a change of a panel is a change of a line. */ -}}
+{{- $lines := list -}}
+{{- range $panels -}}
+{{- $lines = append $lines (. | toRawJson) -}}
+{{- end -}}
+{{- printf "{\"panels\": [\n%s\n],\n%s\n" (join ",\n" $lines) ($document | toRawJson | trimPrefix "{") -}}
 {{- end -}}
 
 {{/*

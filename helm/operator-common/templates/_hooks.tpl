@@ -4,6 +4,33 @@ subcommands of the operator.
 */}}
 
 {{/*
+operator-common.hookLabels: labels of a pod of a hook. Takes a list of the root context and the component. Without
+the label, Istio would add a sidecar, and a Job with a sidecar may never complete.
+*/}}
+{{- define "operator-common.hookLabels" -}}
+{{- $own := include "operator-common.identity" (first .) | fromYaml -}}
+{{- $own = merge (dict "app.kubernetes.io/component" (last .) "sidecar.istio.io/inject" "false") $own -}}
+{{- merge $own (first .).Values.podLabels | toYaml -}}
+{{- end -}}
+
+{{/* operator-common.hookAnnotations: annotations of a pod of a hook; they turn off the sidecars of meshes as well. */}}
+{{- define "operator-common.hookAnnotations" -}}
+{{- merge (dict "sidecar.istio.io/inject" "false" "linkerd.io/inject" "disabled") .Values.podAnnotations | toYaml -}}
+{{- end -}}
+
+{{/*
+operator-common.hookAffinity: the node affinity of the pods. Rules about other pods do not apply to hooks: if each
+pod of the operator needs a node of its own, a hook might find none.
+*/}}
+{{- define "operator-common.hookAffinity" -}}
+{{- with .Values.affinity.nodeAffinity -}}
+affinity:
+  nodeAffinity:
+    {{- toYaml . | nindent 4 }}
+{{- end -}}
+{{- end -}}
+
+{{/*
 operator-common.cleanup: removes the operator's finalizers from its objects before an uninstall, so
 that the objects can be deleted without the operator. The objects and their children stay. The Job
 acquires the Lease first, so that no running replica adds a finalizer again.
@@ -29,10 +56,12 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "operator-common.identity" . | nindent 8 }}
-        app.kubernetes.io/component: cleanup
+        {{- include "operator-common.hookLabels" (list . "cleanup") | nindent 8 }}
+      annotations:
+        {{- include "operator-common.hookAnnotations" . | nindent 8 }}
     spec:
       {{- include "operator-common.podCommon" . | nindent 6 }}
+      {{- include "operator-common.hookAffinity" . | nindent 6 }}
       serviceAccountName: {{ include "operator-common.serviceAccountName" . }}
       automountServiceAccountToken: true
       restartPolicy: OnFailure
@@ -71,13 +100,14 @@ metadata:
   name: {{ include "operator-common.fullname" . }}-test
   namespace: {{ .Release.Namespace }}
   labels:
-    {{- include "operator-common.identity" . | nindent 4 }}
-    app.kubernetes.io/component: test
+    {{- include "operator-common.hookLabels" (list . "test") | nindent 4 }}
   annotations:
+    {{- include "operator-common.hookAnnotations" . | nindent 4 }}
     helm.sh/hook: test
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 spec:
   {{- include "operator-common.podCommon" . | nindent 2 }}
+  {{- include "operator-common.hookAffinity" . | nindent 2 }}
   automountServiceAccountToken: false
   restartPolicy: Never
   containers:

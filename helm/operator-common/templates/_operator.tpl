@@ -1,10 +1,10 @@
 {{/*
-operator-common.operator: every object of an operator's chart except CRDs and cluster-wide permissions,
-as one YAML stream. A template that renders nothing leaves an empty document, which Helm removes.
+operator-common.operator: every object of an operator's chart except CRDs and permissions, as one YAML
+stream. A template that renders nothing leaves an empty document, which Helm removes.
 */}}
 {{- define "operator-common.operator" -}}
 {{- $root := . -}}
-{{- range list "serviceAccount" "rbac" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "signing" "networkPolicy" "hooksNetworkPolicy" "ciliumPolicy" "hooksCiliumPolicy" "serviceMonitor" "podMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" "extraObjects" }}
+{{- range list "serviceAccount" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "signing" "networkPolicy" "hooksNetworkPolicy" "ciliumPolicy" "hooksCiliumPolicy" "serviceMonitor" "podMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" "extraObjects" }}
 ---
 {{ include "operator-common.decorate" (list $root (include (printf "operator-common.%s" .) $root)) }}
 {{- end }}

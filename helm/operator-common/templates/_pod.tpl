@@ -41,6 +41,9 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
@@ -88,11 +91,29 @@ file evicts this pod and not other pods of the node.
 {{- end -}}
 
 {{/*
-operator-common.env: environment variables of the operator. files/settings.yaml (generated) maps
+operator-common.env: environment variables of the operator: extraEnv, and the variables of the chart that
+extraEnv does not name.
+*/}}
+{{- define "operator-common.env" -}}
+{{- $names := list -}}
+{{- range .Values.extraEnv -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $env := list -}}
+{{- range include "operator-common.chartEnv" . | fromYamlArray -}}
+{{- if not (has .name $names) -}}
+{{- $env = append $env . -}}
+{{- end -}}
+{{- end -}}
+{{- concat $env .Values.extraEnv | toYaml -}}
+{{- end -}}
+
+{{/*
+operator-common.chartEnv: environment variables that the chart sets. files/settings.yaml (generated) maps
 settings to variables, so no name is converted here. A setting that is null keeps its default. Lists
 are separated by commas, as the settings expect.
 */}}
-{{- define "operator-common.env" -}}
+{{- define "operator-common.chartEnv" -}}
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
 {{- $values := .Values.settings | default dict -}}
 - name: POD_NAME
@@ -112,7 +133,7 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
 {{- end }}
-{{- if and .Values.rbac.create (include "operator-common.guardedBinding" .) (without $watched.names .Release.Namespace) }}
+{{- if (include "operator-common.guardedNamespaces" . | fromJson).names }}
 - name: {{ include "operator-common.envPrefix" . }}ROLE_BINDING
   value: {{ include "operator-common.guardedBinding" . }}
 {{- end }}
@@ -162,9 +183,6 @@ are separated by commas, as the settings expect.
 - name: {{ .env }}
   value: {{ include "operator-common.settingText" $value | quote }}
 {{- end }}
-{{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

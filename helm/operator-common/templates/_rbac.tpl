@@ -22,9 +22,29 @@ automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.rbac: the roles and bindings in namespaces, as one YAML stream. */}}
+{{/*
+operator-common.rbac: the roles and bindings in namespaces, as one YAML stream. They have a file of their own
+in each chart (templates/rbac.yaml), so that an administrator can render them alone.
+*/}}
 {{- define "operator-common.rbac" -}}
 {{- if .Values.rbac.create -}}
+{{- $parts := list "namespaceRoles" -}}
+{{- if include "operator-common.hasWebhooks" . -}}
+{{- $parts = append $parts "webhookRole" -}}
+{{- end -}}
+{{- if include "operator-common.signs" . -}}
+{{- $parts = append $parts "signingRole" -}}
+{{- end -}}
+{{- $root := . -}}
+{{- range $parts }}
+---
+{{ include "operator-common.decorate" (list $root (include (printf "operator-common.%s" .) $root)) }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* operator-common.namespaceRoles: the permissions in the namespace of the release and in watched namespaces. */}}
+{{- define "operator-common.namespaceRoles" -}}
 {{- $root := . -}}
 {{- $rules := .Files.Get "files/rbac.yaml" | fromYaml -}}
 {{- $name := include "operator-common.fullname" . -}}
@@ -33,12 +53,13 @@ automountServiceAccountToken: false
 {{- range (include "operator-common.watchedNamespaces" . | fromJson).names }}
 ---
 {{ if has . $guarded -}}
-{{ include "operator-common.guardedRoleBinding" (dict "root" $root "namespace" .) }}
+{{ include "operator-common.roleBinding" (dict "root" $root "name" (include "operator-common.guardedBinding" $root) "namespace" . "kind" "ClusterRole" "role" (include "operator-common.guardedRoleName" $root)) }}
+{{- else if $root.Values.rbac.existingClusterRole -}}
+{{ include "operator-common.roleBinding" (dict "root" $root "name" $name "namespace" . "kind" "ClusterRole" "role" $root.Values.rbac.existingClusterRole) }}
 {{- else -}}
 {{ include "operator-common.role" (dict "root" $root "name" $name "namespace" . "rules" $rules.rules) }}
 {{- end }}
 {{- end }}
-{{- end -}}
 {{- end -}}
 
 {{/*
@@ -84,6 +105,7 @@ their own in each chart (templates/cluster-rbac.yaml), so that an administrator 
 {{- end }}
 {{- end -}}
 {{- include "operator-common.userRoles" . -}}
+{{- include "operator-common.teamRoles" . -}}
 {{- end -}}
 
 {{/*
@@ -104,8 +126,16 @@ metadata:
 rules:
   {{- toYaml .rules | nindent 2 }}
 ---
+{{ include "operator-common.roleBinding" (merge (dict "kind" (printf "%sRole" $prefix) "role" .name) .) }}
+{{- end -}}
+
+{{/*
+operator-common.roleBinding: binds a role to the operator's service account. Takes root, name, namespace
+(empty: cluster-wide), and kind and name of the role (kind, role).
+*/}}
+{{- define "operator-common.roleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ $prefix }}RoleBinding
+kind: {{ ternary "" "Cluster" (not (empty .namespace)) }}RoleBinding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
@@ -115,8 +145,8 @@ metadata:
     {{- include "operator-common.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: {{ $prefix }}Role
-  name: {{ .name }}
+  kind: {{ .kind }}
+  name: {{ .role }}
 subjects:
   - kind: ServiceAccount
     name: {{ include "operator-common.serviceAccountName" .root }}
@@ -129,7 +159,7 @@ the permissions, as JSON for `fromJson`: {"names": [...]}.
 */}}
 {{- define "operator-common.guardedNamespaces" -}}
 {{- $names := list -}}
-{{- if include "operator-common.guardedBinding" . -}}
+{{- if and .Values.rbac.create (not .Values.rbac.existingClusterRole) (include "operator-common.guardedBinding" .) -}}
 {{- $names = without (include "operator-common.watchedNamespaces" . | fromJson).names .Release.Namespace -}}
 {{- end -}}
 {{- dict "names" $names | toJson -}}
@@ -162,28 +192,6 @@ rules:
 {{- $name = printf "%s-%s-watched" ($name | trunc 46) ($name | sha256sum | trunc 8) -}}
 {{- end -}}
 {{- $name -}}
-{{- end -}}
-
-{{/*
-operator-common.guardedRoleBinding: grants operator-common.guardedRole in a namespace.
-Takes root and namespace.
-*/}}
-{{- define "operator-common.guardedRoleBinding" -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: {{ include "operator-common.guardedBinding" .root }}
-  namespace: {{ .namespace }}
-  labels:
-    {{- include "operator-common.labels" .root | nindent 4 }}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: {{ include "operator-common.guardedRoleName" .root }}
-subjects:
-  - kind: ServiceAccount
-    name: {{ include "operator-common.serviceAccountName" .root }}
-    namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
 {{/*
@@ -220,4 +228,20 @@ metadata:
     {{- end }}
 rules:
   {{- toYaml .rules | nindent 2 }}
+{{- end -}}
+
+{{/*
+operator-common.teamRoles: two roles for teams that install a release of their own. The first has the permissions
+of the operator in a namespace; rbac.existingClusterRole names it. The second lets its holder bind the first. An
+administrator binds the second role in the namespace of a team: RBAC allows nobody to grant permissions that they
+lack, and the built-in role admin lacks some. The roles belong to the cluster like the CRDs.
+*/}}
+{{- define "operator-common.teamRoles" -}}
+{{- if .Values.rbac.teamRoles -}}
+{{- $name := printf "%s-operator" (include "operator-common.id" .) }}
+---
+{{ include "operator-common.userRole" (dict "root" . "name" $name "joins" (list) "rules" (.Files.Get "files/rbac.yaml" | fromYaml).rules) }}
+---
+{{ include "operator-common.userRole" (dict "root" . "name" (printf "%s-binder" $name) "joins" (list) "rules" (list (dict "apiGroups" (list "rbac.authorization.k8s.io") "resources" (list "clusterroles") "resourceNames" (list $name) "verbs" (list "bind")))) }}
+{{- end -}}
 {{- end -}}

@@ -8,32 +8,35 @@ key and writes it into the Secret that is created here.
 {{- (.Values.settings | default dict).signingSecret | default (printf "%s-signing" (include "operator-common.fullname" .)) -}}
 {{- end -}}
 
-{{/*
-operator-common.signing: an empty Secret and a Role for it. Because the Secret is rendered without data, an
-upgrade keeps the key, and an uninstall deletes it. The user provides a Secret that is named in
-settings.signingSecret.
-*/}}
-{{- define "operator-common.signing" -}}
-{{- $root := . -}}
-{{- $name := include "operator-common.signingName" . -}}
+{{/* operator-common.signs: not empty if the operator has a key to sign with. */}}
+{{- define "operator-common.signs" -}}
 {{- range (.Files.Get "files/settings.yaml" | fromYaml).settings -}}
 {{- if eq .name "signingSecret" -}}
-{{- if not ($root.Values.settings | default dict).signingSecret }}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.signing: an empty Secret. Because the Secret is rendered without data, an upgrade keeps the key,
+and an uninstall deletes it. The user provides a Secret that is named in settings.signingSecret.
+*/}}
+{{- define "operator-common.signing" -}}
+{{- if and (include "operator-common.signs" .) (not (.Values.settings | default dict).signingSecret) -}}
 apiVersion: v1
 kind: Secret
 metadata:
-  name: {{ $name }}
-  namespace: {{ $root.Release.Namespace }}
+  name: {{ include "operator-common.signingName" . }}
+  namespace: {{ .Release.Namespace }}
   labels:
-    {{- include "operator-common.labels" $root | nindent 4 }}
+    {{- include "operator-common.labels" . | nindent 4 }}
 type: Opaque
-{{- end }}
-{{- if $root.Values.rbac.create }}
----
-{{ include "operator-common.role" (dict "root" $root "name" (printf "%s-signing" (include "operator-common.fullname" $root)) "namespace" $root.Release.Namespace "rules" (include "operator-common.signingRules" $root | fromYamlArray)) }}
-{{- end }}
 {{- end -}}
 {{- end -}}
+
+{{/* operator-common.signingRole: the permissions of operator-common.signingRules and their binding. */}}
+{{- define "operator-common.signingRole" -}}
+{{ include "operator-common.role" (dict "root" . "name" (printf "%s-signing" (include "operator-common.fullname" .)) "namespace" .Release.Namespace "rules" (include "operator-common.signingRules" . | fromYamlArray)) }}
 {{- end -}}
 
 {{/* operator-common.signingRules: access to this Secret and no other. */}}

@@ -3,6 +3,7 @@ operator-common.validate: rejects combinations of values that the schema cannot 
 names the mistake and the remedy.
 */}}
 {{- define "operator-common.validate" -}}
+{{- include "operator-common.validateSettings" . -}}
 {{- if has "*" (.Values.watch.namespaces | default list) -}}
 {{- fail "watch.namespaces: * is not a namespace: leave it empty and set watch.clusterWide to true" -}}
 {{- end -}}
@@ -30,26 +31,34 @@ names the mistake and the remedy.
 {{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
 {{- fail "hostNetwork and networkPolicy.enabled exclude each other: a NetworkPolicy has no effect on pods in the network of their node" -}}
 {{- end -}}
-{{- range .Values.extraVolumes -}}
-{{- if eq .name "tmp" -}}
-{{- fail "extraVolumes: the chart already has a volume with the name tmp: use another name" -}}
-{{- end -}}
-{{- end -}}
-{{- include "operator-common.validateGlobal" . -}}
+{{- include "operator-common.validateLists" . -}}
 {{- include "operator-common.validateImage" . -}}
 {{- include "operator-common.validateTimes" . -}}
 {{- include "operator-common.validateLabels" . -}}
 {{- include "operator-common.validateCertificate" . -}}
 {{- end -}}
 
-{{/* operator-common.validateGlobal: rejects keys under global that have no effect. */}}
-{{- define "operator-common.validateGlobal" -}}
-{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "nodeSelector" "tolerations" "platformAssignsUserIds" "allowUnknownKeys" -}}
-{{- if not .Values.global.allowUnknownKeys -}}
-{{- range $key, $_ := .Values.global -}}
-{{- if not (has $key $known) -}}
-{{- fail (printf "global.%s: unknown key; the chart reads %s. If another chart uses it, set global.allowUnknownKeys to true" $key (join ", " $known)) -}}
+{{/*
+operator-common.validateLists: rejects entries of lists that the API server accepts only once. The user and the
+chart both fill these lists. For environment variables the entry of the user takes precedence (operator-common.env).
+*/}}
+{{- define "operator-common.validateLists" -}}
+{{- $containers := concat .Values.initContainers .Values.extraContainers -}}
+{{- $lists := list (list "extraEnv" "name" .Values.extraEnv) (list "extraVolumes" "name" .Values.extraVolumes) (list "extraVolumeMounts" "mountPath" .Values.extraVolumeMounts) (list "initContainers and extraContainers" "name" $containers) -}}
+{{- $own := dict "extraVolumes" "tmp" "extraVolumeMounts" "/tmp" "initContainers and extraContainers" "operator" -}}
+{{- range $lists -}}
+{{- $list := index . 0 -}}
+{{- $field := index . 1 -}}
+{{- $seen := list -}}
+{{- range index . 2 -}}
+{{- $value := get . $field -}}
+{{- if eq (toString $value) (get $own $list) -}}
+{{- fail (printf "%s: the chart already has the %s %s: use another %s" $list $field $value $field) -}}
 {{- end -}}
+{{- if has $value $seen -}}
+{{- fail (printf "%s: two entries have the %s %v: remove one of them" $list $field $value) -}}
+{{- end -}}
+{{- $seen = append $seen $value -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -63,6 +72,22 @@ would look for it on Docker Hub, where the project does not own the name.
 {{- $named := or (include "operator-common.registry" .) .Values.image.digest (ne .Values.image.repository $default) -}}
 {{- if not (or $named (eq .Values.image.pullPolicy "Never")) -}}
 {{- fail (printf "image.registry: %s would be pulled from Docker Hub, where the project does not own this name: set image.registry or global.imageRegistry to the registry that has the image, or image.digest; set image.pullPolicy to Never if the nodes have it" $default) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.validateSettings: rejects settings that only other operators have. The schema, which
+all charts share, knows the settings of all operators.
+*/}}
+{{- define "operator-common.validateSettings" -}}
+{{- $known := list -}}
+{{- range (.Files.Get "files/settings.yaml" | fromYaml).settings -}}
+{{- $known = append $known .name -}}
+{{- end -}}
+{{- range $name, $_ := .Values.settings -}}
+{{- if not (has $name $known) -}}
+{{- fail (printf "settings.%s: this operator has no such setting; its settings are %s" $name (join ", " $known)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

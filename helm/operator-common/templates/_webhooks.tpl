@@ -1,5 +1,5 @@
 {{/*
-Admission and conversion webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
+Admission webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The
 operator writes the CA bundle into the objects that are created here. Unless others issue the certificate
 (_certificates.tpl), the operator creates and renews it as well.
 */}}
@@ -11,10 +11,10 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.webhookFile: the content of files/webhooks.yaml as JSON, with `webhooks` and `conversions`. */}}
+{{/* operator-common.webhookFile: the content of files/webhooks.yaml as JSON. */}}
 {{- define "operator-common.webhookFile" -}}
 {{- $file := .Files.Get "files/webhooks.yaml" | fromYaml -}}
-{{- toJson (dict "webhooks" ($file.webhooks | default list) "conversions" ($file.conversions | default list)) -}}
+{{- toJson (dict "webhooks" ($file.webhooks | default list)) -}}
 {{- end -}}
 
 {{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret that the operator writes. */}}
@@ -37,11 +37,12 @@ true
 ---
 {{ include "operator-common.webhookConfiguration" . }}
 {{- end }}
-{{- if .Values.rbac.create }}
----
-{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
-{{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* operator-common.webhookRole: the permissions of operator-common.webhookRules and their binding. */}}
+{{- define "operator-common.webhookRole" -}}
+{{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
 {{- end -}}
 
 {{/* operator-common.webhookRules: access to the Secret of the certificate and no other. */}}
@@ -54,8 +55,7 @@ true
 {{- end -}}
 
 {{/*
-operator-common.webhookClusterRules: access to this webhook configuration and to the CRDs with conversions,
-and to no others. An operator that watches all namespaces also migrates the stored objects.
+operator-common.webhookClusterRules: access to this webhook configuration and to no other.
 */}}
 {{- define "operator-common.webhookClusterRules" -}}
 {{- $file := include "operator-common.webhookFile" . | fromJson -}}
@@ -64,21 +64,6 @@ and to no others. An operator that watches all namespaces also migrates the stor
   resources: [mutatingwebhookconfigurations]
   resourceNames: [{{ include "operator-common.clusterName" . }}]
   verbs: [get, patch]
-{{- end }}
-{{- range $file.conversions }}
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions]
-  resourceNames: [{{ .name }}]
-  verbs: [get, patch]
-{{- if (include "operator-common.watchedNamespaces" $ | fromJson).all }}
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions/status]
-  resourceNames: [{{ .name }}]
-  verbs: [patch]
-- apiGroups: [{{ .group }}]
-  resources: [{{ .plural }}]
-  verbs: [list, patch]
-{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -92,10 +77,6 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 spec:
-  {{- if (include "operator-common.webhookFile" . | fromJson).conversions }}
-  # A new replica is ready after its first list, which can need a conversion.
-  publishNotReadyAddresses: true
-  {{- end }}
   selector:
     {{- include "operator-common.selectorLabels" . | nindent 4 }}
   ports:
@@ -165,29 +146,4 @@ webhooks:
     rules:
       {{- toYaml .rules | nindent 6 }}
   {{- end }}
-{{- end -}}
-
-{{/*
-operator-common.crdConversion: spec.conversion of a CRD, empty if it has none. Takes root and name. The operator
-sets caBundle; an upgrade keeps it, because the chart does not render it.
-*/}}
-{{- define "operator-common.crdConversion" -}}
-{{- $root := .root -}}
-{{- $name := .name -}}
-{{- range (include "operator-common.webhookFile" .root | fromJson).conversions }}
-{{- if eq .name $name }}
-{{- if not (include "operator-common.hasWebhooks" $root) }}
-{{- fail (printf "settings.webhooks: must be true, because the versions of %s differ; the operator converts between them" $name) }}
-{{- end }}
-strategy: Webhook
-webhook:
-  conversionReviewVersions: [v1]
-  clientConfig:
-    service:
-      namespace: {{ $root.Release.Namespace }}
-      name: {{ include "operator-common.webhookName" $root }}
-      port: 443
-      path: {{ .path }}
-{{- end }}
-{{- end }}
 {{- end -}}

@@ -1,7 +1,6 @@
 """CustomResourceDefinitions generated from pydantic models."""
 
 from libs.common.crd.build import build_crd, build_object_schema
-from libs.common.crd.conversion import Conversion, ConversionError, Convert, Spoke
 from libs.common.crd.definition import (
     AGE,
     READY_COLUMN,
@@ -69,9 +68,6 @@ __all__ = [
     "SELECTOR_LIMIT",
     "AnnotationMap",
     "Conditions",
-    "Conversion",
-    "ConversionError",
-    "Convert",
     "Count",
     "CrdMeta",
     "CustomResource",
@@ -113,7 +109,6 @@ __all__ = [
     "SchemaError",
     "Selector",
     "ShortText",
-    "Spoke",
     "StatusCondition",
     "StructuralSchema",
     "TemplateMeta",

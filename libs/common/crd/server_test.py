@@ -42,7 +42,7 @@ from libs.common.testing.kstatus import compute_status
 
 pytestmark = pytest.mark.apiserver
 
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 120.0
 
 
 class Part(KubernetesModel):

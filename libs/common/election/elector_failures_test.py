@@ -39,7 +39,7 @@ def serve_in_thread() -> Iterator[FakeApi]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    api, loop, stop = started.get(timeout=5)
+    api, loop, stop = started.get(timeout=120)
     yield api
     loop.call_soon_threadsafe(stop.set)
     thread.join()

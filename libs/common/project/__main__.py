@@ -11,7 +11,7 @@ from libs.common.project.create import create_project
 from libs.common.project.errors import GenerateError
 from libs.common.project.load import load_project
 from libs.common.project.names import Names
-from libs.common.project.render import WHEELS, render_project
+from libs.common.project.render import LOCK, LOCK_COMMAND, WHEELS, render_project
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,6 +86,7 @@ def _create(options: argparse.Namespace) -> int:
         webhook=options.webhook,
     ):
         print(path)
+    print(f"Copy the wheel of the library to {root / WHEELS}, and write {LOCK}: {LOCK_COMMAND}")
     return _generate(root)
 
 
@@ -114,7 +115,7 @@ def _check(root: Path) -> int:
 
 
 def _render(root: Path) -> dict[Path, str]:
-    return render_project(load_project(root.resolve()), wheels=(root / WHEELS).is_dir())
+    return render_project(load_project(root.resolve()))
 
 
 def _list_generated(root: Path) -> list[Path]:

@@ -63,7 +63,7 @@ class ValuesModel(BaseModel):
 class Global(BaseModel):
     """Values that a parent chart sets for all of its dependencies.
 
-    The templates refuse unknown keys, because their error can name the key and how to allow it.
+    Unknown keys are ignored: tools and parent charts add keys that are meant for other charts.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="allow")
@@ -75,7 +75,6 @@ class Global(BaseModel):
     node_selector: Labels
     tolerations: Objects
     platform_assigns_user_ids: bool
-    allow_unknown_keys: bool
 
 
 class Image(ValuesModel):
@@ -125,6 +124,8 @@ class Rbac(ValuesModel):
     create: bool
     cluster_roles: bool
     user_roles: bool
+    team_roles: bool
+    existing_cluster_role: Annotated[str, Field(max_length=253)]
 
 
 class Crds(ValuesModel):

@@ -17,7 +17,7 @@ HAND: Final = ("api.py", "controller.py", "test_operator.py")
 """The files of a project that people edit."""
 PACKAGE: Final = "slipway_operators"
 """Package name of the library in projects."""
-_SETTINGS: Final = ("pyproject.toml", ".gitignore")
+_SETTINGS: Final = ("pyproject.toml", "requirements.in", ".dockerignore", ".gitignore")
 _SECTION: Final = re.compile(r"^#\[ (\w+)\n(.*?)^#\]\n", re.MULTILINE | re.DOTALL)
 
 

@@ -40,7 +40,6 @@ def load_project(root: Path) -> OperatorSource:
         rules=operator.rules(),
         settings=operator.settings,
         metrics=tuple(operator.metrics),
-        conversions=tuple(getattr(sys.modules["controller"], "CONVERSIONS", ())),
         webhooks=tuple(each.to_chart() for each in webhooks),
         code=Path(),
         chart=CHART,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -13,22 +14,36 @@ from libs.common.project.settings import render_settings_map
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_notice, render_yaml
 from libs.common.project.values import render_values, render_values_schema
-from libs.common.version import __version__
 
 _TEMPLATES: Final = {
     "operator.yaml": '{{- include "operator-common.operator" . }}\n',
+    "rbac.yaml": '{{- include "operator-common.rbac" . }}\n',
     "cluster-rbac.yaml": '{{- include "operator-common.clusterRbac" . }}\n',
     "crds.yaml": '{{- include "operator-common.crds" . }}\n',
     "NOTES.txt": '{{ include "operator-common.notes" . }}\n',
 }
 WHEELS: Final = "wheels"
 """Folder of a project with wheels that are not on a package index, such as the library."""
-_INSTALL: Final = 'RUN ["python3", "-m", "pip", "install", "--no-cache-dir", {}]'
+LOCK: Final = "requirements.lock"
+"""File of a project with the hash of each package that its image contains."""
+LOCK_COMMAND: Final = (
+    "uv pip compile --universal --generate-hashes --only-binary :all: --no-annotate"
+    f" requirements.in -o {LOCK}"
+)
+"""Command that writes the lock in the folder of a project."""
+INSTALL: Final = (
+    *("--no-cache-dir", "--no-deps", "--require-hashes", "--only-binary", ":all:"),
+    *("--requirement", LOCK),
+)
+"""Options of `pip install` that install the locked files and nothing that an index prefers."""
 _CONTAINERFILE: Final = """\
+# Set BASE to an image with its digest, so that equal sources give equal images.
 ARG BASE=docker.io/library/python:3.13-slim
 FROM ${{BASE}}
-{install}
 WORKDIR /app
+COPY wheels ./wheels
+COPY {lock} ./
+RUN {install}
 COPY *.py ./
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
@@ -49,15 +64,12 @@ def find_library_chart() -> Path:
     raise GenerateError([f"{here.parent / 'operator-common'}: the library chart is missing"])
 
 
-def render_project(
-    operator: OperatorSource, version: str = "0.1.0", *, wheels: bool = False
-) -> dict[Path, str]:
+def render_project(operator: OperatorSource, version: str = "0.1.0") -> dict[Path, str]:
     """Render all generated files of a project.
 
     Args:
         operator: Declarations of the project.
         version: Version of the chart and of the image.
-        wheels: Whether the project has a folder `wheels`.
     """
     library = find_library_chart()
     origin = operator.origin(operator.path_of("controller"))
@@ -73,13 +85,14 @@ def render_project(
         operator.chart / "values.yaml": values.replace(f"slipway/{operator.id}", operator.id),
         operator.chart / "Chart.yaml": render_yaml(build_chart(operator, version), origin=origin),
         Path("Containerfile"): notice
-        + _CONTAINERFILE.format(install=_render_install(operator, wheels), package=PACKAGE),
+        + _CONTAINERFILE.format(
+            lock=LOCK,
+            install=json.dumps(["python3", "-m", "pip", "install", *INSTALL]),
+            package=PACKAGE,
+        ),
     }
-    if operator.webhooks or operator.conversions:
-        webhooks = {
-            "webhooks": list(operator.webhooks),
-            "conversions": [each.to_chart() for each in operator.conversions],
-        }
+    if operator.webhooks:
+        webhooks = {"webhooks": list(operator.webhooks)}
         files[operator.chart / "files" / "webhooks.yaml"] = render_yaml(webhooks, origin=origin)
     for name, text in _TEMPLATES.items():
         files[operator.chart / "templates" / name] = text
@@ -103,13 +116,3 @@ def build_chart(operator: OperatorSource, version: str) -> dict[str, object]:
         "kubeVersion": ">=1.32.0-0",
         "dependencies": [{"name": "operator-common", "version": "0.1.0", "repository": ""}],
     }
-
-
-def _render_install(operator: OperatorSource, wheels: bool) -> str:
-    extra = "[webhooks]" if operator.webhooks or operator.conversions else ""
-    requirement = f'"slipway-operators{extra}~={__version__}"'
-    if not wheels:
-        return _INSTALL.format(requirement)
-    return f"COPY {WHEELS} /{WHEELS}\n" + _INSTALL.format(
-        f'"--find-links", "/{WHEELS}", {requirement}'
-    )

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from libs.common.kinds import Manifest
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_yaml
-from libs.common.settings import SettingSpec, describe_settings
+from libs.common.settings import CommonSettings, SettingSpec, describe_settings
 
 CHART_OWNED: Final = frozenset(
     {
@@ -46,6 +46,16 @@ _WIDTH: Final = 96
 def chart_settings(operator: OperatorSource) -> list[SettingSpec]:
     """Return the settings under `settings:` in the values of the chart."""
     return [spec for spec in describe_settings(operator.settings) if spec.name not in CHART_OWNED]
+
+
+def own_settings(operator: OperatorSource) -> list[SettingSpec]:
+    """Return the settings that other operators do not have, or not with the same default."""
+    common = {(spec.name, spec.default) for spec in describe_settings(CommonSettings)}
+    return [
+        spec
+        for spec in describe_settings(operator.settings)
+        if (spec.name, spec.default) not in common
+    ]
 
 
 def render_settings_map(operator: OperatorSource) -> dict[Path, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from libs.common.crd import Conversion, CustomResource
+from libs.common.crd import CustomResource
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import MetricSpec
 from libs.common.rbac import PolicyRule
@@ -24,7 +24,6 @@ class OperatorSource:
         settings: Its settings.
         metrics: Its own metrics, without the metrics of the framework.
         webhooks: Its webhooks, as entries of `files/webhooks.yaml`.
-        conversions: Its kinds with several versions whose fields differ.
         code: Folder of its code, relative to the root of the project.
         chart: Folder of its chart, relative to the root of the project.
         generator: Name of the generator, for the notice in each generated file.
@@ -39,7 +38,6 @@ class OperatorSource:
     settings: type[CommonSettings]
     metrics: tuple[MetricSpec, ...] = ()
     webhooks: tuple[Manifest, ...] = ()
-    conversions: tuple[Conversion, ...] = ()
     code: Path
     chart: Path
     generator: str

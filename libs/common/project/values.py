@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from libs.common.project.text import (
     render_table,
     replace_lines,
 )
+from libs.common.settings import SettingSpec
 
 COMMON_VALUES: Final = Path("files", "values.yaml")
 """The values of every chart, with their defaults and comments, in the library chart."""
@@ -40,6 +41,7 @@ _OPERATOR: Final = "OPERATOR"
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _NOISE: Final = frozenset({"title", "$defs", "required", "description"})
 _NOT_OURS: Final = frozenset({"title", "default", "description", "environment", "unit"})
+_TABLE: Final = ("Value", "Default", "Description")
 _KEY: Final = re.compile(r"^(?P<indent> *)(?P<name>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 
 _ENABLED: Final = (
@@ -56,27 +58,32 @@ def render_values_schema(operator: OperatorSource, library: Path) -> dict[Path, 
         GenerateError: values.yaml has keys that the schema lacks, or the reverse.
     """
     origin = operator.origin(operator.path_of("settings"), _SCHEMA)
-    schema = build_values_schema(operator, _read_values(operator, library))
+    schema = build_values_schema([operator], read_values(operator, library))
     return {operator.chart / "values.schema.json": render_json(schema, origin=origin)}
 
 
-def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
-    """Build the JSON schema of the values: common values and settings.
+def build_values_schema(operators: Sequence[OperatorSource], values: str = "") -> Manifest:
+    """Build the JSON schema of the values: common values and the settings of all given operators.
 
     Args:
-        operator: Operator of the chart.
+        operators: Operators whose charts have this schema. The templates refuse settings that
+            only another operator has.
         values: Text of values.yaml, whose comments become descriptions; empty for none.
+
+    Raises:
+        GenerateError: values.yaml has keys that the schema lacks, or the reverse, or two operators
+            have different settings of one name.
     """
     schema = _build_common_schema()
     if values:
-        _check_keys(operator, schema, fastyaml.load(values))
+        _check_keys(schema, fastyaml.load(values))
         _describe(schema, (), read_comments(values))
     properties = schema["properties"]
     properties["settings"] = {
         "description": "The settings of the operator; null means its own default.",
         "type": "object",
         "additionalProperties": False,
-        "properties": dict(_setting_schemas(operator)),
+        "properties": _join_settings(operators),
     }
     # Helm adds the values of the library chart.
     properties["operator-common"] = {"type": "object"}
@@ -94,23 +101,28 @@ def render_values(operator: OperatorSource, library: Path) -> str:
 
 
 def render_values_table(operator: OperatorSource, library: Path) -> str:
-    """Render the table of the chart's README: every value with its default and description."""
-    text = _read_values(operator, library)
+    """Render a table of every value of a chart except the settings."""
+    text = read_values(operator, library)
     comments = read_comments(text)
     rows = [
         (render_code(".".join(path)), default, comments.get(path, ""))
         for path, default in _walk_values(_build_common_schema(), (), fastyaml.load(text) or {})
         if default or path in comments
     ]
-    rows += [
+    return render_table(_TABLE, rows)
+
+
+def render_settings_values(operator: OperatorSource, specs: Iterable[SettingSpec]) -> str:
+    """Render a table of settings as values of a chart."""
+    rows = [
         (
             render_code(f"settings.{to_camel(spec.name)}"),
             render_default(spec),
             f"{describe_setting(operator, spec)}.",
         )
-        for spec in chart_settings(operator)
+        for spec in specs
     ]
-    return render_table(("Value", "Default", "Description"), rows)
+    return render_table(_TABLE, rows)
 
 
 def read_comments(text: str) -> dict[KeyPath, str]:
@@ -132,7 +144,8 @@ def read_comments(text: str) -> dict[KeyPath, str]:
     return comments
 
 
-def _read_values(operator: OperatorSource, library: Path) -> str:
+def read_values(operator: OperatorSource, library: Path) -> str:
+    """Render values.yaml of the chart, or nothing if there is no library chart."""
     return render_values(operator, library) if (library / COMMON_VALUES).is_file() else ""
 
 
@@ -151,7 +164,7 @@ def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple
             yield (*path, name), render_code(json.dumps(value))
 
 
-def _check_keys(operator: OperatorSource, schema: Manifest, values: Manifest) -> None:
+def _check_keys(schema: Manifest, values: Manifest) -> None:
     problems = [
         f"{_COMMON}: {'.'.join(path)}: {problem}"
         for path, problem in _compare_keys(schema, values, ())
@@ -193,6 +206,17 @@ def _require_parts(schema: Manifest) -> None:
         schema["required"] = required
     for name in parts:
         _require_parts(schema["properties"][name])
+
+
+def _join_settings(operators: Sequence[OperatorSource]) -> dict[str, Manifest]:
+    joined: dict[str, Manifest] = {}
+    for operator in operators:
+        for name, schema in _setting_schemas(operator):
+            known = joined.setdefault(name, schema)
+            if {**known, "description": ""} != {**schema, "description": ""}:
+                problem = "another operator has a setting of this name with other values: rename it"
+                raise GenerateError([f"{operator.id}: settings.{name}: {problem}"])
+    return joined
 
 
 def _setting_schemas(operator: OperatorSource) -> Iterator[tuple[str, Manifest]]:

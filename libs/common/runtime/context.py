@@ -12,7 +12,15 @@ import structlog
 from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.conditions import find_new_condition, find_new_reason
+from libs.common.conditions import (
+    READY,
+    STALLED,
+    conditions_of,
+    evaluate_stalled,
+    find_condition,
+    find_new_condition,
+    find_new_reason,
+)
 from libs.common.errors import Conflict, NotFound, SlipwayError
 from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
@@ -79,6 +87,9 @@ class Context:
         origin: Origin,
         wake: Wake = lambda _kind, _keys: None,
         blocks_deletion: bool = True,
+        stalls_after: float = 600.0,
+        resting: Container[str] = (),
+        requeue: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         """Initialize; called by the runtime."""
         self.key = key
@@ -95,6 +106,9 @@ class Context:
         self._manager = origin.controller
         self._wake = wake
         self._blocks_deletion = blocks_deletion
+        self._stalls_after = stalls_after
+        self._resting = resting
+        self._requeue = requeue
 
     def __str__(self) -> str:
         """Return the name of the primary for messages: `PodSet default/web`."""
@@ -266,7 +280,10 @@ class Context:
         raise PrimaryGone(str(self))
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
-        """Set the status to exactly the given one.
+        """Set the status to the given one.
+
+        A status with the condition Ready but without Stalled gets that condition: it becomes True
+        at the deadline of the controller if the object is not ready by then.
 
         Returns:
             Whether a request was sent: an equal status is not written.
@@ -278,7 +295,7 @@ class Context:
         held = self._cache.store(self.kind).get(self.key)
         if held is None or uid_of(held) != self.uid:
             return False
-        foreign, status = self._cache.foreign, drop_empty(status)
+        foreign, status = self._cache.foreign, drop_empty(self._add_stalled(status, held))
         explained = foreign.explain(self._manager, held, status)
         if explained and same_status(held.get("status"), status):
             return False
@@ -301,6 +318,21 @@ class Context:
         is_status_only = _is_same_but_status(held, self._cache.store(self.kind).reduce(response))
         self._cache.informer(self.kind).wrote(response, self._origin if is_status_only else None)
         return True
+
+    def _add_stalled(self, status: Mapping[str, Any], held: Manifest) -> Mapping[str, Any]:
+        ready = find_condition({"status": status}, READY)
+        if (
+            ready is None
+            or ready["status"] != "False"
+            or ready["reason"] in self._resting
+            or find_condition({"status": status}, STALLED) is not None
+        ):
+            return status
+        seconds, now = self._stalls_after, self.now()
+        stalled, left = evaluate_stalled(conditions_of(held), ready, seconds=seconds, now=now)
+        if left > 0:
+            self._requeue(left)
+        return {**status, "conditions": [*status["conditions"], stalled]}
 
     async def _send_status(self, status: Mapping[str, Any], held: Manifest) -> Manifest:
         """Apply the status to this incarnation of the primary, even if other fields have changed.

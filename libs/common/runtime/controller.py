@@ -136,6 +136,10 @@ class Controller:
         blocks_deletion: Whether a foreground deletion of a primary waits for its children.
         reports_ready: Whether primaries have the condition Ready. If not, objects without
             conditions are not counted as objects that are not ready.
+        stalls_after: Seconds without a change of the spec or of the reason of Ready after which a
+            primary that is not ready gets the condition Stalled.
+        resting: Reasons of Ready for which a primary is not ready because its spec says so; they
+            have no deadline.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: Projections of the cache, added by `projects`.
         close: Called after the last reconcile to close resources of the reconciler; has a time
@@ -155,6 +159,8 @@ class Controller:
     predicate: Predicate | None = None
     blocks_deletion: bool = True
     reports_ready: bool = True
+    stalls_after: float = 600.0
+    resting: frozenset[str] = frozenset()
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None

@@ -92,7 +92,10 @@ class Sessions:
         authorization = await config.authorization()
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
-            headers={"Authorization": authorization} if authorization else None,
+            headers=[
+                *([("Authorization", authorization)] if authorization else []),
+                *config.impersonation,
+            ],
             proxy=config.proxy or None,
             trust_env=False,
             middlewares=(self._adapt,),
@@ -141,7 +144,7 @@ class Sessions:
         return url.update_query(fieldSelector=f"metadata.name={_NO_OBJECT}")
 
     async def _refuse(self, response: aiohttp.ClientResponse, path: str) -> NoReturn:
-        body = await response.read()
+        body = await response.read()  # security: the own API server
         try:
             text = str(orjson.loads(body)["message"])
         except (orjson.JSONDecodeError, KeyError, TypeError):

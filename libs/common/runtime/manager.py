@@ -354,7 +354,7 @@ class Manager:
 
     def _build_client(self, suffix: str, fence: Callable[[], None] | None) -> Client:
         settings = self.settings
-        return Client(
+        return Client(  # security: the own API server
             self.config,
             user_agent=f"slipway-{self.id}{suffix}",
             max_in_flight=settings.max_requests_in_flight,

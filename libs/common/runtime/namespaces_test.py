@@ -83,7 +83,7 @@ async def test_standby_takes_over_beside_a_namespace_that_cannot_be_read(
     await first.stop()
     tenants.create(build_widget("late", "tenant-a"))
 
-    await second.eventually(lambda: count_children(tenants, "tenant-a") == 4, timeout=30)
+    await second.eventually(lambda: count_children(tenants, "tenant-a") == 4)
 
     await second.stop()
     await first.client.close()

@@ -50,7 +50,8 @@ async def release(
         ApiError: The API server refused a request; the message names it.
     """
     released = 0
-    async with Client(config, user_agent=f"slipway-{operator_id}/release") as client:
+    agent = f"slipway-{operator_id}/release"
+    async with Client(config, user_agent=agent) as client:  # security: the own API server
         if settings.leader_elect and targets:
             await _take_lease(client, settings, config)
         namespaces = await _list_namespaces(client, settings, config)

@@ -192,6 +192,9 @@ class Runner:
 
     def _schedule_next(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
+            if result.requeue_after:
+                # The retry may come much later.
+                self.queue.add(key, after=result.requeue_after)
             raise result.error
         if result is not None and result.requeue_after is not None and result.requeue_after <= 0:
             self.queue.requeue(key)
@@ -330,6 +333,9 @@ class Runner:
             origin=origin,
             wake=services.wake,
             blocks_deletion=self.controller.blocks_deletion,
+            stalls_after=self.controller.stalls_after,
+            resting=self.controller.resting,
+            requeue=lambda seconds: self.queue.add(key, after=seconds),
         )
 
     async def _look_up_unknown(self, key: Key) -> None:

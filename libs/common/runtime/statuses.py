@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeIs
 
-from libs.common.conditions import READY, Condition, build_conditions, conditions_of
+from libs.common.conditions import READY, STALLED, Condition, build_conditions, conditions_of
 from libs.common.errors import TerminalError
 from libs.common.kinds import Manifest, uid_of
 
+_NOT_CHECKED: Final = "not checked, because the object cannot be reconciled"
 _REMEMBERED: Final = 10_000
 """Maximum number of objects whose conditions of other writers are cached."""
 
@@ -83,7 +84,10 @@ def build_error_status(
     now: datetime,
     foreign: Collection[str] = (),
 ) -> Manifest:
-    """Build the status of an object that cannot be reconciled: unchanged except for Ready.
+    """Build the status of an object that cannot be reconciled.
+
+    Ready is False and Stalled is True. The error contains what the reconcile could still compute.
+    All other conditions become Unknown, because nothing keeps them current. Other fields stay.
 
     Args:
         primary: The object.
@@ -93,16 +97,24 @@ def build_error_status(
         foreign: Types of conditions of other writers, which are not included: an apply of them
             would claim their ownership.
     """
-    status = dict(primary.get("status") or {})
+    status = {**(primary.get("status") or {}), **err.status}
     current = conditions_of(primary)
-    ready = build_conditions(
-        current, [Condition.false(READY, err.reason, str(err))], generation=generation, now=now
-    )
-    others = [each for each in current if each.get("type") not in (READY, *foreign)]
+    known = [
+        Condition.false(READY, err.reason, str(err)),
+        *err.status.get("conditions", ()),
+        Condition.true(STALLED, err.reason, str(err)),
+    ]
+    settled = {READY, STALLED, *foreign, *(each.type for each in known)}
+    unknown = [
+        Condition.unknown(each["type"], err.reason, _NOT_CHECKED)
+        for each in current
+        if each["type"] not in settled
+    ]
+    conditions = build_conditions(current, [*known, *unknown], generation=generation, now=now)
     # The newest spec was observed: without this field, tools wait indefinitely (kstatus:
     # InProgress). A kind without the field must not get it, because the server would refuse it.
     seen = {"observedGeneration": generation} if "observedGeneration" in status else {}
-    return {**status, **seen, "conditions": [*ready, *others]}
+    return {**status, **seen, "conditions": conditions}
 
 
 def _list_further(held: Manifest, status: Mapping[str, Any]) -> frozenset[str]:

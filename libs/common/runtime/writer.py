@@ -31,7 +31,12 @@ from libs.common.errors import (
     patch_error,
 )
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of
-from libs.common.ownership import controller_of, controller_uid
+from libs.common.ownership import (
+    build_inherit_patch,
+    controller_of,
+    controller_uid,
+    is_former_child,
+)
 from libs.common.plan import (
     Apply,
     Create,
@@ -174,8 +179,8 @@ class Writer:
 
     async def _create(self, step: Create) -> bool:
         response = await self._claim_name(step)
-        if response is None:
-            return False
+        if isinstance(response, bool):
+            return response
         # A new object contains no changes of other clients, so this reconcile has seen all of it.
         self._record_written(step.kind, response, self._origin)
         objection = step.objection(response) if step.objection is not None else ""
@@ -184,8 +189,8 @@ class Writer:
             raise MutatedByAdmission(step.kind, step.key, objection)
         return True
 
-    async def _claim_name(self, step: Create) -> Manifest | None:
-        """Create an object; None if an object with the name exists and is ours.
+    async def _claim_name(self, step: Create) -> Manifest | bool:
+        """Create an object; if ours has the name already, return whether it was adopted now.
 
         After a deletion without grace period, the name becomes free a moment after the event.
         """
@@ -206,8 +211,9 @@ class Writer:
                         raise
                     continue
                 self._record_written(step.kind, live)
-                self._refuse_foreign(step, live)
-                return None
+                owned = await self._inherit(step, live) if step.inherits else live
+                self._refuse_foreign(step, owned)
+                return owned is not live
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _may_be_deleted(self, step: Create) -> bool:
@@ -235,10 +241,11 @@ class Writer:
             # that somebody else created in the meantime.
             await self._confirm_once()
             return await self._create(Create(step.kind, desired, step.ours))
+        held, live = live, await self._inherit(step, live)
         self._refuse_foreign(step, live)
         if self._is_unchanged(step.kind, live, desired):
             self._record_written(step.kind, live)
-            return False
+            return live is not held
         await self._own_fields(step.kind, step.key, live)
         # The UID makes the API server refuse the apply if the object was recreated since the read.
         guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
@@ -328,6 +335,10 @@ class Writer:
         return uid_of(live) == step.uid
 
     async def _patch(self, step: Patch) -> bool:
+        await self._send_patch(step)
+        return True
+
+    async def _send_patch(self, step: Patch) -> Manifest:
         guards = [{"op": "test", "path": "/metadata/uid", "value": step.uid}]
         if step.resource_version:
             guards.append(
@@ -348,7 +359,7 @@ class Writer:
         except Invalid as err:
             raise patch_error(err) from err
         self._record_written(step.kind, response)
-        return True
+        return response
 
     def _is_ours(self, step: Create | Apply, held: Manifest) -> bool:
         return controller_uid(held) == self._owner_uid or (
@@ -365,6 +376,15 @@ class Writer:
             else "not controlled by this object"
         )
         raise ForeignObject(step.kind, step.key, holder)
+
+    async def _inherit(self, step: Create | Apply, live: Manifest) -> Manifest:
+        """Adopt a child of an earlier incarnation of the owner; return other objects unchanged."""
+        if self._is_ours(step, live) or not is_former_child(live, step.manifest):
+            return live
+        version = live["metadata"]["resourceVersion"]
+        operations = build_inherit_patch(step.manifest)
+        patch = Patch(step.kind, step.key, uid_of(live), operations, version)
+        return await self._send_patch(patch)
 
     def _is_unchanged(self, kind: Kind, live: Manifest, desired: Manifest) -> bool:
         return is_applied(live, desired) or self._unchanged.contains(

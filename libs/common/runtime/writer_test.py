@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -21,22 +23,31 @@ from libs.common.kinds import (
     CONFIG_MAP,
     NAMESPACE,
     Key,
+    Kind,
     Manifest,
     build_object,
     is_deleting,
     uid_of,
 )
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.lookup import look_up
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
-from libs.common.testing.writing import KEY, OTHER, Bench, build_map
+from libs.common.testing.writing import KEY, OTHER, OWNER, Bench, build_map
 
 
 @pytest.fixture
 def bench(fake_api: FakeApi, fake_client: Client) -> Bench:
     return Bench(fake_api, fake_client)
+
+
+def label(manifest: Manifest) -> Manifest:
+    """Give a child the labels of an operator."""
+    manifest["metadata"]["labels"] = {MANAGED_BY: "demo", INSTANCE: "w"}
+    return manifest
 
 
 # Create.
@@ -375,3 +386,34 @@ async def test_object_that_comes_during_a_look_stays(bench: Bench) -> None:
     await look
 
     assert bench.held() is not None
+
+
+@pytest.mark.parametrize("former", [OTHER, None], ids=["former UID", "no owner reference"])
+@pytest.mark.parametrize("step", [Apply, partial(Create, inherits=True)], ids=["apply", "create"])
+@pytest.mark.parametrize("cached", [True, False])
+async def test_child_of_an_earlier_incarnation_of_the_owner_is_adopted(
+    bench: Bench,
+    former: Manifest | None,
+    step: Callable[[Kind, Manifest], Create | Apply],
+    cached: bool,
+) -> None:
+    """As after a restore from a backup, or after GitOps has recreated the owner."""
+    before = bench.api.create(label(build_map(owner=former, x="kept")))
+    if cached:
+        bench.see()
+
+    outcome = await bench.take(step(CONFIG_MAP, label(build_map(x="kept"))))
+
+    after = bench.api.get(CONFIG_MAP, KEY)
+    assert (outcome.ok, outcome.changed) == (True, 1)
+    assert (uid_of(after), after["data"]) == (uid_of(before), {"x": "kept"})
+    assert [each["uid"] for each in after["metadata"]["ownerReferences"]] == [uid_of(OWNER)]
+    assert controller_uid(bench.held() or {}) == uid_of(OWNER)
+
+
+async def test_create_of_an_object_without_data_adopts_nothing(bench: Bench) -> None:
+    bench.api.create(label(build_map(owner=OTHER)))
+
+    outcome = await bench.take(Create(CONFIG_MAP, label(build_map())))
+
+    assert isinstance(outcome.first_error(), ForeignObject)

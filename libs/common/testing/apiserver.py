@@ -27,8 +27,8 @@ from libs.common.testing.ports import find_free_port
 from libs.common.testing.processes import stop_process
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 10.0
+_START_SECONDS: Final = 300.0
+_STOP_SECONDS: Final = 60.0
 
 
 class AssetsMissing(Exception):

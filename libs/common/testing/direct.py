@@ -16,7 +16,7 @@ import structlog
 
 from libs.common.errors import ApiError, Conflict, ForeignObject, NotFound, api_error
 from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
+from libs.common.ownership import build_inherit_patch, controller_uid, is_former_child
 from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
 from libs.common.runtime import IndexFunction
 from libs.common.testing.fakeapi import FakeApi, StatusError
@@ -162,6 +162,9 @@ class DirectContext:
                 if held is None:
                     manifest = copy.deepcopy(step.manifest)
                     self._commit(str(step), lambda: self.api.create(manifest))
+                elif step.inherits and is_former_child(held, step.manifest):
+                    change = build_inherit_patch(step.manifest)
+                    self._commit(str(step), lambda: self.api.patch(step.kind, step.key, change))
                 elif not (step.ours(held) if step.ours else controller_uid(held) == self.uid):
                     raise ForeignObject(step.kind, step.key, "owned by another object")
             case Apply():

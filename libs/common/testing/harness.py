@@ -33,7 +33,7 @@ type Look = Callable[[Kind, str], Sequence[Manifest]]
 
 _POLL: Final = 0.01
 _TURN: Final = 0.001
-_TIMEOUT: Final = 60.0
+_TIMEOUT: Final = 180.0
 _PANICS: Final = "controller_runtime_reconcile_panics_total"
 
 DEFAULTS: Final[Mapping[str, Any]] = {

@@ -23,7 +23,7 @@ CHARTS: Final = Path(__file__).parents[3] / "helm"
 
 REGISTRY: Final = "registry.example.com"
 """Registry of the images unless a test says otherwise: charts demand one."""
-_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 300.0
 _LIBRARY: Final = "operator-common"
 
 

@@ -20,7 +20,7 @@ from libs.common.testing.write_faults import WriteFault
 type InjectFault = Callable[[FakeApi], WriteFault]
 """Prepare a harm."""
 
-_SETTLE_SECONDS: Final = 60.0
+_SETTLE_SECONDS: Final = 180.0
 _POLL: Final = 0.005
 
 

@@ -13,7 +13,7 @@ _TURNS: Final = 20
 
 
 async def until(
-    probe: Callable[[], object], what: str = "the condition holds", seconds: float = 30.0
+    probe: Callable[[], object], what: str = "the condition holds", seconds: float = 120.0
 ) -> None:
     """Wait until a probe returns something true.
 

@@ -1,8 +1,7 @@
-"""Admission and conversion webhooks: every replica serves them, with a certificate that it renews.
+"""Admission webhooks: every replica serves them, with a certificate that it renews.
 
-The chart creates the Service, an empty Secret and the webhook configuration, and configures the
-conversion in the CRDs. An operator passes its reviewers, and the conversions of its kinds
-(`conversions=[CONVERSION]`):
+The chart creates the Service, an empty Secret and the webhook configuration. An operator passes its
+reviewers:
 
 ```python
 def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:

@@ -11,22 +11,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from structlog.testing import capture_logs
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
-from libs.common.kinds import CRD, SECRET, Key, Kind, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import SECRET, Key, Kind, Manifest, build_object
 from libs.common.testing.authorities import Authority
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.widget_versions import CONVERSION, WIDGET
 from libs.common.webhooks.bundles import is_trusted
 from libs.common.webhooks.certificates import Certificate, issue
 from libs.common.webhooks.issued import OVERLAP, CertificateUnusable, IssuedCertificateKeeper
 from libs.common.webhooks.keeper import render_data
 from libs.common.webhooks.trust import TrustingObject
 
+OTHER_KIND = replace(
+    KIND, kind="ValidatingWebhookConfiguration", plural="validatingwebhookconfigurations"
+)
 SERVICE, HOLDER = Key("default", "hook"), Key("default", "hook-tls")
 NAMES = ["hook.default.svc"]
-TRUSTING = (TrustingObject(KIND, "hook"), TrustingObject(CRD, WIDGET.resource))
+TRUSTING = (TrustingObject(KIND, "hook"), TrustingObject(OTHER_KIND, "checks"))
 NOW = FakeClock().now()
 ROOT, OTHER = Authority.create("root", NOW), Authority.create("other", NOW)
 ISSUED = ROOT.issue(NAMES, NOW)
@@ -43,10 +44,7 @@ def api(fake_api: FakeApi) -> FakeApi:
         "clientConfig": CALLED,
     }
     fake_api.create(build_object(KIND, "hook", webhooks=[hook]))
-    crd = build_crd(*CONVERSION.models)
-    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": CALLED}
-    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
-    fake_api.create(crd)
+    fake_api.create(build_object(OTHER_KIND, "checks", webhooks=[hook]))
     return fake_api
 
 
@@ -73,11 +71,11 @@ def write(api: FakeApi, certificate: Certificate, *missing: str) -> None:
 
 
 def bundles(api: FakeApi) -> tuple[bytes, bytes]:
-    """Return what is trusted by the webhook configuration, and by the CRD."""
-    (webhook,) = api.get(KIND, Key("", "hook"))["webhooks"]
-    conversion = api.get(CRD, Key("", WIDGET.resource))["spec"]["conversion"]["webhook"]
+    """Return what is trusted by each of the two webhook configurations."""
     first, second = (
-        base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in (webhook, conversion)
+        base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
+        for each in TRUSTING
+        for webhook in api.get(each.kind, Key("", each.name))["webhooks"]
     )
     return first, second
 
@@ -90,7 +88,7 @@ async def test_authority_is_published_and_nothing_else_is_written(
 
     assert await keeper.ensure() == ISSUED
     assert bundles(api) == (ROOT.pem, ROOT.pem)
-    assert {each.kind for each in api.writes(since=mark)} == {KIND, CRD}
+    assert {each.kind for each in api.writes(since=mark)} == {KIND, OTHER_KIND}
 
     mark = api.mark()
     assert await keeper.ensure() == ISSUED
@@ -207,8 +205,8 @@ async def test_own_certificate_of_an_earlier_release_stays_trusted_for_a_while(
 ) -> None:
     own = issue(NAMES, NOW)
     config = {**CALLED, "caBundle": base64.b64encode(own.certificate).decode()}
-    crd: Manifest = {"spec": {"conversion": {"webhook": {"clientConfig": config}}}}
-    api.patch(CRD, Key("", WIDGET.resource), crd)
+    webhooks = [{"name": "hook.example.com", "clientConfig": config}]
+    api.patch(OTHER_KIND, Key("", "checks"), {"webhooks": webhooks})
     write(api, ISSUED)
 
     await keeper.ensure()
@@ -264,8 +262,8 @@ async def test_certificate_that_outlives_its_authority_is_trusted_alone(
 @pytest.mark.parametrize("annotation", ["inject-ca-from", "inject-ca-from-secret"])
 @pytest.mark.parametrize(
     ("kind", "name", "expected"),
-    [(KIND, "hook", (b"", ROOT.pem)), (CRD, WIDGET.resource, (ROOT.pem, b""))],
-    ids=["configuration", "crd"],
+    [(KIND, "hook", (b"", ROOT.pem)), (OTHER_KIND, "checks", (ROOT.pem, b""))],
+    ids=["mutating", "validating"],
 )
 async def test_bundle_is_left_to_the_injector_that_an_annotation_asks_for(
     api: FakeApi,

@@ -2,7 +2,7 @@
 
 Every replica does the same: look, and renew what is due. A write names the version that was looked
 at, so of several that renew at once one wins and the others take what it wrote. What the chart has
-made (the Secret, the webhook configuration, the CRDs with conversions) is only filled in: no right
+made (the Secret, the webhook configuration) is only filled in: no right
 to create is needed.
 """
 

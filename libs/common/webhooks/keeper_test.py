@@ -9,19 +9,16 @@ from datetime import timedelta
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
 from libs.common.errors import NotFound
-from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import SECRET, Key, Manifest, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.widget_versions import CONVERSION, WIDGET
 from libs.common.webhooks.certificates import LIFETIME, Certificate
 from libs.common.webhooks.keeper import CertificateKeeper
 from libs.common.webhooks.trust import TrustingObject
 
 HOOK = Key("default", "hook")
-CRD_KEY = Key("", WIDGET.resource)
 TRUSTING = (TrustingObject(KIND, "hook"),)
 
 
@@ -155,62 +152,15 @@ async def test_nothing_is_created(fake_api: FakeApi, fake_client: Client, clock:
     assert fake_api.writes() == []
 
 
-def build_converted_crd(**config: object) -> Manifest:
-    crd = build_crd(*CONVERSION.models)
-    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": config}
-    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
-    return crd
-
-
-def crd_bundle(api: FakeApi) -> bytes:
-    crd = api.get(CRD, CRD_KEY)
-    return base64.b64decode(
-        crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", "")
-    )
-
-
-async def test_crd_trusts_the_certificate_as_well(
-    api: FakeApi, fake_client: Client, clock: FakeClock
+async def test_configuration_that_calls_another_release_is_left_alone(
+    fake_api: FakeApi, fake_client: Client, clock: FakeClock
 ) -> None:
-    service = {"namespace": "default", "name": "hook", "path": "/convert"}
-    api.create(build_converted_crd(service=service))
-    trusting = [*TRUSTING, TrustingObject(CRD, CRD_KEY.name)]
+    fake_api.create(build_object(SECRET, "hook", "default"))
+    configuration = build_configuration()
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"]["service"]["namespace"] = "other"
+    fake_api.create(configuration)
 
-    def keep_both() -> CertificateKeeper:
-        return CertificateKeeper(fake_client, clock, HOOK, trusting, ["hook.default.svc"])
+    await keep(fake_client, clock).ensure()
 
-    certificate = await keep_both().ensure()
-
-    assert bundles(api) == {crd_bundle(api)} == {certificate.trusted}
-    mark = api.mark()
-    await keep_both().ensure()
-    assert api.writes(since=mark) == []
-    # `kubectl replace` drops the bundle.
-    api.patch(
-        CRD, CRD_KEY, {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": None}}}}}
-    )
-    await keep_both().ensure()
-    assert crd_bundle(api) == certificate.trusted
-
-
-async def test_crd_that_calls_another_release_is_left_alone(
-    api: FakeApi, fake_client: Client, clock: FakeClock
-) -> None:
-    service = {"namespace": "other", "name": "hook", "path": "/convert"}
-    api.create(build_converted_crd(service=service))
-    trusting = [TrustingObject(CRD, CRD_KEY.name)]
-
-    await CertificateKeeper(fake_client, clock, HOOK, trusting, ["hook.default.svc"]).ensure()
-
-    assert crd_bundle(api) == b""
-
-
-async def test_crd_without_a_conversion_is_left_alone(
-    api: FakeApi, fake_client: Client, clock: FakeClock
-) -> None:
-    api.create(build_crd(*CONVERSION.models))
-    trusting = [TrustingObject(CRD, CRD_KEY.name)]
-
-    await CertificateKeeper(fake_client, clock, HOOK, trusting, ["hook.default.svc"]).ensure()
-
-    assert "webhook" not in api.get(CRD, CRD_KEY)["spec"].get("conversion", {})
+    assert bundles(fake_api) == {b""}

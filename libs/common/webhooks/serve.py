@@ -1,4 +1,4 @@
-"""Serves admission and conversion webhooks on every replica, from first certificate to end."""
+"""Serves admission webhooks on every replica, from first certificate to end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, Final
 import structlog
 
 from libs.common.clock import Clock
-from libs.common.crd import Conversion
 from libs.common.errors import SlipwayError
-from libs.common.kinds import CRD, MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
 from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
 from libs.common.settings.addresses import parse_bind_address
@@ -35,8 +34,6 @@ def serve_webhooks(
     manager: Manager,
     reviewers: Mapping[str, Reviewer],
     kind: Kind = MUTATING_WEBHOOK_CONFIGURATION,
-    *,
-    conversions: Sequence[Conversion] = (),
 ) -> Coroutine[Any, Any, None] | None:
     """Return what serves the webhooks of an operator; None when its settings name none.
 
@@ -44,7 +41,6 @@ def serve_webhooks(
         manager: The process, whose settings are `WebhookSettings`.
         reviewers: Who judges, by path.
         kind: Kind of the webhook configuration.
-        conversions: Kinds whose objects the operator converts between versions.
     """
     settings = manager.settings
     if not isinstance(settings, WebhookSettings) or not settings.webhooks:
@@ -52,12 +48,11 @@ def serve_webhooks(
     address = parse_bind_address(settings.webhook_bind_address)
     if address is None:
         return None
-    trusting = [TrustingObject(CRD, each.kind.resource) for each in conversions]
-    if settings.webhook_configuration:
-        trusting.insert(0, TrustingObject(kind, settings.webhook_configuration))
+    name = settings.webhook_configuration
+    trusting = [TrustingObject(kind, name)] if name else []
 
     def build_server(certificate: Certificate) -> AdmissionServer:
-        return AdmissionServer(reviewers, address, certificate, conversions=conversions)
+        return AdmissionServer(reviewers, address, certificate)
 
     return _serve(manager, settings, trusting, build_server)
 

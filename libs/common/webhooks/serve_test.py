@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from libs.common.crd import Conversion, build_crd
-from libs.common.kinds import CRD, SECRET, Key, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import SECRET, Key, Manifest, build_object
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.settings import operator_settings
@@ -30,7 +28,6 @@ from libs.common.testing.ports import find_free_port
 from libs.common.testing.script import Script
 from libs.common.testing.waiting import until
 from libs.common.testing.widget import WIDGET
-from libs.common.testing.widget_versions import CONVERSION
 from libs.common.webhooks import WebhookSettings, serve_webhooks
 from libs.common.webhooks.certificates import LIFETIME, Certificate, issue
 from libs.common.webhooks.keeper import parse_secret, render_data
@@ -44,10 +41,8 @@ class Settings(WebhookSettings):
     model_config = operator_settings("widget")
 
 
-def build_webhooks(
-    manager: Manager, conversions: Sequence[Conversion] = ()
-) -> Coroutine[Any, Any, None] | None:
-    return serve_webhooks(manager, {}, conversions=conversions)
+def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
+    return serve_webhooks(manager, {})
 
 
 @pytest.fixture
@@ -69,12 +64,10 @@ def build_harness(
     port: int,
     clock: FakeClock,
     *,
-    conversions: Sequence[Conversion] = (),
     certificate_secret: str = "",
 ) -> OperatorHarness:
     build = Script().build_controller
-    serve = partial(build_webhooks, conversions=conversions)
-    operator = Operator("widget", (build,), settings=Settings, runnables=(serve,))
+    operator = Operator("widget", (build,), settings=Settings, runnables=(build_webhooks,))
     return OperatorHarness(
         operator,
         api.config,
@@ -275,39 +268,15 @@ def read_bundle(api: FakeApi) -> bytes:
     return base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
 
 
-async def test_conversion_is_served_and_trusted_before_the_caches_are_filled(api: FakeApi) -> None:
-    """The first list needs the conversion, so readiness must not be a condition for it."""
-    crd = build_crd(*CONVERSION.models)
-    config: Manifest = {"service": {"namespace": "default", "name": "hook"}}
-    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": config}
-    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
-    api.create(crd)
-    clock, port = FakeClock(), find_free_port()
+async def test_webhooks_are_trusted_before_the_caches_are_filled(api: FakeApi) -> None:
+    """Writes of others must not wait for the first list of the operator."""
     listing = api.hang("list", WIDGET, times=None)
-    harness = build_harness(api, port, clock, conversions=[CONVERSION])
+    harness = build_harness(api, find_free_port(), FakeClock())
     starting = asyncio.create_task(harness.__aenter__())
     try:
-        await until(lambda: api.requests.select("patch", CRD))
-        url = f"https://127.0.0.1:{port}{CONVERSION.path}"
-        review = {"request": {"uid": "u1", "objects": [], "desiredAPIVersion": "x"}}
-
-        async def converts() -> bool:
-            async with aiohttp.ClientSession() as session:
-                async with session.post(url, json=review, ssl=False) as response:
-                    return response.status == 200
-
-        await until_connected(converts)
+        await until(lambda: api.requests.select("patch", KIND))
         assert not starting.done()
     finally:
         listing.release()
         await starting
         await harness.__aexit__(None, None, None)
-
-
-async def until_connected(probe: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(aiohttp.ClientConnectorError):
-                assert await probe()
-                return
-            await asyncio.sleep(0.01)

@@ -1,21 +1,18 @@
-"""The HTTPS server that an API server calls for admission and for conversion."""
+"""The HTTPS server that an API server calls for admission reviews."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Self
 
 import orjson
 import structlog
 from aiohttp import web
 
-from libs.common.crd import Conversion
 from libs.common.kinds import Manifest
-from libs.common.reading import text_at
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate, load_certificate
-from libs.common.webhooks.conversion import review_conversion
 from libs.common.webhooks.review import Review, Reviewer
 
 log = structlog.get_logger("webhooks")
@@ -25,7 +22,7 @@ _BODY_LIMIT: Final = 8 << 20
 
 
 class AdmissionServer:
-    """The HTTPS server that responds to admission reviews and conversion reviews.
+    """The HTTPS server that responds to admission reviews.
 
     A reviewer that fails is an error of the server: whether the object may pass then is for the
     `failurePolicy` of the webhook to say.
@@ -34,7 +31,6 @@ class AdmissionServer:
         reviewers: Who judges, by path.
         address: Where to listen; port 0 for a free one.
         certificate: What to show.
-        conversions: Kinds whose objects it converts.
     """
 
     def __init__(
@@ -42,8 +38,6 @@ class AdmissionServer:
         reviewers: Mapping[str, Reviewer],
         address: BindAddress,
         certificate: Certificate,
-        *,
-        conversions: Sequence[Conversion] = (),
     ) -> None:
         """Prepare; the server listens once entered as a context manager."""
         self._address = address
@@ -54,9 +48,6 @@ class AdmissionServer:
         app = web.Application(client_max_size=_BODY_LIMIT)
         for path, reviewer in reviewers.items():
             app.router.add_post(path, _build_handler(_build_admission(reviewer)))
-        for conversion in conversions:
-            handler = _build_handler(_build_conversion(conversion))
-            app.router.add_post(conversion.path, handler)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     def show(self, certificate: Certificate) -> None:
@@ -83,7 +74,7 @@ type _Respond = Callable[[Mapping[str, Any]], Manifest]
 def _build_handler(respond: _Respond) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            body = orjson.loads(await request.read())
+            body = orjson.loads(await request.read())  # security: at most _BODY_LIMIT
             response = respond(body if isinstance(body, dict) else {})
         except ValueError as error:
             return web.Response(status=400, text=str(error))
@@ -110,15 +101,5 @@ def _build_admission(reviewer: Reviewer) -> _Respond:
                 name=review.name,
             )
             raise _ReviewFailed from error
-
-    return respond
-
-
-def _build_conversion(conversion: Conversion) -> _Respond:
-    def respond(body: Mapping[str, Any]) -> Manifest:
-        response = review_conversion(conversion, body)
-        if failure := text_at(response, "response", "result", "message"):
-            log.warning("Cannot convert objects", error=failure)
-        return response
 
     return respond

@@ -72,7 +72,7 @@ async def test_api_server_trusts_calls_and_follows_the_webhook(
     async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
         found = build_configuration(kube_namespace, server.port, certificate)
         await kube_client.create(KIND, found)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             # The API server learns of its webhooks a moment after they are made.
             for number in itertools.count():
                 manifest = build_config_map(kube_namespace, f"marked-{number}")

@@ -21,7 +21,7 @@ class TrustingObject:
     """A cluster-scoped object that says which webhooks the API server calls and trusts.
 
     Attributes:
-        kind: A kind of webhook configuration, or CustomResourceDefinition.
+        kind: A kind of webhook configuration.
         name: Its name; it must exist.
     """
 
@@ -95,7 +95,6 @@ class TrustPublisher:
             raise patch_error(error) from error
 
     def _list_ours(self, found: Trusting) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        # Releases share a CRD, and only one of them converts its objects.
         for path, config in _list_client_configs(found.manifest):
             service = map_at(config, "service")
             if not service or Key(service["namespace"], service["name"]) == self._service:
@@ -118,8 +117,6 @@ def _list_client_configs(found: Manifest) -> Iterator[tuple[str, Mapping[str, An
     """Yield each `clientConfig` of an object with its JSON pointer."""
     for index, webhook in enumerate(found.get("webhooks") or ()):
         yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
-    if config := map_at(found, "spec", "conversion", "webhook", "clientConfig"):
-        yield "/spec/conversion/webhook/clientConfig", config
 
 
 def _read_bundle(config: Mapping[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ DATA = {"password": "c2VjcmV0"}
 async def client(kube_client: Client) -> Client:
     """Serve ClusterSecrets."""
     await kube_client.apply(CRD, build_crd(ClusterSecret), field_manager="test")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             try:
                 await kube_client.list(CLUSTER_SECRET)

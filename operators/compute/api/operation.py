@@ -121,6 +121,9 @@ class OperationReason(StrEnum):
     """Succeeded means that the Operation has completed its task."""
     CANCELLED = "Cancelled"
     """Cancelled means that spec.cancel, or a deletion, ended the Operation."""
+    COPIED = "Copied"
+    """Copied means that the Operation is a copy of one that has begun or ended, such as from a
+    backup. It is not carried out; create an Operation with another name to repeat the task."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """DeadlineExceeded means that the Operation took longer than spec.timeoutSeconds."""
     ROLLED_BACK = "RolledBack"

@@ -20,7 +20,7 @@ from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api.instance import INSTANCE, Instance, InstanceStatus
 from operators.compute.api.operation import OPERATION
-from operators.compute.api.reasons import ConditionType
+from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.boot import seconds_to_deletion
 from operators.compute.instance.observe import observe
@@ -60,6 +60,8 @@ def build_instances(settings: Settings) -> Controller:
         finalize=reconciler.finalize,
         finalizer=FINALIZER,
         source="reflector",
+        stalls_after=1800,  # The import of a large image takes long.
+        resting=frozenset({Reason.PAUSED}),
     ).reads(INSTANCE, indexes=INSTANCE_INDEXES)
     controller.watches(
         VIRTUAL_MACHINE,

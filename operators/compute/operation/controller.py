@@ -52,6 +52,7 @@ from operators.compute.operation.observed import NextAction, Observed
 from operators.compute.operation.reboots import refuse_reboot
 from operators.compute.operation.reconcile import decide
 from operators.compute.operation.requests import BASELINE, TAKE
+from operators.compute.operation.resources import record_begin
 from operators.compute.operation.status import build_operation_status
 from operators.compute.settings import Settings
 
@@ -78,8 +79,8 @@ def build_operations(settings: Settings) -> Controller:
             OPERATION,
             map_sibling,
             indexes=OPERATION_INDEXES,
-            writes=("delete",),
-            why="delete finished Operations after their time to live",
+            writes=("patch", "delete"),
+            why="record that Operations have begun, and delete them after their time to live",
         )
         .watches(INSTANCE, map_target)
         .watches(VIRTUAL_MACHINE_INSTANCE, _map_run, optional=True)
@@ -145,6 +146,8 @@ class OperationReconciler:
 
     async def _delete_expired(self, ctx: Context, operation: Operation) -> Result | None:
         """Delete a finished Operation after its time to live, or beyond the history limit."""
+        # Operations that ended under an earlier version of the operator have no annotation.
+        await ctx.execute(*batches_of(record_begin(operation)))
         time_left = seconds_left(operation, ctx.now())
         limit = self._settings.operation_history_limit
         exceeds_limit = limit > 0 and count_newer(ctx, ctx.primary) >= limit

@@ -2,6 +2,7 @@
 
 | crash after | existing state | action of the next process |
 |---|---|---|
+| the annotation was written | our UID, phase Pending | locks the Instance |
 | the Lease was created | Lease with our UID, phase Pending | recognizes its Lease, continues |
 | the facts were written | facts, no effect | acts on the facts |
 | the directive was written | facts, directive | finds the directive, waits |
@@ -36,7 +37,7 @@ from operators.compute.api.operation import (
     OperationType,
     QueuePolicy,
 )
-from operators.compute.naming import MADE_BY, lease_name
+from operators.compute.naming import BEGUN_AS, MADE_BY, lease_name
 from operators.compute.operation.observed import (
     ROLL_BACK,
     NextAction,
@@ -63,6 +64,7 @@ from operators.compute.operation.requests import (
 from operators.compute.operation.resizes import undo_resize
 from operators.compute.operation.resources import (
     drop_lock,
+    record_begin,
     set_directive,
     take_lock,
     withdraw_directives,
@@ -84,6 +86,8 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> NextActio
     if status.outcome is not None:
         return _finish(operation, observed, status.outcome, now)
     target = observed.target
+    if is_copy(operation) and status.phase in (None, OperationPhase.PENDING):
+        return _refuse_copy(operation, target)
     lost = _find_loss(operation, target)
     if lost is not None or target is None:
         return lost or NextAction()
@@ -92,6 +96,13 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> NextActio
     if status.phase is OperationPhase.ROLLING_BACK:
         return _roll_back(operation, target, now)
     return _run(operation, target, observed, now)
+
+
+def is_copy(operation: Operation) -> bool:
+    """Return whether this is a copy of an Operation that has begun or ended, as after a restore."""
+    return operation.metadata.annotations.get(BEGUN_AS, operation.metadata.uid) != (
+        operation.metadata.uid
+    )
 
 
 def is_cancelled(operation: Operation) -> bool:
@@ -104,6 +115,16 @@ def deadline_of(operation: Operation) -> datetime | None:
     started, rescue = operation.observed.started_at, operation.spec.rescue
     seconds = operation.spec.timeout_seconds + (0 if rescue is None else rescue.duration_seconds)
     return None if started is None else started + timedelta(seconds=seconds)
+
+
+def _refuse_copy(operation: Operation, target: Target | None) -> NextAction:
+    """End a copy, after withdrawing the directives that its original has left in the Instance."""
+    original = operation.metadata.annotations[BEGUN_AS]
+    message = f"the Operation has UID {original} in annotation {BEGUN_AS} and has begun before"
+    actions = () if target is None else withdraw_directives(target, original)
+    if actions:
+        return wait(message, *actions)
+    return end(OperationPhase.CANCELLED, OperationReason.COPIED, message)
 
 
 def _find_loss(operation: Operation, target: Target | None) -> NextAction | None:
@@ -137,7 +158,8 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
         changes = {"phase": OperationPhase.PENDING, "queue_position": position}
         return NextAction(changes, message=f"waiting for Operation {first}")
     if lock is None:
-        return wait("locking the Instance", take_lock(operation, target))
+        begin = record_begin(operation)
+        return wait("locking the Instance", *(begin or (take_lock(operation, target),)))
     if not ours:
         if lock.alive:
             return NextAction({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
@@ -279,6 +301,8 @@ def _finish(
     if lock is not None and lock.holder == operation.metadata.uid:
         uid = held or (target.uid if target is not None else "")
         return wait(message, drop_lock(operation, uid, lock))
+    if begin := record_begin(operation):
+        return wait(message, *begin)
     changes = {"phase": outcome, "outcome": None, "finished_at": now, "queue_position": None}
     return NextAction(changes, message=message)
 

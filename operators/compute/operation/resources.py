@@ -10,7 +10,7 @@ from libs.common.kinds import LEASE, Manifest, build_object, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create, Delete, Patch
+from libs.common.plan import Create, Delete, Patch, escape_pointer
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
@@ -18,7 +18,14 @@ from operators.compute.api.directives import Directive
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.instancetypes import Instancetype, SizeRef
 from operators.compute.api.operation import OPERATION, Operation, OperationReason
-from operators.compute.naming import MADE_BY, MADE_IN, OPERATOR, lease_name, migration_name
+from operators.compute.naming import (
+    BEGUN_AS,
+    MADE_BY,
+    MADE_IN,
+    OPERATOR,
+    lease_name,
+    migration_name,
+)
 from operators.compute.operation.observed import Lock, Target
 
 
@@ -83,6 +90,23 @@ def build_snapshot(operation: Operation, name: str) -> Manifest:
 def is_snapshot_of(manifest: Manifest, uid: str) -> bool:
     """Return whether an Operation created a snapshot."""
     return (manifest["metadata"].get("annotations") or {}).get(MADE_BY) == uid
+
+
+def record_begin(operation: Operation) -> tuple[Action, ...]:
+    """Record the UID of the Operation where backups keep it; no action if one is recorded."""
+    metadata = operation.metadata
+    if BEGUN_AS in metadata.annotations:
+        return ()
+    new = {BEGUN_AS: metadata.uid}
+    path = f"/metadata/annotations/{escape_pointer(BEGUN_AS)}"
+    change: Manifest = {"op": "add", "path": path, "value": metadata.uid}
+    if not metadata.annotations:
+        change = {"op": "add", "path": "/metadata/annotations", "value": new}
+    # The version guards annotations that others add meanwhile.
+    step = Patch(
+        OPERATION, metadata.key, metadata.uid, [change], resource_version=metadata.resource_version
+    )
+    return (Action(step, OperationReason.ACCEPTED),)
 
 
 def take_lock(operation: Operation, target: Target) -> Action:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from lab.kubevirt_sim.direct import annotate_new
 from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of, uid_of
 from libs.common.runtime import Context
 from libs.common.testing.fakeapi import FakeApi
@@ -23,7 +24,6 @@ from operators.compute.operation.observe import observe_operation
 from operators.compute.samples import build_operation
 from operators.compute.scenario import NEW, OP, WEB, Scenario
 from operators.compute.simulation import SimulatedContext
-from tools.kubevirt_sim.direct import annotate_new
 
 BROKEN = {"url": "https://example.com/broken.qcow2"}
 STRIDES = {"Restore": 3, "Rescue": 2}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.behavior import PREFIX, SILENT
+from lab.kubevirt_sim.storage import CLASS_NAME
 from libs.common.kinds import NODE, POD, STORAGE_CLASS, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.kstatus import compute_status
@@ -22,8 +24,6 @@ from operators.compute.samples import (
     build_snapshot,
 )
 from operators.compute.scenario import NEW, OP, WEB, Scenario
-from tools.kubevirt_sim.behavior import PREFIX, SILENT
-from tools.kubevirt_sim.storage import CLASS_NAME
 
 
 def status_of(life: Scenario) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from libs.common.conditions import Condition, build_conditions, conditions_of, render_time
-from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import NAMESPACE, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Delete
 from libs.common.reading import map_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
@@ -31,6 +31,11 @@ from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER
 from operators.ipam.settings import Settings
 
+_RESTORE_SECONDS: Final = 3600
+"""Minimum quarantine of an entry of an earlier pool of this name: the claims may be restored later
+than the ledger."""
+BY_NAMESPACE: Final = "namespace"
+"""Index of the entries by namespace of their claim."""
 BY_CLAIM: Final = "claim"
 """Index of the entries by UID of their claim."""
 
@@ -49,7 +54,8 @@ def build_controller(_: Settings) -> Controller:
         )
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_POOL, map_pool)
-        .reads(IP_ALLOCATION, indexes={BY_CLAIM: index_by_claim})
+        .watches(NAMESPACE, map_namespace, why="release the addresses of deleted namespaces")
+        .reads(IP_ALLOCATION, indexes={BY_CLAIM: index_by_claim, BY_NAMESPACE: index_by_namespace})
         .projects(LedgerProjection)
     )
 
@@ -57,7 +63,7 @@ def build_controller(_: Settings) -> Controller:
 async def reconcile(ctx: Context) -> Result | None:
     """Keep the entry while its claim has the address; otherwise quarantine and delete the entry."""
     entry = IPAllocation.parse(ctx.primary)
-    if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
+    if not await _is_served(ctx, entry):
         return None
     hold = await _find_hold(ctx, entry)
     status = entry.status
@@ -98,7 +104,7 @@ async def finalize(ctx: Context) -> Result | None:
     be allocated to another claim.
     """
     entry = IPAllocation.parse(ctx.primary)
-    if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
+    if not await _is_served(ctx, entry):
         return Result()
     if await _find_hold(ctx, entry) is not ClaimState.HELD:
         return None
@@ -111,10 +117,25 @@ async def finalize(ctx: Context) -> Result | None:
     return Result()
 
 
+async def _is_served(ctx: Context, entry: IPAllocation) -> bool:
+    """Return whether this process decides about an entry.
+
+    A release decides about the namespaces that it watches. If the namespace of a claim no longer
+    exists, no release may watch it, and every release can be sure that the claim does not exist.
+    """
+    namespace = entry.spec.claim_ref.namespace
+    if ctx.is_watched(IP_CLAIM, namespace):
+        return True
+    key = Key("", namespace)
+    return ctx.get(NAMESPACE, key) is None and await ctx.live_get(NAMESPACE, key) is None
+
+
 async def _find_hold(ctx: Context, entry: IPAllocation) -> ClaimState:
     spec = entry.spec
     key = Key(spec.claim_ref.namespace, spec.claim_ref.name)
     pool, uid = spec.pool_ref.name, spec.claim_ref.uid
+    if not ctx.is_watched(IP_CLAIM, key.namespace):
+        return ClaimState.GONE
     cached = ctx.get(IP_CLAIM, key)
     if (
         evaluate_hold(pool, spec.address, uid, _parse_claim(ctx, cached)) is ClaimState.HELD
@@ -137,14 +158,19 @@ def _parse_claim(ctx: Context, claim: Manifest | None) -> CurrentClaim | None:
 def _find_grace(ctx: Context, entry: IPAllocation) -> int:
     """Return the seconds of quarantine; 0 if the address does not return to its pool."""
     pool = ctx.get(IP_POOL, Key("", entry.spec.pool_ref.name))
+    if pool is None:
+        # A pool stays until it has no entry. So the entry was restored from a backup before it.
+        return _RESTORE_SECONDS
     held = ctx.projection(LedgerProjection).ledger
     known, mine = held.ranges.get(entry.spec.pool_ref.name), held.entries.get(ctx.key.name)
-    if pool is None or is_deleting(pool) or known is None or mine is None:
+    if is_deleting(pool) or known is None or mine is None:
         return 0
     if mine.space != known.space or mine.number not in known.addresses:
         return 0
     seconds = map_at(pool, "spec").get("reuseGraceSeconds")
-    return seconds if isinstance(seconds, int) else 0
+    grace = seconds if isinstance(seconds, int) else 0
+    restored = entry.spec.pool_ref.uid != uid_of(pool)
+    return max(grace, _RESTORE_SECONDS) if restored else grace
 
 
 def _build_quarantine_status(ctx: Context, plan: ReleasePlan) -> Manifest:
@@ -182,6 +208,18 @@ def _report_release(
 def index_by_claim(entry: Manifest) -> Iterable[str]:
     """Index an entry by the UID of its claim."""
     return (text_at(entry, "spec", "claimRef", "uid"),)
+
+
+def index_by_namespace(entry: Manifest) -> Iterable[str]:
+    """Index an entry by the namespace of its claim."""
+    return (text_at(entry, "spec", "claimRef", "namespace"),)
+
+
+def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map a deleted namespace to the entries of its claims."""
+    key = key_of(namespace)
+    if cache.store(NAMESPACE).get(key) is None:
+        yield from map(key_of, cache.store(IP_ALLOCATION).indexed(BY_NAMESPACE, key.name))
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:

@@ -16,7 +16,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.labels import SERVICE_NAME
+from libs.common.labels import MANAGED_BY, SERVICE_NAME
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.runtime import Cache, Context, IndexFunction
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
@@ -40,6 +40,7 @@ from operators.ipam.claim.binding import (
 )
 from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
 from operators.ipam.ledger_projection import LedgerProjection
+from operators.ipam.naming import OPERATOR
 
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
@@ -177,6 +178,10 @@ def _observe_service(
         message = f"spec.target: {target} does not exist in namespace {key.namespace}"
         return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message))
     named = replace(named, target_uid=uid_of(service))
+    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR:
+        # Two claims at each other's Service would copy their endpoints in turn, without an end.
+        message = f"spec.target: {target} belongs to an IPClaim; name the target of that claim"
+        return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message))
     slices = [
         each
         for each in ctx.indexed(ENDPOINT_SLICE, BY_SERVICE, str(key))

@@ -103,7 +103,7 @@ def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list
         # pool contains it.
         own = observed.address is not None and is_own(observed.address)
         held = text_at(observed.address or {}, "spec", "address") if own else ""
-        return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own)]
+        return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own, inherits=True)]
     address = next(iter(find_addresses(observed.claim)), "")
     assigned = observed.address is not None and is_own(observed.address)
     if not address or assigned or pool.spec.prefix is None:
@@ -140,7 +140,7 @@ def find_objection(
         return Reason.POOL_NOT_READY, f"spec.poolRef: IPPool {name} {state}"
     for kind, held in ((IP_CLAIM, observed.claim), (IP_ADDRESS, observed.address)):
         if held is not None and controller_uid(held) != uid:
-            message = f"{describe(kind, key_of(held))} belongs to another object; delete it"
+            message = f"{describe(kind, key_of(held))} belongs to another object"
             return Reason.ALLOCATION_FAILED, message
     if pool.spec.prefix is None and observed.address is None:
         message = f"IPPool {name} has no spec.prefix, which an IPAddress needs; set it"

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
-from libs.common.conditions import conditions_of
+from libs.common.conditions import conditions_of, render_time
 from libs.common.errors import BadRequest, Forbidden, ForeignObject, Invalid
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
 from libs.common.naming import label_value
-from libs.common.plan import Create, Delete, Patch
-from libs.common.reading import text_at, text_map_at
+from libs.common.plan import Create, Delete, Patch, escape_pointer
+from libs.common.reading import text_at, text_map_at, time_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
 from operators.ipam.addresses import parse_address
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.fields import Family
-from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
+from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode, PoolReason
 from operators.ipam.ledger import Request
 from operators.ipam.ledger_projection import LedgerProjection, parse_entry
-from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
+from operators.ipam.naming import FINALIZER, KNOWN_UID, POOL_CONTROLLER, POOL_LABEL
 from operators.ipam.pool.reconcile import (
     Assignment,
     PendingReason,
@@ -42,6 +43,9 @@ _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 _REFUSALS: Final = 3
 """Number of successive refusals after which the operator, and not the claims, counts as the
 cause."""
+_RESTORE_TIME: Final = timedelta(minutes=10)
+"""Time in which a restored pool allocates only addresses that the restored ledger has for a claim,
+because the ledger may be restored after the claims."""
 _REFUSED: Final = (BadRequest, Forbidden, Invalid)
 
 
@@ -54,6 +58,7 @@ def build_controller(_: Settings) -> Controller:
             reconcile=reconcile,
             finalize=finalize,
             finalizer=FINALIZER,
+            resting=frozenset({PoolReason.DRAINING}),
         )
         .watches(IP_POOL, map_pool)
         .watches(IP_CLAIM, map_claim, source="reflector")
@@ -72,6 +77,9 @@ def build_controller(_: Settings) -> Controller:
 async def reconcile(ctx: Context) -> Result | None:
     """Allocate addresses of one pool to its claims, in the order of the queue."""
     pool = IPPool.parse(ctx.primary)
+    left = _find_restore_time(ctx)
+    if left is None:
+        await _record_uid(ctx)
     allocation = _PoolAllocation(ctx, pool)
     await allocation.run()
     projection = ctx.projection(LedgerProjection)
@@ -87,7 +95,7 @@ async def reconcile(ctx: Context) -> Result | None:
     )
     _measure(ctx, status)
     await ctx.apply_status(status)
-    return Result(error=allocation.error)
+    return Result(left, error=allocation.error)
 
 
 async def finalize(ctx: Context) -> Result | None:
@@ -126,6 +134,7 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
     draining = spec.allocation is PoolMode.DRAINING
     refusal = PendingReason(ClaimReason.POOL_DRAINING, f"IPPool {pool.metadata.name} is draining")
     last = status.last_address if status is not None else None
+    left = _find_restore_time(ctx)
     return PoolView(
         name=pool.metadata.name,
         range=build_range(spec),
@@ -135,6 +144,8 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
         evaluate=lambda request: _evaluate(ctx, pool, request),
         quota=spec.quota_per_namespace,
         max_priority=spec.max_priority,
+        uid=pool.metadata.uid,
+        restoring=_explain_restore(ctx, left) if left else None,
     )
 
 
@@ -265,6 +276,41 @@ def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
     for pool in cache.store(IP_POOL).list():
         if (pool.get("spec") or {}).get("allowedNamespaces") is not None:
             yield key_of(pool)
+
+
+def _find_restore_time(ctx: Context) -> float | None:
+    """Return the seconds for which a restored pool waits for its ledger; None for other pools."""
+    known = text_at(ctx.primary, "metadata", "annotations", KNOWN_UID)
+    created = time_at(ctx.primary, "metadata", "creationTimestamp")
+    if known in ("", ctx.uid) or created is None:
+        return None
+    left = (created + _RESTORE_TIME - ctx.now()).total_seconds()
+    return left if left > 0 else None
+
+
+def _explain_restore(ctx: Context, left: float) -> PendingReason:
+    until = render_time(ctx.now() + timedelta(seconds=left))
+    message = (
+        f"IPPool {ctx.key.name} was restored from a backup: until {until} it allocates only the "
+        "addresses that restored IPAllocations have for a claim; remove its annotation "
+        f"{KNOWN_UID} to end the wait"
+    )
+    return PendingReason(ClaimReason.POOL_NOT_READY, message)
+
+
+async def _record_uid(ctx: Context) -> None:
+    """Record the UID of a new pool, by which a restored pool is recognized."""
+    annotations = text_map_at(ctx.primary, "metadata", "annotations")
+    if annotations.get(KNOWN_UID) == ctx.uid:
+        return
+    path = "/metadata/annotations"
+    operation: Manifest = {"op": "add", "path": path, "value": {KNOWN_UID: ctx.uid}}
+    if annotations:
+        path = f"{path}/{escape_pointer(KNOWN_UID)}"
+        operation = {"op": "add", "path": path, "value": ctx.uid}
+    version = text_at(ctx.primary, "metadata", "resourceVersion")
+    step = Patch(IP_POOL, ctx.key, ctx.uid, [operation], resource_version=version)
+    await ctx.execute([step])
 
 
 def _evaluate(ctx: Context, pool: IPPool, request: Request) -> PendingReason | None:

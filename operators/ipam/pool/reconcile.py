@@ -48,8 +48,8 @@ class Assignment:
     Attributes:
         request: Request that gets the address.
         address: The address.
-        tombstone: Entry in quarantine of an earlier claim of this name, which must be deleted
-            before the address is allocated; None if the address is free.
+        tombstone: Entry of an earlier claim, which must be deleted before the address is
+            allocated; None if the address is free.
     """
 
     request: Request
@@ -70,6 +70,8 @@ class PoolView:
         evaluate: Returns why this pool cannot serve a request; None if it can.
         quota: Maximum number of addresses of the claims of one namespace; None for no limit.
         max_priority: Highest priority that counts; None for no limit.
+        uid: UID of the pool.
+        restoring: Why addresses without an entry are not allocated yet; None if they are.
     """
 
     name: str
@@ -80,6 +82,8 @@ class PoolView:
     evaluate: Callable[[Request], PendingReason | None] = field(default=lambda _: None)
     quota: int | None = None
     max_priority: int | None = None
+    uid: str = ""
+    restoring: PendingReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,7 @@ class _Planner:
         self._used = ledger.copy_used(pool.range.space)
         self._granted: set[int] = set()
         self._granted_in: Counter[str] = Counter()
+        self._reclaimed_in: Counter[str] = Counter()
         self._last = pool.last
         self._grants: list[Assignment] = []
         self._pending: dict[str, PendingReason] = {}
@@ -160,15 +165,15 @@ class _Planner:
         """Recreate the lost entry of an address, if the address can belong to the claim.
 
         The status of the claim alone is no proof: a restore from a backup can contain any address.
-        The pool must contain the address, or an earlier claim of this name must have an entry in
-        quarantine for it.
+        The pool must contain the address, or an earlier claim of this name must have an entry for
+        it.
         """
         refused = self._refused.get(request.uid)
         if refused is not None:
             self._pending[request.uid] = refused
             return
         number, entry = parse_address(request.held), self._find(request.held)
-        if entry is not None and entry.released and _is_of(entry, request):
+        if entry is not None and _is_of(entry, request) and _is_over(entry):
             self._grant(request, number, entry)
         elif entry is None and self._has(request.held) and number not in self._granted:
             self._grant(request, number)
@@ -178,7 +183,7 @@ class _Planner:
             self._pending[request.uid] = PendingReason(
                 ClaimReason.ADDRESS_LOST,
                 f"the ledger has no entry of {request.held} for this claim, and the address {why}; "
-                "delete the claim to get another address",
+                "create another claim to get another address",
             )
 
     def _serve(self, request: Request) -> None:
@@ -189,14 +194,13 @@ class _Planner:
         if request.requested:
             self._serve_requested(request)
             return
-        tombstone = self._find_own_tombstone(request)
-        if tombstone is not None:
-            self._grant(request, tombstone.number, tombstone)
-            return
-        earlier = self._ledger.find_predecessor(request) if request.sticky else None
+        earlier = self._find_earlier(request)
         if earlier is not None:
-            message = f"{earlier.address} is being released by an earlier claim of this name"
-            self._pending[request.uid] = PendingReason(ClaimReason.RECLAIMING, message)
+            self._grant(request, earlier.number, earlier)
+            return
+        refusal = self._refuse_new(request)
+        if refusal is not None:
+            self._pending[request.uid] = refusal
             return
         number = self._choose(request)
         if number is None:
@@ -208,22 +212,33 @@ class _Planner:
     def _evaluate(self, request: Request) -> PendingReason | None:
         if self._pool.refusal is not None:
             return self._pool.refusal
-        return (
-            self._pool.evaluate(request)
-            or self._refused.get(request.uid)
-            or self._check_quota(request.claim.namespace)
-        )
+        return self._pool.evaluate(request) or self._refused.get(request.uid)
 
-    def _check_quota(self, namespace: str) -> PendingReason | None:
-        quota, name = self._pool.quota, self._pool.name
-        used = self._ledger.count_in_namespace(name, namespace) + self._granted_in[namespace]
-        if quota is None or used < quota:
+    def _refuse_new(self, request: Request) -> PendingReason | None:
+        """Return why a request cannot get an address that has no entry; None if it can."""
+        namespace, quota, name = request.claim.namespace, self._pool.quota, self._pool.name
+        if self._pool.restoring is not None:
+            return self._pool.restoring
+        if quota is None or self._count_in(namespace, resting=True) < quota:
             return None
-        message = (
-            f"namespace {namespace} has all {quota} addresses that spec.quotaPerNamespace of "
-            f"IPPool {name} allows; delete a claim or raise the quota"
+        message = f"namespace {namespace} has all {quota} addresses"
+        if self._count_in(namespace) < quota:
+            message += ", including addresses in quarantine,"
+        message += (
+            f" that spec.quotaPerNamespace of IPPool {name} allows; release an address or raise "
+            "the quota"
         )
         return PendingReason(ClaimReason.QUOTA_EXCEEDED, message)
+
+    def _count_in(self, namespace: str, *, resting: bool = False) -> int:
+        """Count the addresses that a namespace has after this plan, with or without quarantine."""
+        name = self._pool.name
+        held = self._ledger.count_in_namespace(name, namespace) + self._granted_in[namespace]
+        if not resting:
+            return held
+        # Otherwise a namespace could quarantine a whole pool, in spite of its quota.
+        quarantined = self._ledger.count_resting_in(name, namespace)
+        return held + quarantined - self._reclaimed_in[namespace]
 
     def _serve_requested(self, request: Request) -> None:
         number = parse_address(request.requested)
@@ -236,8 +251,12 @@ class _Planner:
             return
         held = self._find(request.requested)
         if held is None and number not in self._granted:
-            self._grant(request, number)
-        elif held is not None and held.released and _is_of(held, request):
+            refusal = self._refuse_new(request)
+            if refusal is not None:
+                self._pending[request.uid] = refusal
+            else:
+                self._grant(request, number)
+        elif held is not None and _is_of(held, request) and self._can_reclaim(held, request):
             self._grant(request, number, held)
         elif held is not None and held.released:
             self._pending[request.uid] = PendingReason(
@@ -249,12 +268,40 @@ class _Planner:
                 ClaimReason.ADDRESS_TAKEN, f"{request.requested} belongs to another claim"
             )
 
-    def _find_own_tombstone(self, request: Request) -> Entry | None:
-        if not request.sticky:
-            return None
-        found = self._ledger.find_tombstone(self._pool.name, request.claim)
-        inside = found is not None and found.number in self._pool.range.addresses
-        return found if inside and found is not None and found.number not in self._granted else None
+    def _find_earlier(self, request: Request) -> Entry | None:
+        """Return the entry of an earlier claim, whose address the request gets; None for none.
+
+        An entry that is not released yet belongs to a claim that was recreated or restored from a
+        backup: an object with its name and another UID exists, so the earlier claim does not. A
+        namespace whose quota allows no further address reuses its addresses in quarantine.
+        """
+        pool, claim = self._pool.name, request.claim
+        found = [
+            self._ledger.find_predecessor(request),
+            self._ledger.find_tombstone(pool, claim),
+        ]
+        quota = self._pool.quota
+        if quota is not None and self._count_in(claim.namespace, resting=True) >= quota:
+            found += self._ledger.list_resting_in(pool, claim.namespace)
+        for entry in found:
+            # A claim without preference gets another address, except in a restored pool.
+            wanted = request.sticky or (entry is not None and entry.pool_uid != self._pool.uid)
+            if entry is not None and wanted and self._can_reclaim(entry, request):
+                return entry
+        return None
+
+    def _can_reclaim(self, entry: Entry, request: Request) -> bool:
+        quota = self._pool.quota
+        return (
+            _is_over(entry)
+            and entry.number in self._pool.range.addresses
+            and entry.number not in self._granted
+            and (
+                not entry.released
+                or quota is None
+                or self._count_in(request.claim.namespace) < quota
+            )
+        )
 
     def _choose(self, request: Request) -> int | None:
         addresses = self._pool.range.addresses
@@ -281,7 +328,9 @@ class _Planner:
         address = render_address(number, v6=self._pool.range.v6)
         self._grants.append(Assignment(request, address, tombstone))
         self._granted.add(number)
-        self._granted_in[request.claim.namespace] += 1
+        namespace = request.claim.namespace
+        self._granted_in[namespace] += tombstone is None or tombstone.released
+        self._reclaimed_in[namespace] += tombstone is not None and tombstone.released
         if tombstone is None:
             insort(self._used, number)
         if not request.held and not request.requested:
@@ -314,6 +363,11 @@ def find_last(pool: PoolView, grants: Sequence[Assignment]) -> int | None:
     """Return the number that was allocated last; RoundRobin continues after it."""
     given = [grant for grant in grants if not grant.request.held and not grant.request.requested]
     return parse_address(given[-1].address) if given else pool.last
+
+
+def _is_over(entry: Entry) -> bool:
+    """Return whether the address of an earlier claim can be allocated now."""
+    return entry.released or not entry.deleting
 
 
 def _is_of(entry: Entry, request: Request) -> bool:

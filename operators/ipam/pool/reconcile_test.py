@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -270,7 +271,8 @@ def test_no_address_is_given_that_somebody_has(model: tuple[PoolView, Ledger]) -
         entry = ledger.find_at("public", grant.address)
         assert entry == grant.tombstone
         if entry is not None:
-            assert entry.released and entry.claim == grant.request.claim
+            assert entry.claim == grant.request.claim
+            assert entry.released or entry.claim_uid != grant.request.uid
         if not grant.request.held:
             assert parse_address(grant.address) in pool.range.addresses
     assert len(given_) + len(plan.pending) == len(ledger.list_open(POOL))
@@ -333,13 +335,60 @@ def test_namespace_gets_no_more_addresses_than_its_quota() -> None:
     assert "namespace default has all 2 addresses" in pending_reason.message
 
 
-def test_released_address_does_not_count_against_the_quota() -> None:
-    ledger = build_ledger([build_entry(0, "old", released=True)], [build_request("new")])
+def test_namespace_at_its_quota_reuses_its_own_addresses_in_quarantine() -> None:
+    """Otherwise it could quarantine the whole pool, although its quota allows two addresses."""
+    resting = [build_entry(number, f"old-{number}", released=True) for number in (1, 2)]
+    requests = [build_request(f"new-{number}") for number in (1, 2, 3)]
+    requests.append(build_request("theirs", "shop"))
 
-    assert list_grants(replace(build_view(), quota=1), ledger) == {"new": "203.0.113.1"}
-    ledger.remove_entry("public-ip4-203-0-113-0")
-    ledger.put_entry(build_entry(0, "old"))
-    assert list_grants(replace(build_view(), quota=1), ledger) == {}
+    plan = plan_pool(replace(build_view(), quota=2), build_ledger(resting, requests))
+
+    assert {each.request.claim.name: each.address for each in plan.grants} == {
+        "new-1": "203.0.113.1",
+        "new-2": "203.0.113.2",
+        "theirs": "203.0.113.0",
+    }
+    assert plan.pending["uid-new-3"].reason is ClaimReason.QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sticky": False}, {"requested": "203.0.113.0"}], ids=["sticky", "address"]
+)
+def test_claim_that_cannot_reuse_an_address_waits_for_the_quarantine(
+    fields: dict[str, Any],
+) -> None:
+    resting = build_entry(1, "old", released=True)
+    ledger = build_ledger([resting], [build_request("new", **fields)])
+
+    plan = plan_pool(replace(build_view(), quota=1), ledger)
+
+    assert plan.grants == ()
+    assert "including addresses in quarantine" in plan.pending["uid-new"].message
+
+
+def test_restored_claims_get_their_addresses_whatever_the_quota_is() -> None:
+    entries = [replace(build_entry(each, f"c{each}"), claim_uid="before") for each in (1, 2)]
+    ledger = build_ledger(entries, [build_request("c1"), build_request("c2")])
+
+    assert list_grants(replace(build_view(), quota=1), ledger) == {
+        "c1": "203.0.113.1",
+        "c2": "203.0.113.2",
+    }
+
+
+def test_restored_pool_allocates_only_what_the_ledger_has() -> None:
+    wait = PendingReason(ClaimReason.POOL_NOT_READY, "restored")
+    view = replace(build_view(), restoring=wait)
+    requests = [build_request("a", sticky=False), build_request("b")]
+    requests.append(build_request("c", requested="203.0.113.3"))
+    entry = replace(build_entry(2, "a"), claim_uid="before", pool_uid="earlier")
+
+    plan = plan_pool(view, build_ledger([entry], requests))
+
+    assert [(each.request.claim.name, each.address) for each in plan.grants] == [
+        ("a", "203.0.113.2")
+    ]
+    assert plan.pending == {"uid-b": wait, "uid-c": wait}
 
 
 def test_quota_never_takes_away_what_a_claim_has() -> None:
@@ -401,16 +450,22 @@ def test_entry_that_an_earlier_claim_of_the_name_left_proves_its_address() -> No
     assert (grant.address, grant.tombstone) == ("203.0.113.9", entry)
 
 
-def test_claim_waits_for_the_address_of_its_predecessor() -> None:
-    entry = replace(build_entry(2, "a"), claim_uid="before")
-    requests = [build_request("a"), build_request("b")]
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("fields", [{}, {"held": "203.0.113.2"}, {"requested": "203.0.113.2"}])
+def test_claim_gets_the_address_of_its_predecessor(released: bool, fields: dict[str, Any]) -> None:
+    entry = replace(build_entry(2, "a", released=released), claim_uid="before")
+    requests = [build_request("a", **fields), build_request("b")]
 
     plan = plan_pool(build_view(), build_ledger([entry], requests))
-    assert [grant.address for grant in plan.grants] == ["203.0.113.0"]
-    assert plan.pending["uid-a"].reason is ClaimReason.RECLAIMING
+    assert {each.request.claim.name: each.address for each in plan.grants} == {
+        "a": "203.0.113.2",
+        "b": "203.0.113.0",
+    }
 
-    plan = plan_pool(build_view(), build_ledger([replace(entry, released=True)], requests))
-    assert {each.request.claim.name: each.address for each in plan.grants}["a"] == "203.0.113.2"
+
+def test_entry_of_a_predecessor_that_is_being_deleted_is_left_alone() -> None:
+    entry = replace(build_entry(2, "a"), claim_uid="before")
+    requests = [build_request("a"), build_request("b")]
 
     going = build_ledger([replace(entry, deleting=True)], requests)
     assert len(plan_pool(build_view(), going).grants) == 2, "an entry on its way out is no reason"

@@ -58,7 +58,7 @@ def build_status(
     """
     capacity = count_capacity(view, ledger)
     conditions = [
-        _evaluate_ready(pool, capacity),
+        _evaluate_ready(pool, capacity, view.restoring),
         _evaluate_exhausted(pending),
         _evaluate_overlap(ledger.list_sharers(view.name)),
         _evaluate_outside(capacity),
@@ -111,10 +111,14 @@ def _build(
     return status
 
 
-def _evaluate_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
+def _evaluate_ready(
+    pool: IPPool, capacity: PoolCapacity, restoring: PendingReason | None
+) -> Condition:
     if capacity.total == "0":
         message = "spec.excluded and spec.gateway leave none of spec.addresses"
         return Condition.false(PoolCondition.READY, PoolReason.NO_ADDRESSES, message)
+    if restoring is not None:
+        return Condition.false(PoolCondition.READY, PoolReason.RESTORING, restoring.message)
     if pool.spec.allocation is PoolMode.DRAINING:
         message = "spec.allocation is Draining, so no address is allocated"
         return Condition.false(PoolCondition.READY, PoolReason.DRAINING, message)

@@ -12,6 +12,7 @@ from libs.common.errors import ForeignObject, Invalid
 from libs.common.kinds import SERVICE, Key, Manifest, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete
+from libs.common.reading import text_at
 from libs.common.runtime import Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.claimed import find_addresses
@@ -21,6 +22,7 @@ from operators.ipam.service.reconcile import (
     build_claim,
     build_status,
     claim_name,
+    explain_difference,
     explain_mismatch,
     is_ours,
     plan_annotations,
@@ -80,7 +82,7 @@ class Reconciler:
         outcome = await ctx.execute([self._build_step(ctx, request)])
         if isinstance(outcome.first_error(), ForeignObject):
             name = claim_name(ctx.key.name)
-            note = f"IPClaim {name} belongs to another owner; delete it or rename the Service"
+            note = f"IPClaim {name} belongs to another owner; rename the Service"
             ctx.event("Warning", "NameTaken", note)
         elif isinstance(outcome.first_error(), Invalid):
             # For example, both annotations name one pool, or the address cannot be read.
@@ -93,10 +95,16 @@ class Reconciler:
         def is_own(held: Manifest) -> bool:
             return controller_uid(held) == uid
 
-        return Create(IP_CLAIM, build_claim(ctx.primary, request), ours=is_own)
+        return Create(IP_CLAIM, build_claim(ctx.primary, request), ours=is_own, inherits=True)
 
     async def _show(self, ctx: Context, claim: Manifest) -> Result | None:
         addresses = find_addresses(claim)
+        request = read_request(ctx.primary, self._settings.default_pool)
+        if difference := explain_difference(claim, request, addresses):
+            if not text_at(claim, "status", "address"):
+                # The spec of a claim is immutable. The next reconcile creates the claim again.
+                return Result.from_outcome(await ctx.execute([Delete.of(IP_CLAIM, claim)]))
+            ctx.event("Warning", "RequestNotApplied", difference)
         mismatches = {each: explain_mismatch(ctx.primary, each) for each in addresses}
         for mismatch in filter(None, mismatches.values()):
             ctx.event("Warning", "FamilyMismatch", mismatch)

@@ -75,6 +75,45 @@ async def test_service_gets_an_address_of_the_pool_it_names(
     assert writes(api, mark) == []
 
 
+async def test_corrected_request_of_a_service_without_an_address_is_applied(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: metallb/metallb#448, #471."""
+    api.create(build_pool())
+    api.create(build_service(pool="pubilc"))
+    await harness.converged()
+    assert ingress(api) == []
+
+    pool = {"metadata": {"annotations": {"ipam.slipway.dev/pool": "public"}}}
+    api.patch(SERVICE, SHOP, {**pool, "spec": {"loadBalancerIP": "203.0.113.9"}})
+    await harness.converged()
+    assert ingress(api) == [], "the pool does not have this address"
+    api.patch(SERVICE, SHOP, {"spec": {"loadBalancerIP": "203.0.113.2"}})
+    await harness.converged()
+    assert ingress(api) == ["203.0.113.2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"annotations": {"ipam.slipway.dev/pool": "inner"}}},
+        {"metadata": {"annotations": {"ipam.slipway.dev/secondary-pool": "inner"}}},
+        {"spec": {"loadBalancerIP": "203.0.113.3"}},
+    ],
+)
+async def test_request_that_an_address_in_use_cannot_satisfy_is_reported(
+    api: FakeApi, harness: OperatorHarness, change: dict[str, Any]
+) -> None:
+    api.create(build_pool())
+    api.create(build_service(pool="public"))
+    await harness.converged()
+    assert "RequestNotApplied" not in reasons(api)
+
+    api.patch(SERVICE, SHOP, change)
+    await harness.eventually(lambda: "RequestNotApplied" in reasons(api), "the user is told")
+    assert ingress(api) == ["203.0.113.0"]
+
+
 async def test_address_is_released_with_the_service(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pool())
     api.create(build_service())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from libs.common.kinds import SERVICE, Manifest, build_object, key_of, uid_of
@@ -71,6 +71,35 @@ def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
     if request.secondary_pool:
         spec["secondary"] = {"poolRef": {"name": request.secondary_pool}}
     return build_object(IP_CLAIM, claim_name(key.name), key.namespace, metadata=metadata, spec=spec)
+
+
+def explain_difference(
+    claim: Mapping[str, object], request: AddressRequest, addresses: Sequence[str]
+) -> str:
+    """Return how a claim differs from the present request of its Service; empty if it does not.
+
+    Args:
+        claim: The claim, whose spec is immutable.
+        request: The present request.
+        addresses: Addresses of the claim.
+    """
+    held = AddressRequest(
+        text_at(claim, "spec", "poolRef", "name"),
+        text_at(claim, "spec", "address"),
+        text_at(claim, "spec", "secondary", "poolRef", "name"),
+    )
+    satisfied = not request.address or request.address in addresses
+    if (
+        not request.pool
+        or held == request
+        or (addresses and held == replace(request, address=held.address) and satisfied)
+    ):
+        return ""
+    kept = ", ".join(addresses) or "its address"
+    return (
+        f"The Service keeps {kept} of IPPool {held.pool}: an address never changes. To request "
+        "another pool, address or family, create another Service"
+    )
 
 
 def explain_mismatch(service: Mapping[str, object], address: str) -> str:

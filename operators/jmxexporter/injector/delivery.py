@@ -146,7 +146,8 @@ def _read_former(shared: SharedDirectory, process: Process) -> Record | None:
 
 def _parse_record(directory: Path, process: Process) -> Record | None:
     try:
-        raw = json.loads((directory / record_name(process)).read_text())
+        text = (directory / record_name(process)).read_text()
+        raw = json.loads(text)  # security: written by this program
         path = str(raw.get("path", "/metrics"))
         return Record(
             int(raw["port"]),

@@ -185,7 +185,7 @@ class Request:
         Raises:
             ValueError: The text is not a request.
         """
-        raw = _known(cls, json.loads(text))
+        raw = _known(cls, json.loads(text))  # security: at most MESSAGE_LIMIT
         if not isinstance(raw.get("id"), str):
             raise ValueError("no id")  # noqa: TRY004 - one error for whatever is wrong.
         raw["action"] = Action(raw["action"])
@@ -239,7 +239,7 @@ class Start:
         Raises:
             ValueError: The text is not a start.
         """
-        return cls(**_known(cls, json.loads(text)))
+        return cls(**_known(cls, json.loads(text)))  # security: at most MESSAGE_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class Report:
         Raises:
             ValueError: The text is not a report.
         """
-        raw = json.loads(text)
+        raw = json.loads(text)  # security: at most MESSAGE_LIMIT
         if not isinstance(raw, dict) or not isinstance(raw.get("jvms", []), Sequence):
             raise ValueError("not a report")  # noqa: TRY004 - one error for whatever is wrong.
         jvms = [_known(JvmReport, jvm) for jvm in raw.get("jvms", [])]

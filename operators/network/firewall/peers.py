@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import orjson
+
 from libs.common.kinds import Manifest
 from libs.common.labels import matches_selector
 from libs.contracts.compute import InstanceView
@@ -62,7 +64,7 @@ class Peer:
     @property
     def selector(self) -> Manifest:
         """Selector of instances or namespaces."""
-        selector: Manifest = json.loads(self.value)
+        selector: Manifest = orjson.loads(self.value)
         return selector
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
+import orjson
 import pulsar
 
 from operators.pulsarconsumer.app.settings import AuthType, ConnectionSettings
@@ -74,7 +75,7 @@ def build_oauth2(settings: ConnectionSettings) -> dict[str, str]:
     """
     path = settings.oauth2_credentials_file
     try:
-        held = json.loads(read_secret(path))
+        held = orjson.loads(read_secret(path))
         issuer = settings.oauth2_issuer_url or str(held.get("issuer_url", ""))
     except (ValueError, AttributeError):
         raise CredentialsMissing(f"{path}: is not a JSON object with client_id") from None

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import orjson
 import structlog
 
 _SLOT: Final = 64
@@ -212,7 +213,7 @@ def _parse_attempts(text: str) -> dict[str, int]:
 
 
 def _parse_counts(text: str) -> dict[str, int]:
-    counts = json.loads(text)
+    counts = orjson.loads(text)
     if not isinstance(counts, Mapping):
         return {}
     return {str(identity): count for identity, count in counts.items() if isinstance(count, int)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -125,7 +124,7 @@ class Payloads:
                 raise SchemaUnavailable(f"version {version} of the schema of {topic}: no client")
             try:
                 info = self._client().get_schema_info(topic, version)
-                self._writers[key] = json.loads(info.schema())
+                self._writers[key] = orjson.loads(info.schema())
             except Exception as err:
                 raise SchemaUnavailable(
                     f"version {version} of the schema of {topic}: {type(err).__name__}: {err}"
@@ -147,7 +146,7 @@ def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema
 
 def _read_definition(path: str) -> dict[str, Any]:
     try:
-        definition = json.loads(Path(path).read_text())
+        definition = orjson.loads(Path(path).read_text())
     except (OSError, ValueError) as err:
         raise SchemaInvalid(f"{path}: {err}") from None
     if not isinstance(definition, dict) or not definition.get("name"):

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from lab.kubevirt_sim.behavior import SILENT
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -30,7 +31,6 @@ from operators.compute.samples import build_instance, build_operation, build_siz
 from operators.ipam.samples import build_pool
 from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually
-from tools.kubevirt_sim.behavior import SILENT
 
 OPERATORS = ("ipam", "compute")
 MACHINES = [f"vm-{number}" for number in range(5)]

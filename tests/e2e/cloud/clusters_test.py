@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab.kubevirt_sim.deployment import GUEST_PORT, service_name
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import SECRET, Key, Kind, Manifest, build_object
 from libs.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
@@ -15,7 +16,6 @@ from libs.contracts.network import NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually
-from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
 
 @pytest.fixture(scope="module", autouse=True)

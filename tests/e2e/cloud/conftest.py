@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
+from lab.kubevirt_sim.command import deploy_simulator, has_real, remove_simulator
 from libs.common.kinds import Manifest
 from operators.compute.samples import IMAGE
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
-from tools.dev.kubevirt_command import deploy_simulator, has_real, remove_simulator
 from tools.dev.options import find_target
 
 IMAGE_VARIABLE: Final = "SLIPWAY_E2E_MACHINE_IMAGE"

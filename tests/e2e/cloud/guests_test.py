@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from lab.guest.container import ensure_container_node
+from lab.kubevirt_sim.containers import ContainerGuests
 from libs.common.kinds import Key, build_object
 from libs.contracts.compute import OPERATION
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
@@ -21,8 +23,6 @@ from tests.e2e.guest_cluster import CONTROL_PLANE, WORKER, GuestCluster
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
-from tools.guest.container import ensure_container_node
-from tools.kubevirt_sim.containers import ContainerGuests
 
 ADDRESS: Final = "192.0.2.211"
 SECONDS: Final = 600.0

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
+from lab.guest.serve import NODE_URL, deploy_node
 from tests.e2e.cluster import Cluster, Serve
 from tests.e2e.guest_cluster import GuestCluster
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
-from tools.guest.serve import NODE_URL, deploy_node
 
 ADDRESS: Final = "192.0.2.210"
 SECONDS: Final = 5400.0

@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from lab.guest.serve import deploy, deploy_slow
+from lab.kubevirt.state import find_state
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import NAMESPACE, NODE, Key, Manifest, build_object, key_of
 from libs.common.reading import text_map_at
@@ -29,8 +31,6 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.progress import open_progress
 from tools.dev.options import CLUSTER_VARIABLE
-from tools.guest.serve import deploy, deploy_slow
-from tools.kubevirt.state import find_state
 
 SHARED_CLASS_VARIABLE: Final = "SLIPWAY_SHARED_CLASS"
 """Name of a StorageClass with ReadWriteMany, for migrations."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from lab.guest.serve import MISSING_URL, SLOW_URL, UNBOOTABLE_URL, URL
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import Key, build_object
 from libs.common.reading import text_at
@@ -19,7 +20,6 @@ from libs.contracts.compute import INSTANCE
 from libs.contracts.instancetypes import CLUSTER_PREFERENCE
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.kubevirt.machine import ADDRESS, LARGER, SIZE, WEB, Machine, open_address
-from tools.guest.serve import MISSING_URL, SLOW_URL, UNBOOTABLE_URL, URL
 
 
 async def test_guest_boots_from_its_image(web: Machine) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lab.guest.serve import URL
 from libs.common.errors import NotFound
 from libs.common.kinds import PVC, Key, Manifest, build_object
 from libs.common.reading import map_at, maps_at, text_at
@@ -27,7 +28,6 @@ from tools.cluster.commands import read
 from tools.cluster.docker import find_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
-from tools.guest.serve import URL
 
 NAMESPACE_NAME: Final = "e2e-kubevirt"
 SIZE: Final = "e2e-kubevirt"

@@ -147,6 +147,7 @@ async def apply_application(
     spec["source"]["repoURL"] = f"{charts.address}/charts"
     spec["source"]["helm"]["valuesObject"] |= build_image_values(cluster, operator)
     spec["destination"]["namespace"] = namespace
+    spec["source"]["helm"]["valuesObject"]["watch"] = {"namespaces": [namespace]}
     application["metadata"]["finalizers"] = [_CASCADE]
     text = yaml.safe_dump(application)
     await cluster.kubectl_run(_NAMESPACE, "apply", "--filename=-", stdin=text)

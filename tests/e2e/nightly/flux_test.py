@@ -83,6 +83,7 @@ async def apply_release(
     repository["spec"]["url"] = f"oci://{charts.address}/charts/{operator}"
     repository["spec"]["insecure"] = True
     release["spec"]["values"] |= build_image_values(cluster, operator)
+    release["spec"]["values"]["watch"] = {"namespaces": [namespace]}
     for manifest in (repository, release):
         manifest["metadata"]["namespace"] = namespace
     text = yaml.safe_dump_all([repository, release])

@@ -8,14 +8,16 @@ from typing import Final
 
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_page, render_table
+from libs.common.project.values import render_values_table
 from tools.generate.docs.api import render_api, render_api_summary
 from tools.generate.docs.examples import render_examples
 from tools.generate.docs.tables import (
+    render_common_settings,
     render_conditions,
     render_framework_metrics,
     render_metrics,
+    render_own_settings,
     render_permissions_tables,
-    render_settings_table,
 )
 from tools.generate.sources import GENERATOR
 
@@ -27,8 +29,9 @@ reasons, and the Events that the operator records.""",
     "metrics": "This page lists the metrics that only {id} serves.",
     "rbac": """This page lists the permissions of the service account of {id}, and why the operator
 needs each one.""",
-    "settings": """This page lists the flags of {id} and the environment variables that set the same
-values. In the chart, the values under `settings` set them.""",
+    "settings": """This page lists the flags that only {id} has, or that have another default,
+and the environment variables that set the same values. In the chart, the values under `settings`
+set them.""",
 }
 """What each page is for, in its first paragraph."""
 
@@ -41,7 +44,7 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
         "conditions": ("Conditions and reasons", render_conditions(operator), "api"),
         "metrics": ("Metrics", render_metrics(operator), "metrics"),
         "rbac": ("Permissions", render_permissions_tables(operator), "rules"),
-        "settings": ("Settings", render_settings_table(operator), "settings"),
+        "settings": ("Settings", render_own_settings(operator), "settings"),
     }
     return {
         folder
@@ -60,8 +63,8 @@ def _render_lead(page: str, operator: OperatorSource) -> str:
     return _LEADS[page].format(id=operator.id)
 
 
-def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
-    """Render the pages about all operators: the index and the metrics that all have."""
+def render_index(operators: Sequence[OperatorSource], library: Path) -> dict[Path, str]:
+    """Render the pages about all operators: the index, and what all of them have."""
     pages = ("api", "conditions", "settings", "metrics", "rbac")
     rows = [
         (
@@ -73,7 +76,8 @@ def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
     ]
     intro = (
         "Every page here is generated: `./dev generate` writes them from the code. "
-        "[Metrics of every operator](metrics.md) are the metrics of the library. "
+        "[Metrics](metrics.md), [settings](settings.md) and [chart values](chart-values.md) that "
+        "every operator has are on one page each. "
         "[Public API of the library](library.md) lists what operators can import."
     )
     table = render_table(("Operator", "Kinds", "Pages"), rows)
@@ -87,8 +91,35 @@ def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
         ],
         origin=f"{GENERATOR} from libs/common/metric_specs.py",
     )
+    settings = render_page(
+        "Settings of every operator",
+        [
+            """This page lists the flags and environment variables that every operator has. `<ID>`
+stands for the id of the operator in capital letters, for example `PODSET`. In the chart, the values
+under `settings` set them, except those that the chart derives from other values.""",
+            render_common_settings(),
+        ],
+        origin=f"{GENERATOR} from libs/common/settings/fields.py",
+    )
+    values = render_page(
+        "Chart values of every operator",
+        [
+            """This page lists the values of every chart; `<id>` stands for the id of the operator.
+The settings of an operator are the [settings of every operator](settings.md) and the settings in
+the README of its chart.""",
+            render_values_table(operators[0], library).replace(
+                f"slipway/{operators[0].id}", "slipway/<id>"
+            ),
+        ],
+        origin=f"{GENERATOR} from helm/operator-common/files/values.yaml",
+    )
     folder = Path("docs", "reference")
-    return {folder / "README.md": text, folder / "metrics.md": metrics}
+    return {
+        folder / "README.md": text,
+        folder / "chart-values.md": values,
+        folder / "metrics.md": metrics,
+        folder / "settings.md": settings,
+    }
 
 
 def build_blocks(operator: OperatorSource) -> dict[str, str]:
@@ -96,7 +127,6 @@ def build_blocks(operator: OperatorSource) -> dict[str, str]:
     return {
         "api": render_api_summary(operator),
         "conditions": render_conditions(operator, heading="###"),
-        "settings": render_settings_table(operator),
         "links": _render_links(operator),
     }
 

@@ -39,7 +39,6 @@ PUBLIC: Final = (
     "startup",
     "testing.conformance",
     "testing.harness",
-    "testing.conversion",
     "testing.fakeapi",
     "testing.clock",
 )

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricSpec
 from libs.common.project.permissions import cluster_rules, namespaced_rules
-from libs.common.project.settings import render_default
+from libs.common.project.settings import own_settings, render_default
 from libs.common.project.sources import OperatorSource
 from libs.common.project.text import render_code, render_table
 from libs.common.rbac import PolicyRule, operator_namespace_rules, sort_verbs
-from libs.common.settings import describe_settings
+from libs.common.settings import CommonSettings, SettingSpec, describe_settings
 from tools.generate.enums import member_docs
 
 
@@ -54,8 +54,20 @@ def render_permissions_tables(operator: OperatorSource) -> str:
     return "\n\n".join(parts)
 
 
-def render_settings_table(operator: OperatorSource) -> str:
-    """Render every setting with its flag, variable, default and sentence."""
+def render_own_settings(operator: OperatorSource) -> str:
+    """Render the settings that only this operator has, and a link to the others."""
+    link = "The operator also has the [settings of every operator](../settings.md)."
+    return f"{render_settings_table(own_settings(operator))}\n\n{link}"
+
+
+def render_common_settings() -> str:
+    """Render the settings that every operator has."""
+    specs = describe_settings(CommonSettings)
+    return render_settings_table(specs).replace("`OPERATOR_", "`<ID>_")
+
+
+def render_settings_table(specs: Iterable[SettingSpec]) -> str:
+    """Render settings with their flags, variables, defaults and descriptions."""
     rows = [
         (
             render_code(spec.flag),
@@ -63,7 +75,7 @@ def render_settings_table(operator: OperatorSource) -> str:
             render_default(spec),
             spec.description,
         )
-        for spec in describe_settings(operator.settings)
+        for spec in specs
     ]
     return render_table(("Flag", "Environment", "Default", "Description"), rows)
 

@@ -107,7 +107,7 @@ async def test_committed_hang_answers_late_with_what_was_stored_then(
     api.create(build_map(a="1"))
     fault = api.hang("PATCH", CONFIG_MAP, committed=True)
     waiting = asyncio.create_task(rest.patch(f"{MAPS}/m", {"data": {"a": "2"}}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while api.get(CONFIG_MAP, ("default", "m"))["data"] != {"a": "2"}:
             await asyncio.sleep(0)
     api.patch(CONFIG_MAP, ("default", "m"), {"data": {"a": "3"}})

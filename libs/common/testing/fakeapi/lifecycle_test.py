@@ -48,7 +48,7 @@ def names(api: FakeApi, kind: Kind = CONFIG_MAP) -> list[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0)
 

@@ -267,6 +267,6 @@ async def opened(rest: RestClient, api: FakeApi) -> AsyncIterator[WatchEvents]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until a condition holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0)

@@ -121,21 +121,18 @@ class ClaimReason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """NamespaceNotAllowed means that the pool does not serve the namespace of the claim."""
     QUOTA_EXCEEDED = "QuotaExceeded"
-    """QuotaExceeded means that the namespace has as many addresses of the pool as
-    spec.quotaPerNamespace of the pool allows."""
+    """QuotaExceeded means that the namespace has as many addresses of the pool, including addresses
+    in quarantine, as spec.quotaPerNamespace of the pool allows."""
     FAMILY_MISMATCH = "FamilyMismatch"
     """FamilyMismatch means that both pools of the claim are of one family."""
     ALLOCATION_FAILED = "AllocationFailed"
     """AllocationFailed means that the API server refused the entry of the ledger."""
-    RECLAIMING = "Reclaiming"
-    """Reclaiming means that the address of an earlier claim of this name is being released, so that
-    this claim gets it."""
     RESTORING = "Restoring"
     """Restoring means that the entry of the ledger was lost and is being recreated."""
     ADDRESS_LOST = "AddressLost"
     """AddressLost means that the ledger has no entry of the address in status.address for this
-    claim, and that the address has another entry or is not in the pool. Delete the claim to get
-    another address."""
+    claim, and that the address has another entry or is not in the pool. Create another claim to
+    get another address."""
     NO_TARGET = "NoTarget"
     """NoTarget means that spec.target is not set."""
     NO_ADDRESS = "NoAddress"
@@ -161,7 +158,8 @@ class ClaimReason(StrEnum):
     """TargetNotRunning means that the target has no running pod or endpoint that could receive
     traffic."""
     TARGET_NOT_ALLOWED = "TargetNotAllowed"
-    """TargetNotAllowed means that the pool does not allow a plain IP as target."""
+    """TargetNotAllowed means that spec.target cannot receive the traffic: it is a plain IP and the
+    pool denies that, its endpoints are not pods, or it is the Service of another claim."""
     NO_PORTS = "NoPorts"
     """NoPorts means that neither spec.ports nor the target names a port, so that no Service routes
     traffic. Set spec.ports."""

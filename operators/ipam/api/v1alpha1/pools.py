@@ -100,6 +100,9 @@ class PoolReason(StrEnum):
     """Serving means that the pool serves claims."""
     DRAINING = "Draining"
     """Draining means that the pool allocates no addresses because of spec.allocation."""
+    RESTORING = "Restoring"
+    """Restoring means that the pool was restored from a backup a moment ago, and waits for the
+    restored IPAllocations before it allocates other addresses."""
     NO_ADDRESSES = "NoAddresses"
     """NoAddresses means that the exclusions leave no address."""
     NONE_FREE = "NoneFree"
@@ -201,11 +204,12 @@ class IPPoolSpec(
     namespaces."""
     quota_per_namespace: Annotated[Int32 | None, Field(ge=1, le=1_000_000)] = None
     """quotaPerNamespace is the maximum number of addresses that the claims of one namespace can
-    have from this pool. Addresses in quarantine do not count. Claims keep their addresses if it is
-    lowered. Defaults to no limit."""
-    max_priority: Annotated[Int32 | None, Field(ge=-1000, le=1000)] = None
+    have from this pool. Addresses in quarantine count. A namespace that reaches the quota reuses
+    its own addresses in quarantine. Claims keep their addresses if it is lowered. Defaults to no
+    limit."""
+    max_priority: Annotated[Int32, Field(ge=-1000, le=1000)] = 0
     """maxPriority is the highest priority that counts in this pool: a claim with a higher
-    spec.priority waits as if it had this one. Defaults to no limit."""
+    spec.priority waits as if it had this one. Defaults to 0."""
     allocation: PoolMode = PoolMode.ENABLED
     """allocation is Enabled, or Draining to allocate no more addresses."""
     address_targets: AddressTargets = AddressTargets.DENY

@@ -38,6 +38,10 @@ from operators.network.api.v1alpha1.provider import Mtu, Vlan
 _TWO_FAMILIES: Final = "cidrs holds one block, or one of IPv4 and one of IPv6"
 _OFF_LINK: Final = "must be in one of spec.cidrs"
 _ONE_HOP: Final = "nextHop needs exactly one of ip, instanceRef and blackhole"
+_NO_BLACKHOLE: Final = (
+    "blackhole has no effect, because no guest receives such a route: deny the destination with a "
+    "rule of a Firewall"
+)
 _FAMILY: Final = "nextHop.ip must be of the family of destination"
 _PROVIDER: Final = "backend Multus needs providerNetworkRef"
 _MULTUS_ONLY: Final = "providerNetworkRef, vlan, mtu and poolRef need backend Multus"
@@ -162,6 +166,7 @@ class NextHop(
             ".filter(x, x).size() == 1",
             _ONE_HOP,
         ),
+        Rule("!has(self.blackhole)", _NO_BLACKHOLE, field_path=".blackhole"),
     ),
 ):
     """NextHop is where a route sends packets."""
@@ -171,8 +176,8 @@ class NextHop(
     instance_ref: LocalObjectReference | None = None
     """instanceRef names an Instance of this network; the route follows its private address."""
     blackhole: Blackhole | None = None
-    """blackhole drops packets: Drop silently, Reject with an ICMP message. No guest receives such a
-    route: RoutesResolved is False while there is one. Use a rule of a Firewall instead."""
+    """blackhole is not allowed in new routes, because no guest receives such a route. Stored routes
+    keep it, and RoutesResolved is False while there is one. Use a rule of a Firewall instead."""
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:

@@ -50,7 +50,6 @@ GOOD: Final[Mapping[str, Manifest]] = {
         routes=[
             route("0.0.0.0/0", **IP_HOP),
             route("10.1.0.0/16", instanceRef={"name": "router"}),
-            route("10.2.0.0/16", blackhole="Drop"),
         ]
     ),
     "least firewall": build_firewall(),
@@ -133,7 +132,7 @@ BAD_FIREWALLS: Final[Mapping[str, Case]] = {
 BAD: Final = {**BAD_NETWORKS, **{f"firewall: {k}": v for k, v in BAD_FIREWALLS.items()}}
 TWICE: Final = {
     "two routes for one destination": build_attached(
-        routes=[route("10.9.0.0/16", **IP_HOP), route("10.9.0.0/16", blackhole="Drop")]
+        routes=[route("10.9.0.0/16", **IP_HOP), route("10.9.0.0/16", instanceRef={"name": "a"})]
     ),
     "two rules of one name": build_firewall("w", build_rule("a"), build_rule("a")),
 }
@@ -201,6 +200,10 @@ async def test_server_refuses_what_is_wrong_and_names_it(server: tuple[Client, s
     for manifest in TWICE.values():
         with pytest.raises(Invalid, match="Duplicate"):
             await create(server, manifest, "twice")
+    # The model accepts it, because routes that are stored keep it.
+    useless = build_attached(routes=[route("10.2.0.0/16", blackhole="Drop")])
+    with pytest.raises(Invalid, match="blackhole has no effect"):
+        await create(server, useless, "useless")
 
 
 @pytest.mark.apiserver

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+
 _REMEMBERED: Final = 20_000
 """Maximum number of messages with failed attempts, and of remembered dead letters."""
 _DEAD_SECONDS: Final = 600.0
@@ -49,7 +51,7 @@ class AttemptRecord:
 def parse_record(payload: bytes) -> AttemptRecord | None:
     """Parse a payload; None if it is not a record."""
     try:
-        body = json.loads(payload)
+        body = orjson.loads(payload)
         return AttemptRecord(
             str(body["consumer"]),
             {str(identity): int(count) for identity, count in body["attempts"].items()},

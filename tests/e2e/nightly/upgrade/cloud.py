@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+from lab.kubevirt_sim.deployment import GUEST_PORT, service_name
 from libs.common.conditions import find_condition
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -30,7 +31,6 @@ from operators.compute.samples import IMAGE
 from tests.e2e.cluster import build_busybox, eventually
 from tests.e2e.nightly.upgrade.policies import PolicyWatch
 from tests.e2e.nightly.upgrade.users import FIRST, Place, Users, build_client
-from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
 
 class IpamUsers(Users):

@@ -1,0 +1,1 @@
+"""What proves the product: simulators, fault sweeps, soak tests, benchmarks."""

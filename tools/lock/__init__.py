@@ -1,1 +1,0 @@
-"""The lockfile: every dependency, pinned by hash, for Pants and for pip alike."""
