@@ -1,4 +1,4 @@
-"""Run `./dev demo` in a terminal and draw what it shows at the end: docs/images/demo.svg.
+"""Run `./dev demo --kind` in a terminal and draw what it shows at the end: docs/images/demo.svg.
 
 Run `python docs/images/record.py [ARGUMENT]...`; the arguments go to the demo.
 """

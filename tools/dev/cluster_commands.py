@@ -82,7 +82,7 @@ def up(
     named = "" if name == DEFAULT_NAME else f" --name {name}"
     Console(highlight=False, soft_wrap=True).print(
         f"Cluster [bold]{name}[/bold] is ready. Kubeconfig: {cluster.kubeconfig}\n"
-        f'Next: ./dev demo{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
+        f'Next: ./dev demo --kind{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
     )
 
 

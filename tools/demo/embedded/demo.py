@@ -85,13 +85,19 @@ class Host:
         """Let the host go on without this process."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"detach\n")
-        self._process.stdin.flush()
+        self._process.stdin.close()
 
     def stop(self) -> None:
         """End the host and everything that it runs."""
         if self._process.poll() is None:
             self._process.terminate()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the host has ended."""
         self._process.wait(_STOP_SECONDS)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def run_embedded_demo(
@@ -128,6 +134,8 @@ def run_embedded_demo(
         kubectl = Kubectl(find_kubectl(progress=progress), state.kubeconfig)
         server = host.wait_ready()
         _print_banner(console, server, operators, state)
+        if namespace != "default":
+            kubectl.read("create", "namespace", namespace)
         if cloud:
             _show_cloud(kubectl, namespace, console)
         else:
@@ -165,9 +173,6 @@ def _print_banner(console: Console, server: str, operators: Sequence[str], state
 def _show_examples(
     examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console
 ) -> None:
-    if namespace != "default":
-        manifest = f'{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}'
-        kubectl.read("apply", "--filename", "-", stdin=manifest)
     for example in examples:
         console.print(f"[bold]{example.operator}[/bold]: {example.shows}")
         kubectl.read("apply", "--namespace", namespace, "--filename", example.path)

@@ -160,10 +160,10 @@ async def _apply_crds(client: Client) -> None:
 @asynccontextmanager
 async def _simulate_machines(server: _Server) -> AsyncIterator[dict[str, str]]:
     """Simulate KubeVirt on the built-in API server; yields the settings that operators need."""
-    from tools.kubevirt_sim.attach import attach
-    from tools.kubevirt_sim.guests import GuestClusters
-    from tools.kubevirt_sim.simulator import KubeVirtSim
-    from tools.kubevirt_sim.timing import Timing
+    from lab.kubevirt_sim.attach import attach
+    from lab.kubevirt_sim.guests import GuestClusters
+    from lab.kubevirt_sim.simulator import KubeVirtSim
+    from lab.kubevirt_sim.timing import Timing
 
     assert server.fake is not None, "demo cloud runs on the built-in API server"
     options: dict[str, Any] = {"speed": _SPEED, "load_balancer": "MetalLB"}
