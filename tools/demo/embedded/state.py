@@ -55,6 +55,7 @@ class State:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:
+            file.close()
             raise ToolError("A demo runs already: run `./dev down` to end it") from err
         logs = (path for path in self.folder.glob("*.log") if path != self.log("host"))
         for path in (self.kubeconfig, self.ready, *logs):

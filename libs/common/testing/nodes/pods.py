@@ -182,7 +182,7 @@ def _condition(
     status = str(value)
     held = next((e for e in maps_at(pod, "status", "conditions") if e["type"] == type_), {})
     since = held.get("lastTransitionTime") if held.get("status") == status else None
-    condition = {"type": type_, "status": status, "lastProbeTime": None}
+    condition: Manifest = {"type": type_, "status": status, "lastProbeTime": None}
     condition["lastTransitionTime"] = since or now
     if "observedGeneration" in held:
         condition["observedGeneration"] = held["observedGeneration"]
@@ -215,9 +215,9 @@ def _init_container(
 ) -> Manifest:
     before = _find(held, "initContainerStatuses", container)
     if container.get("restartPolicy") == "Always" or not running:
-        reason = {"waiting": {"reason": "PodInitializing"}}
+        reason: Manifest = {"waiting": {"reason": "PodInitializing"}}
         since = text_at(before, "state", "running", "startedAt") or now
-        state = {"running": {"startedAt": since}} if running else reason
+        state: Manifest = {"running": {"startedAt": since}} if running else reason
         return _status(container, before, state, ready=running)
     ended = text_at(before, "state", "terminated", "finishedAt") or now
     times = {"startedAt": ended, "finishedAt": ended}
