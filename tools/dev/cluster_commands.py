@@ -15,12 +15,12 @@ from rich.console import Console
 from tools.cluster import commands
 from tools.cluster.cache import Cache
 from tools.cluster.csi import install_csi
+from tools.cluster.demo_state import demo_state, find_demo
 from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.network_policies import install_network_policies
 from tools.cluster.progress import Progress, open_progress
-from tools.demo.embedded.state import demo_state, find_demo
 from tools.dev.operators import ROOT
 from tools.dev.options import (
     CLUSTER_VARIABLE,

@@ -11,10 +11,10 @@ import typer
 
 from tools.cluster.binaries import find_kubectl
 from tools.cluster.cache import Cache
+from tools.cluster.demo_state import find_demo
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.kubectl import Kubectl
-from tools.demo.embedded.state import find_demo
 
 CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
 """Environment variable: name of the kind cluster of all commands."""

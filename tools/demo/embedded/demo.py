@@ -13,10 +13,10 @@ from typing import Final
 from rich.console import Console
 
 from tools.cluster.binaries import find_kubectl, find_real_assets
+from tools.cluster.demo_state import State, demo_state
 from tools.cluster.errors import ToolError
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import format_seconds, open_progress
-from tools.demo.embedded.state import State, demo_state
 from tools.demo.examples import Example, find_all_examples
 from tools.demo.run import watch_examples
 from tools.dev.operators import ROOT

@@ -17,9 +17,9 @@ from typing import Any
 import kubernetes
 import pytest
 
+from tools.cluster.demo_state import State
 from tools.cluster.errors import ToolError
 from tools.demo.embedded.demo import Host
-from tools.demo.embedded.state import State
 from tools.dev.operators import ROOT
 
 pytestmark = pytest.mark.apiserver
@@ -255,7 +255,7 @@ def test_demo_ends_with_whoever_started_it_unless_detached(tmp_path: Path) -> No
         "import sys, os\n"
         "from pathlib import Path\n"
         "from tools.demo.embedded.demo import Host\n"
-        "from tools.demo.embedded.state import State\n"
+        "from tools.cluster.demo_state import State\n"
         "host = Host(State(Path(sys.argv[1])), ['podset', '--port', '0'])\n"
         "host.wait_ready()\n"
         "if len(sys.argv) > 2: host.detach()\n"

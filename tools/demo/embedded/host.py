@@ -33,7 +33,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.nodes import Nodes
 from libs.common.testing.ports import find_free_port
 from libs.common.testing.serving import kinds_of
-from tools.demo.embedded.state import CONTEXT, State
+from tools.cluster.demo_state import CONTEXT, State
 from tools.dev.operators import ROOT, environment_prefix, list_operators
 
 NAMESPACE_OF_OPERATORS: Final = "slipway-system"
