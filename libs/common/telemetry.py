@@ -9,11 +9,9 @@ Only attributes of a fixed list are exported, and no text of an exception, so th
 into a span.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
-
-import structlog
 
 from libs.common.kinds import Key, Kind
 
@@ -37,10 +35,6 @@ ALLOWED_ATTRIBUTES: Final = frozenset(
     }
 )
 """Attributes that are exported; all others are dropped."""
-
-_EXPORT_TIMEOUT_SECONDS: Final = 5.0
-
-log = structlog.get_logger("telemetry")
 
 
 class ReconcileSpan:
@@ -130,41 +124,3 @@ _NO_MESSAGE: Final = nullcontext(MessageSpan())
 
 NO_TELEMETRY: Final = Telemetry()
 """Records nothing; the default where a Telemetry is expected."""
-
-
-def build_telemetry(
-    endpoint: str,
-    service: str,
-    *,
-    sample_ratio: float = 1.0,
-    resource: Mapping[str, str] | None = None,
-    allowed_attributes: Collection[str] = (),
-) -> Telemetry:
-    """Build the telemetry of the settings; a failure is logged and disables traces.
-
-    Args:
-        endpoint: Base URL of an OTLP/HTTP receiver; empty for none.
-        service: The `service.name`, which is the id of the operator.
-        sample_ratio: Share of the traces that are recorded, from 0 to 1.
-        resource: Further attributes of the process, such as `k8s.pod.name`.
-        allowed_attributes: Exported attributes in addition to ALLOWED_ATTRIBUTES.
-    """
-    if not endpoint:
-        return NO_TELEMETRY
-    try:
-        # Imported late, because OpenTelemetry takes memory that a process without traces saves.
-        from libs.common.telemetry_export import build_provider
-        from libs.common.tracing import Tracing
-
-        provider = build_provider(
-            f"{endpoint.rstrip('/')}/v1/traces",
-            {"service.name": service, **(resource or {})},
-            sample_ratio=sample_ratio,
-            allowed=ALLOWED_ATTRIBUTES | set(allowed_attributes),
-            timeout=_EXPORT_TIMEOUT_SECONDS,
-        )
-    except Exception:
-        log.exception("Disabling traces", endpoint=endpoint)
-        return NO_TELEMETRY
-    log.info("Exporting traces", endpoint=endpoint, sample_ratio=sample_ratio)
-    return Tracing(provider)

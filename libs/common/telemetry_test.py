@@ -21,7 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from libs.common.errors import TransientError
 from libs.common.kinds import POD, Key
 from libs.common.runtime import Context
-from libs.common.telemetry import NO_TELEMETRY, Telemetry, build_telemetry
+from libs.common.telemetry import NO_TELEMETRY, Telemetry
+from libs.common.telemetry_setup import build_telemetry
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
@@ -230,7 +231,8 @@ async def test_without_endpoint_nothing_is_recorded() -> None:
 
 def test_without_endpoint_opentelemetry_is_not_imported() -> None:
     code = (
-        "import sys, libs.common.runtime, libs.common.telemetry as t; t.build_telemetry('', 'x');"
+        "import sys, libs.common.runtime, libs.common.telemetry_setup as t;"
+        "t.build_telemetry('', 'x');"
         "sys.exit('opentelemetry' in sys.modules)"
     )
 

@@ -361,3 +361,19 @@ class EventSource(Protocol):
         Raises:
             Exception: The source cannot continue; the process must exit and be restarted.
         """
+
+
+async def run_in_scopes(
+    informer: Informer, work: Callable[[Scope], Coroutine[Any, Any, None]]
+) -> None:
+    """Run a task for each scope of an informer for as long as the scope exists."""
+    tasks: dict[Scope, asyncio.Task[None]] = {}
+    async with asyncio.TaskGroup() as group:
+        while True:
+            present = set(informer.all_scopes)
+            for scope in tasks.keys() - present:
+                tasks.pop(scope).cancel()
+            for scope in present - tasks.keys():
+                name = f"{informer.kind} {scope}"
+                tasks[scope] = group.create_task(work(scope), name=name)
+            await informer.wait_scopes_changed()

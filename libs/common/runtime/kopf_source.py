@@ -42,12 +42,12 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import SlipwayError, api_error
 from libs.common.kinds import Manifest
-from libs.common.runtime.informer import Informer
+from libs.common.runtime.informer import Informer, run_in_scopes
 from libs.common.runtime.kopf_sessions import EXIT_SECONDS, REFUSED, Pause, Sessions
 from libs.common.runtime.kopf_settings import build_settings
 from libs.common.runtime.light_kopf import kopf
 from libs.common.runtime.listing import list_scope
-from libs.common.runtime.scope import Scope, run_in_scopes
+from libs.common.runtime.scope import Scope
 from libs.common.runtime.streams import RECONNECT
 from libs.common.tasks import wait_first
 

@@ -49,7 +49,8 @@ from libs.common.runtime.sweep import Sweeper
 from libs.common.runtime.wiring import build_cache
 from libs.common.settings import CommonSettings
 from libs.common.tasks import wait_first
-from libs.common.telemetry import Telemetry, build_telemetry
+from libs.common.telemetry import Telemetry
+from libs.common.telemetry_setup import build_telemetry
 
 log = structlog.get_logger(__name__)
 

@@ -28,9 +28,9 @@ from libs.common.errors import (
     TooManyRequests,
     Unreachable,
 )
-from libs.common.runtime.informer import Informer
+from libs.common.runtime.informer import Informer, run_in_scopes
 from libs.common.runtime.listing import list_scope
-from libs.common.runtime.scope import Scope, run_in_scopes
+from libs.common.runtime.scope import Scope
 from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, choose_stream_seconds
 
 log = structlog.get_logger(__name__)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
 from libs.common.clock import Clock
 from libs.common.errors import BadRequest, Forbidden, Invalid, ServerError, SlipwayError
 from libs.common.kinds import Kind
-
-if TYPE_CHECKING:
-    from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
@@ -205,19 +202,3 @@ class ScopeSet:
         # people than a process that looks healthy.
         if ready and (not self._scopes or any(scope.synced for scope in self.all)):
             self.synced.set()
-
-
-async def run_in_scopes(
-    informer: Informer, work: Callable[[Scope], Coroutine[Any, Any, None]]
-) -> None:
-    """Run a task for each scope of an informer for as long as the scope exists."""
-    tasks: dict[Scope, asyncio.Task[None]] = {}
-    async with asyncio.TaskGroup() as group:
-        while True:
-            present = set(informer.all_scopes)
-            for scope in tasks.keys() - present:
-                tasks.pop(scope).cancel()
-            for scope in present - tasks.keys():
-                name = f"{informer.kind} {scope}"
-                tasks[scope] = group.create_task(work(scope), name=name)
-            await informer.wait_scopes_changed()

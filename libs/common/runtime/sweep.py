@@ -23,9 +23,9 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.errors import ApiError, NotFound, SlipwayError
 from libs.common.kinds import Key, key_of, uid_of, version_of
 from libs.common.runtime.backoff import BackoffPolicy
-from libs.common.runtime.informer import Informer
+from libs.common.runtime.informer import Informer, run_in_scopes
 from libs.common.runtime.listing import check_version, list_scope
-from libs.common.runtime.scope import Scope, run_in_scopes
+from libs.common.runtime.scope import Scope
 
 log = structlog.get_logger(__name__)
 

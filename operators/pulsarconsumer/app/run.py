@@ -18,7 +18,7 @@ import structlog
 from libs.common.health import HealthServer
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.metrics import Metrics
-from libs.common.telemetry import build_telemetry
+from libs.common.telemetry_setup import build_telemetry
 from operators.pulsarconsumer.app.handlers import (
     Handler,
     HandlerInvalid,

@@ -25,7 +25,7 @@ from tools.cluster import network_policies
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
 
-_CRD_FILE: Final = "deploy/kustomize/crds/compute/compute.slipway.dev_instances.yaml"
+_CRD_FILE: Final = "helm/compute/files/crds/compute.slipway.dev_instances.yaml"
 _PORT: Final = 8080
 
 

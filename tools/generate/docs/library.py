@@ -33,7 +33,6 @@ PUBLIC: Final = (
     "finalizers",
     "background",
     "webhooks",
-    "migration",
     "client",
     "clock",
     "startup",
