@@ -33,6 +33,7 @@ class TestIpamChart(ChartSuite):
     """The chart holds what every chart must hold."""
 
     operator = OPERATOR
+    guards = True
 
     @pytest.mark.parametrize(
         ("setting", "suffix", "further"),

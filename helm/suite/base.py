@@ -22,7 +22,13 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "tracing": {"endpoint": "http://collector.tracing:4318"},
 }
 """Values that make a chart render every object that it has."""
-CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})
+POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
+"""Kinds of the admission policy that a chart may have."""
+CLUSTER_SCOPED: Final = POLICIES | {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+}
 
 
 class SuiteBase:
@@ -34,6 +40,8 @@ class SuiteBase:
     """Metrics of the pods that the operator runs for its users, if the dashboard shows them."""
     computed: ClassVar[frozenset[str]] = frozenset()
     """Variables that the chart computes if no setting sets them."""
+    guards: ClassVar[bool] = False
+    """Whether the chart has an admission policy."""
     signs: ClassVar[bool] = False
     """Whether the chart has a Secret for the key with which the operator signs what it sends."""
 

@@ -11,6 +11,7 @@ from helm.suite.base import (
     CLUSTER_SCOPED,
     EVERYTHING,
     NAMESPACE,
+    POLICIES,
     SuiteBase,
     dig,
     find_pods,
@@ -43,6 +44,8 @@ class ObjectSuite(SuiteBase):
         expected = {"CustomResourceDefinition"}
         if "clusterRules: []" not in rules:
             expected |= {"ClusterRole", "ClusterRoleBinding"}
+        if self.guards:
+            expected |= POLICIES
 
         assert {one["kind"] for one in self.render()} & CLUSTER_SCOPED == expected
 

@@ -96,6 +96,13 @@ OWN: Final[Mapping[str, Mapping[str, AlertCase]]] = {
             at="6m",
             labels=_OBJECT,
         ),
+        "JmxScrapesFail": AlertCase(
+            {f"jmxexporter_failing_scrapes{{{_OF_OBJECT}}}": "2x30"},
+            {f"jmxexporter_failing_scrapes{{{_OF_OBJECT}}}": "2x5 0x30"},
+            at="11m",
+            before="9m",
+            labels=_OBJECT,
+        ),
         "JmxPodsFailed": AlertCase(
             {f'jmxexporter_pods{{{_OF_OBJECT},state="failed"}}': "2x30"},
             {

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
+from helm.suite.base import EVERYTHING, NAMESPACE, POLICIES, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, run_helm, with_registry
@@ -195,13 +195,34 @@ class PermissionSuite(SuiteBase):
         assert {one["kind"] for one in alone} == {"Role", "RoleBinding"}
         assert alone == self.render(EVERYTHING, "Role", "RoleBinding")
 
+    def test_tenants_can_read_only_the_cluster_kinds_that_they_name(self) -> None:
+        named = {"InstanceSize", "IPPool", "ProviderNetwork"}
+        kinds = [each for each in self.generated()["kinds"] if each["kind"] in named]
+        expected = {f"{self.chart}-{each['plural']}-viewer" for each in kinds}
+
+        def list_bindings(**rbac: Any) -> dict[str, Any]:
+            found = self.render({"rbac": {"userRoles": True, **rbac}}, "ClusterRoleBinding")
+            return {
+                each["metadata"]["name"]: each["subjects"]
+                for each in found
+                if each["subjects"][0]["kind"] == "Group"
+            }
+
+        bindings = list_bindings(catalogGroups=["tenants"])
+        group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "tenants"}
+        assert bindings == {name: [group] for name in expected}
+        assert set(list_bindings()) == expected
+        assert not list_bindings(catalogGroups=[])
+
     def test_administrators_can_create_the_cluster_roles_alone(self) -> None:
-        cluster = ("ClusterRole", "ClusterRoleBinding")
+        cluster = ("ClusterRole", "ClusterRoleBinding", *(sorted(POLICIES) if self.guards else ()))
         everywhere = {"watch": {"clusterWide": True}}
         values = {**EVERYTHING, **everywhere, "rbac": {"userRoles": True, "clusterRoles": False}}
         whole = {**values, "rbac": {"userRoles": True, "clusterRoles": True}}
         stdin = json.dumps(with_registry(whole))
-        flags = ("--namespace", NAMESPACE, "--show-only", "templates/cluster-rbac.yaml")
+        files = ("cluster-rbac", *(("address-guard",) if self.guards else ()))
+        shown = (f"--show-only=templates/{name}.yaml" for name in files)
+        flags = ("--namespace", NAMESPACE, *shown)
         text = run_helm(
             "template", self.chart, str(CHARTS / self.chart), *flags, "--values", "-", stdin=stdin
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lab.kubevirt_sim.disk import may_adopt
 from lab.kubevirt_sim.instancetypes import evaluate_names
 from lab.kubevirt_sim.machine import strategy_of
 from lab.kubevirt_sim.migration import FINAL
@@ -13,7 +14,7 @@ from lab.kubevirt_sim.statuses import find_condition, holds
 from libs.common.kinds import PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.quantity import parse_quantity
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import map_at, maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import Matcher
 from libs.contracts.kubevirt import (
@@ -26,7 +27,6 @@ from libs.contracts.launchers import LauncherView
 
 EVICTABLE: Final = ("LiveMigrate", "LiveMigrateIfPossible", "External")
 _MIB: Final = 1 << 20
-POPULATED_FOR: Final = "cdi.kubevirt.io/storage.populatedFor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,16 @@ def evaluate_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) 
     key = key_of(disk)
     if old is not None:
         text = "Cannot update DataVolume Spec" if disk.get("spec") != old.get("spec") else ""
-    elif claim is not None and not _may_be_taken_over(claim, key.name):
+    elif claim is not None and not _may_be_taken_over(disk, claim):
         text = f"Destination PVC {key} already exists"
     else:
         text = _evaluate_request(map_at(disk, "spec"))
     return Refusal(422, _denied("datavolume-validate.cdi.kubevirt.io", text)) if text else None
 
 
-def _may_be_taken_over(claim: Manifest, name: str) -> bool:
-    notes = text_map_at(claim, "metadata", "annotations")
+def _may_be_taken_over(disk: Manifest, claim: Manifest) -> bool:
     owner = controller_of(claim) or {}
-    return notes.get(POPULATED_FOR) == name or owner.get("kind") == DATA_VOLUME.kind
+    return may_adopt(disk, claim) or owner.get("kind") == DATA_VOLUME.kind
 
 
 def _evaluate_request(spec: Mapping[str, Any]) -> str:

@@ -21,9 +21,17 @@ from lab.kubevirt_sim.storage import ClaimNotValid, Storage, render_claim
 from libs.common.kinds import PVC, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_of, controller_uid
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
-from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, DataVolumePhase
+from libs.contracts.cdi import (
+    ALLOW_CLAIM_ADOPTION,
+    BIND_IMMEDIATELY,
+    DATA_VOLUME,
+    DataVolumePhase,
+)
 from libs.contracts.claims import SELECTED_NODE, StorageClassView
 
+POPULATED_FOR: Final = "cdi.kubevirt.io/storage.populatedFor"
+"""Annotation on a claim: the DataVolume for which it was filled."""
+_CREATED_FOR: Final = "cdi.kubevirt.io/createdForDataVolume"
 _STEPS: Final = (25.0, 50.0, 75.0)
 """Percentages at which progress is written."""
 _RESTART: Final = 10.0
@@ -64,6 +72,7 @@ class DiskPlan:
         create: Claim to create.
         bind: Whether the claim should be bound to a volume.
         status: Status from now on; None to leave it.
+        adopt: Whether the claim becomes its child; it was there first and contains the data.
         collect: Whether it is deleted, and its claim kept.
         wait: Seconds until another look; None for none.
     """
@@ -71,6 +80,7 @@ class DiskPlan:
     create: Manifest | None = None
     bind: bool = False
     status: Manifest | None = None
+    adopt: bool = False
     collect: bool = False
     wait: float | None = None
 
@@ -89,11 +99,29 @@ def plan_disk(disk: Manifest, site: DiskInputs) -> DiskPlan:
     if claim is None:
         return _plan_claim(disk, site, phase)
     if controller_uid(claim) != uid_of(disk):
+        if may_adopt(disk, claim):
+            return DiskPlan(adopt=True)
         # CDI leaves a claim alone that was not made for it.
         return _show(disk, site, DataVolumePhase.PENDING)
+    if may_adopt(disk, claim):
+        bound = text_at(claim, "status", "phase") == "Bound"
+        phase = DataVolumePhase.SUCCEEDED if bound else DataVolumePhase.PENDING
+        return _show(disk, site, phase, 100.0)
     if text_at(claim, "status", "phase") != "Bound":
         return _plan_binding(disk, claim, site)
     return _plan_copy(disk, site, phase)
+
+
+def may_adopt(disk: Manifest, claim: Manifest) -> bool:
+    """Return whether a claim counts as filled for a DataVolume that did not create it.
+
+    Function ClaimMayExistBeforeDataVolume of CDI.
+    """
+    notes = text_map_at(claim, "metadata", "annotations")
+    if notes.get(_CREATED_FOR) == uid_of(disk):
+        return False
+    allowed = text_map_at(disk, "metadata", "annotations").get(ALLOW_CLAIM_ADOPTION) == "true"
+    return allowed or notes.get(POPULATED_FOR) == key_of(disk).name
 
 
 def _plan_claim(disk: Manifest, site: DiskInputs, phase: str) -> DiskPlan:
@@ -141,7 +169,10 @@ def build_claim(disk: Manifest, spec: Manifest) -> Manifest:
                 "app": "containerized-data-importer",
                 "app.kubernetes.io/managed-by": "cdi-controller",
             },
-            "annotations": text_map_at(disk, "metadata", "annotations"),
+            "annotations": {
+                **text_map_at(disk, "metadata", "annotations"),
+                _CREATED_FOR: uid_of(disk),
+            },
             "ownerReferences": [build_owner_reference(DATA_VOLUME, disk)],
         },
         spec=spec,

@@ -33,6 +33,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
@@ -136,6 +137,10 @@ def _turn(ctx: Context, disk: Manifest, simulator: SimulatorContext) -> TurnResu
         return TurnResult([Create(PVC, plan.create)])
     if plan.bind and claim is not None:
         return TurnResult(_bind(ctx, disk, claim, simulator))
+    if plan.adopt and claim is not None:
+        reference = build_owner_reference(DATA_VOLUME, disk)
+        owner = {"op": "add", "path": "/metadata/ownerReferences", "value": [reference]}
+        return TurnResult([_patch_claim(claim, owner)])
     if plan.collect and claim is not None:
         owners = {
             "op": "add",

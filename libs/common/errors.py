@@ -141,7 +141,7 @@ class ForeignObject(CreateError):
 
     def __init__(self, kind: Kind, key: Key, holder: str) -> None:
         """Build the message from the object and its owner."""
-        remedy = "delete it or choose another name; the operator never takes over such an object"
+        remedy = "rename one of them; the operator does not change objects of others"
         super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 

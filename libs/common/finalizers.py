@@ -7,15 +7,23 @@ nor a second leader can remove the finalizer from an object that has changed or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from libs.common.kinds import Manifest, is_deleting
 from libs.common.labels import FORCE_FINALIZE
+
+_ORPHAN: Final = "orphan"
+"""Finalizer that Kubernetes sets on an object that is deleted with `--cascade=orphan`."""
 
 
 def has_finalizer(manifest: Mapping[str, Any], finalizer: str) -> bool:
     """Return whether an object has a finalizer."""
     return finalizer in (manifest["metadata"].get("finalizers") or ())
+
+
+def is_orphaning(manifest: Mapping[str, Any]) -> bool:
+    """Return whether an object is being deleted with `--cascade=orphan`."""
+    return is_deleting(manifest) and has_finalizer(manifest, _ORPHAN)
 
 
 def is_forced(manifest: Mapping[str, Any]) -> bool:

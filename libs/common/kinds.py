@@ -130,10 +130,29 @@ def version_of(manifest: Mapping[str, Any]) -> int:
     """Return the resourceVersion as a number, or 0 if it is absent or not a number.
 
     Kubernetes compares resource versions of one resource as integers since KEP-5504; the
-    consistency store of its own controllers relies on it.
+    consistency store of its own controllers relies on it. Aggregated APIs may return other texts,
+    which can only be compared for equality.
     """
-    text = manifest.get("metadata", {}).get("resourceVersion") or ""
-    return int(text) if text.isdigit() else 0
+    return parse_version(version_text(manifest))
+
+
+def version_text(manifest: Mapping[str, Any]) -> str:
+    """Return the resourceVersion as it is, or an empty text if it is absent."""
+    return manifest.get("metadata", {}).get("resourceVersion") or ""
+
+
+def parse_version(text: str) -> int:
+    """Return a resource version as a number, or 0 if it is not a number."""
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def is_outdated(text: str, other: str) -> bool:
+    """Return whether a resource version is not as new as another one of the same object.
+
+    Versions that are no numbers have no order, so a version that differs counts as outdated.
+    """
+    mine, theirs = parse_version(text), parse_version(other)
+    return mine < theirs if mine and theirs else text != other
 
 
 def is_deleting(manifest: Mapping[str, Any]) -> bool:
@@ -189,6 +208,13 @@ MUTATING_WEBHOOK_CONFIGURATION: Final = Kind(
     "v1",
     "MutatingWebhookConfiguration",
     "mutatingwebhookconfigurations",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK_CONFIGURATION: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
     namespaced=False,
 )
 

@@ -65,11 +65,18 @@ class Apply:
         manifest: The desired object.
         ours: Returns whether an existing object with the name is ours; None compares the UID of the
             controller.
+        version: Resource version of the object that the manifest was planned from, if the manifest
+            copies live values; empty for any. The step fails with `Conflict` if the object has
+            changed since, so that the change of somebody else is not undone.
+        force: Whether fields that another manager owns are taken over; otherwise the step fails
+            with `Conflict`.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
+    version: str = ""
+    force: bool = True
 
     @property
     def key(self) -> Key:
@@ -86,6 +93,8 @@ class Delete:
     """Delete one incarnation of an object, but no other object with its name.
 
     If the object no longer exists or has another UID, the step counts as done.
+
+    `resource_version` makes the step fail if the object has changed.
     """
 
     kind: Kind
@@ -93,6 +102,7 @@ class Delete:
     uid: str
     grace_seconds: int | None = None
     propagation: Propagation = "Background"
+    resource_version: str = ""
 
     @classmethod
     def of(cls, kind: Kind, manifest: Manifest, *, grace_seconds: int | None = None) -> Delete:

@@ -23,7 +23,8 @@ WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
 """Verbs that a user needs to edit objects, in addition to reading."""
 
 _VERB_ORDER: Final = {verb: i for i, verb in enumerate((*READ_VERBS, *WRITE_VERBS))}
-_FORBIDDEN_VERBS: Final = frozenset({"*", "escalate", "bind", "impersonate"})
+_ESCALATING: Final = frozenset({"escalate", "bind", "impersonate"})
+"""Verbs that pass on permissions or identities which the operator itself may lack."""
 _SENSITIVE: Final = frozenset(
     {
         "secrets",
@@ -74,12 +75,21 @@ class PolicyRule:
         return {**manifest, "verbs": list(self.verbs)}
 
 
-def grant(kind: Kind, *verbs: str, subresource: str = "", why: str = "") -> PolicyRule:
-    """Build a rule on a kind or on one of its subresources."""
+def grant(
+    kind: Kind, *verbs: str, subresource: str = "", names: Sequence[str] = (), why: str = ""
+) -> PolicyRule:
+    """Build a rule on a kind or on one of its subresources.
+
+    Args:
+        kind: Kind of the objects.
+        verbs: Verbs that are granted.
+        subresource: Subresource, such as `status`; empty for the objects themselves.
+        names: Names of the objects; empty for all. The verbs `bind`, `escalate` and `impersonate`
+            require names and a reason: `grant(CLUSTER_ROLE, "bind", names=["edit"], why=...)`.
+        why: Reason for readers of the chart; required for sensitive resources.
+    """
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-    return PolicyRule(
-        (kind.group,), (resource,), verbs, cluster_scoped=not kind.namespaced, why=why
-    )
+    return PolicyRule((kind.group,), (resource,), verbs, tuple(names), not kind.namespaced, why=why)
 
 
 def own(kind: Kind, *, finalizer: bool = True, owner: bool = True) -> tuple[PolicyRule, ...]:
@@ -215,9 +225,14 @@ def _lint_rule(rule: PolicyRule) -> list[str]:
         problems.append(where + "wildcards grant more than intended; name the resources")
     if not (rule.api_groups and rule.resources and rule.verbs):
         problems.append(where + "a rule needs groups, resources and verbs")
-    if bad := sorted(_FORBIDDEN_VERBS & set(rule.verbs)):
+    if "*" in rule.verbs:
+        problems.append(where + "the verb * would let the operator escalate its own permissions")
+    bad = sorted(_ESCALATING & set(rule.verbs))
+    if bad and not (rule.resource_names and rule.why):
         problems.append(
-            where + f"{', '.join(bad)} would let the operator escalate its own permissions"
+            where
+            + f"{', '.join(bad)} would let the operator escalate its own permissions; name the "
+            "objects (names) and the reason (why)"
         )
     if rule.resource_names and {"create", "list", "watch"} & set(rule.verbs):
         problems.append(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from libs.common.kinds import POD, SECRET, STORAGE_CLASS, Kind
+from libs.common.kinds import CLUSTER_ROLE, POD, SECRET, STORAGE_CLASS, Kind
 from libs.common.rbac import (
     PolicyRule,
     build_cluster_role,
@@ -143,3 +143,13 @@ def test_lint_passes_least_privilege(rules: tuple[PolicyRule, ...]) -> None:
 
 def _rule(resource: str, *verbs: str) -> dict[str, list[str]]:
     return {"apiGroups": ["batch.example.com"], "resources": [resource], "verbs": list(verbs)}
+
+
+def test_operator_may_bind_roles_that_are_named_with_a_reason() -> None:
+    rule = grant(
+        CLUSTER_ROLE, "bind", names=["edit"], why="members of a tenant edit its namespaces"
+    )
+
+    assert rule.resource_names == ("edit",)
+    assert lint_rules([rule]) == []
+    assert lint_rules([replace(rule, why="")]) and lint_rules([replace(rule, resource_names=())])

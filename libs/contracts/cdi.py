@@ -24,6 +24,8 @@ BIND_IMMEDIATELY: Final = "cdi.kubevirt.io/storage.bind.immediate.requested"
 """Annotation: fill the disk without waiting for a pod that uses it, whatever the binding mode."""
 KEEP_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 """Annotation that, set to `false`, keeps CDI before 1.62 from deleting a finished DataVolume."""
+ALLOW_CLAIM_ADOPTION: Final = "cdi.kubevirt.io/allowClaimAdoption"
+"""Annotation that lets a DataVolume take over an existing claim of its name with its data."""
 
 
 CLAIM_NOT_VALID: Final = "ErrClaimNotValid"
@@ -48,6 +50,21 @@ class DataVolumePhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
+_PROGRESS: Final = frozenset(
+    {
+        "",
+        "Bound",
+        "Completed",
+        "ContainerCreating",
+        "NotFound",
+        "Pending",
+        "PodInitializing",
+        "TransferRunning",
+        CLAIM_NOT_VALID,
+    }
+)
+"""Reasons of conditions that are False without an error. Any other reason is reported, because CDI
+adds reasons. CLAIM_NOT_VALID has a property of its own."""
 _USABLE: Final = frozenset(
     {
         DataVolumePhase.SUCCEEDED,
@@ -128,12 +145,15 @@ class DataVolumeView:
     @property
     def last_error(self) -> str:
         """Last error of the import or clone, as CDI reports it; CDI retries by itself."""
-        bound = self.conditions.find("Bound")
-        if bound is not None and bound.reason == CLONE_NOT_VALID:
-            return bound.message
-        running = self.conditions.find("Running")
-        failed = running is not None and not running.holds and running.reason == "Error"
-        return running.message if running is not None and failed else ""
+        if self.succeeded:
+            return ""
+        for type_ in ("Running", "Bound", "Ready"):
+            found = self.conditions.find(type_)
+            if found is None or found.holds or not found.message or found.reason in _PROGRESS:
+                continue
+            plain = found.reason in ("Error", CLONE_NOT_VALID)
+            return found.message if plain else f"{found.reason}: {found.message}"
+        return ""
 
     @property
     def failed(self) -> bool:

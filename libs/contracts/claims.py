@@ -56,6 +56,7 @@ class ClaimView:
         deleting: Whether it is being deleted; pods that use it may delay that for long.
         labels: Its labels.
         annotations: Its annotations.
+        finalizers: Its finalizers.
         owner: Controller reference; None for an orphan.
         owner_references: All owner references.
         phase: `Pending`, `Bound` or `Lost`; empty before the first status.
@@ -83,6 +84,7 @@ class ClaimView:
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
     owner: Manifest | None
     owner_references: tuple[Mapping[str, Any], ...]
     phase: str
@@ -115,6 +117,7 @@ class ClaimView:
             deleting=is_deleting(manifest),
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
+            finalizers=texts_at(metadata, "finalizers"),
             owner=controller_of(manifest),
             owner_references=tuple(maps_at(metadata, "ownerReferences")),
             phase=text_at(manifest, "status", "phase"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import POD, Key, Manifest, build_object
-from libs.contracts.cdi import DataVolumeView
+from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
 from libs.contracts.claims import (
     ClaimUser,
     ClaimView,
@@ -182,3 +182,27 @@ def test_disk_that_cannot_be_cloned_quotes_cdi() -> None:
     view = DataVolumeView.parse(held)
 
     assert (view.last_error, view.refusal, view.failed) == (words, "", False)
+
+
+@pytest.mark.parametrize(
+    ("type_", "reason", "message", "words"),
+    [
+        ("Running", "ImagePullFailed", "unexpected EOF", "ImagePullFailed: unexpected EOF"),
+        ("Running", "ChecksumError", "checksum mismatch", "ChecksumError: checksum mismatch"),
+        ("Bound", "ErrExceededQuota", "exceeded quota: s", "ErrExceededQuota: exceeded quota: s"),
+        ("Running", "ErrExceededQuota", "Error starting pod", "ErrExceededQuota: Error starting"),
+        ("Running", "Error", "expected status code 200, got 403", "expected status code 200"),
+        ("Bound", "Pending", "target PVC Pending", ""),
+        ("Bound", "NotFound", "No PVC found", ""),
+        ("Running", "Completed", "Import Complete", ""),
+    ],
+)
+def test_every_reason_of_cdi_is_reported_unless_it_means_progress(
+    type_: str, reason: str, message: str, words: str
+) -> None:
+    """As the real CDI reported them for disks that could not be filled."""
+    condition = {"type": type_, "status": "False", "reason": reason, "message": message}
+    manifest = build_object(DATA_VOLUME, "d", "default", status={"conditions": [condition]})
+
+    error = DataVolumeView.parse(manifest).last_error
+    assert error.startswith(words) and bool(error) is bool(words)

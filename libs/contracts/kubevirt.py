@@ -320,6 +320,17 @@ class VmiView:
         )
 
     @property
+    def launcher(self) -> str:
+        """Name of the launcher pod to which the guest moved last; empty if it has never moved.
+
+        The pods that it left remain as completed pods until the run is replaced.
+        """
+        state = self.migration
+        if state is None:
+            return ""
+        return state.target_pod if state.completed and not state.failed else state.source_pod
+
+    @property
     def final(self) -> bool:
         """Whether the run has ended."""
         return self.phase in FINAL_PHASES

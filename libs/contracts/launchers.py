@@ -37,6 +37,7 @@ class LauncherView:
         addresses: All IP addresses of the pod, one per family.
         unscheduled: Why no node can run it, in the words of the scheduler; empty if it found one or
             has not looked yet.
+        disrupted: Whether Kubernetes ended it, such as by an eviction or a shutdown of the node.
     """
 
     key: Key
@@ -52,6 +53,7 @@ class LauncherView:
     address: str
     addresses: tuple[str, ...]
     unscheduled: str
+    disrupted: bool
 
     @classmethod
     def parse(cls, pod: Manifest) -> Self:
@@ -76,6 +78,7 @@ class LauncherView:
             address=first,
             addresses=tuple(dict.fromkeys(each for each in (first, *others) if each)),
             unscheduled=placed.message if placed is not None and unplaced else "",
+            disrupted=conditions.holds("DisruptionTarget"),
         )
 
     @property
@@ -117,7 +120,7 @@ def shrink_launcher(pod: Manifest) -> Manifest:
 
 
 def _is_read(condition: Mapping[str, Any]) -> bool:
-    return condition.get("type") == "Ready" or _is_unscheduled(condition)
+    return condition.get("type") in ("Ready", "DisruptionTarget") or _is_unscheduled(condition)
 
 
 def _is_unscheduled(condition: Mapping[str, Any]) -> bool:

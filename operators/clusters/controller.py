@@ -13,7 +13,7 @@ from libs.common.conditions import conditions_of
 from libs.common.errors import ForeignObject
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, SECRET, SERVICE, Key
 from libs.common.labels import MANAGED_BY
-from libs.common.plan import Outcome
+from libs.common.plan import Outcome, Step
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.contracts.compute import INSTANCE, OPERATION
 from libs.contracts.ip_claims import IP_CLAIM
@@ -45,7 +45,13 @@ from operators.clusters.naming import (
 )
 from operators.clusters.naming import OPERATOR as ID
 from operators.clusters.nodes import ClusterStep, NodeStepKind, look_again
-from operators.clusters.observe import map_addon, map_network, map_operation, observe
+from operators.clusters.observe import (
+    map_addon,
+    map_network,
+    map_operation,
+    observe,
+    plan_adoption,
+)
 from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.settings import Settings
@@ -166,6 +172,8 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a cluster that is not being deleted."""
         cluster = KubernetesCluster.parse(ctx.primary)
+        if adoption := plan_adoption(ctx, cluster):
+            return await self._adopt(ctx, adoption)
         before = observe(ctx, Workload())
         access = self._find_access(cluster, before)
         workload = await self._look(ctx, access, before)
@@ -192,11 +200,22 @@ class Reconciler:
         again = look_again(seconds, poll=poll, refused=refused)
         return Result.from_outcome(outcome, requeue_after=again)
 
+    async def _adopt(self, ctx: Context, adoption: Sequence[Step]) -> Result:
+        # If this cluster no longer exists, the garbage collector would delete what it adopts.
+        if await ctx.is_current():
+            outcome = await ctx.execute(adoption)
+            note = f"Adopted {len(outcome.done)} objects of an earlier cluster with this name"
+            ctx.event("Normal", Reason.ADOPTED, note)
+            return Result.from_outcome(outcome, requeue_after=NEXT_SECONDS)
+        return Result(requeue_after=1.0)
+
     async def finalize(self, ctx: Context) -> Result | None:
         """Reconcile a cluster that is being deleted; None removes the finalizer."""
         cluster = KubernetesCluster.parse(ctx.primary)
         self._workload_cache.forget(ctx.uid)
         self._workloads.forget(endpoint_host(cluster.key))
+        if ctx.is_orphaning:
+            return None
         ending = plan_teardown(cluster, observe(ctx, Workload()))
         if ending.done:
             return None

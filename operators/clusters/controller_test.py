@@ -28,6 +28,7 @@ from libs.common.kinds import (
     Manifest,
     build_object,
     key_of,
+    uid_of,
 )
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -55,6 +56,8 @@ class Cloud:
     guests: GuestClusters
     driving: bool = True
     off: set[str] = field(default_factory=set)
+    restored: dict[str, str] = field(default_factory=dict)
+    """UIDs that restored Instances had before, whose guests are the same ones."""
 
     async def until(self, probe: Callable[[], bool], what: str, *, drive: bool = True) -> None:
         """Let everybody work until something holds."""
@@ -93,7 +96,7 @@ class Cloud:
                 "metadata": {
                     "name": key_of(each).name,
                     "namespace": "default",
-                    "uid": f"{key_of(each).name}-{each['metadata']['uid']}",
+                    "uid": f"{key_of(each).name}-{self.restored.get(uid_of(each), uid_of(each))}",
                 },
                 "spec": {
                     "volumes": [
@@ -201,6 +204,8 @@ async def test_nodes_reach_each_other_by_firewall_and_not_by_address(cloud: Clou
         "edge-control-plane": [api, nodes, to_nodes],
         "edge-nodes": [nodes, to_nodes],
     }
+    (claim,) = [each for each in cloud.api.objects(IP_CLAIM) if "target" in each["spec"]]
+    assert claim["spec"]["allowedCidrs"] == ["198.51.100.0/24"]
 
 
 async def test_cluster_waits_for_a_network_with_addresses(cloud: Cloud) -> None:

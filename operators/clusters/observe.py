@@ -15,17 +15,25 @@ from libs.common.kinds import (
     Manifest,
     is_deleting,
     key_of,
+    uid_of,
 )
-from libs.common.ownership import controller_of
+from libs.common.ownership import (
+    build_inherit_patch,
+    controller_of,
+    controller_uid,
+    is_former_child,
+)
+from libs.common.plan import Patch, Step
 from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.contracts.network import FIREWALL, NETWORK, NetworkView
-from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.certificates import Authorities, BadCertificate
 from operators.clusters.naming import authorities_name, endpoint_name
 from operators.clusters.observed import Observed, Workload, read_data
+from operators.clusters.resources import build_child
 
 NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)
 """Required kinds of other operators."""
@@ -67,6 +75,27 @@ def observe(ctx: Context, workload: Workload) -> Observed:
         network=_find_network(ctx),
         addons=_find_addons(ctx),
     )
+
+
+def plan_adoption(ctx: Context, cluster: KubernetesCluster) -> list[Step]:
+    """Plan the adoption of what an earlier cluster with this name has left, as after a restore.
+
+    This comes before everything else: without its keys and machines, the cluster would be created
+    again.
+    """
+    return [
+        Patch(
+            kind,
+            key_of(held),
+            uid_of(held),
+            build_inherit_patch(desired),
+            resource_version=text_at(held, "metadata", "resourceVersion"),
+        )
+        for kind in (*_OBJECTS, INSTANCE)
+        for held in _list(ctx, kind)
+        if controller_uid(held) != ctx.uid
+        and is_former_child(held, desired := build_child(cluster, kind, key_of(held).name))
+    ]
 
 
 def _find_addons(ctx: Context) -> dict[str, dict[str, str]]:

@@ -72,7 +72,7 @@ def build_secret(
     cluster: KubernetesCluster, name: str, data: Mapping[str, str], type: str = "Opaque"
 ) -> Manifest:
     """Build a Secret of the cluster."""
-    manifest = _build(cluster, SECRET, name)
+    manifest = build_child(cluster, SECRET, name)
     manifest["type"] = type
     manifest["data"] = {key: encode(value) for key, value in sorted(data.items())}
     return manifest
@@ -81,7 +81,7 @@ def build_secret(
 def build_service(cluster: KubernetesCluster) -> Manifest:
     """Build the Service of the API; `build_endpoint_slice` builds its endpoints."""
     port = cluster.spec.control_plane.endpoint.port
-    manifest = _build(cluster, SERVICE, endpoint_name(cluster.metadata.name))
+    manifest = build_child(cluster, SERVICE, endpoint_name(cluster.metadata.name))
     manifest["spec"] = {
         "type": "ClusterIP",
         "ports": [{"name": "api", "protocol": "TCP", "port": port, "targetPort": port}],
@@ -98,7 +98,7 @@ def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[Instanc
     """
     name = endpoint_name(cluster.metadata.name)
     addresses = sorted({each.private_ip for each in instances if each.private_ip})
-    manifest = _build(cluster, ENDPOINT_SLICE, name)
+    manifest = build_child(cluster, ENDPOINT_SLICE, name)
     manifest["metadata"]["labels"][SERVICE_NAME] = name
     manifest["addressType"] = "IPv6" if any(":" in each for each in addresses) else "IPv4"
     manifest["endpoints"] = [
@@ -112,11 +112,13 @@ def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[Instanc
 def build_claim(cluster: KubernetesCluster) -> Manifest:
     """Build the IPClaim of the address of the API."""
     name = endpoint_name(cluster.metadata.name)
-    manifest = _build(cluster, IP_CLAIM, name)
+    manifest = build_child(cluster, IP_CLAIM, name)
     manifest["spec"] = {
         "poolRef": {"name": cluster.spec.control_plane.endpoint.pool_name},
         "target": {"kind": "Service", "name": name},
     }
+    if allowed := cluster.spec.control_plane.endpoint.allowed_cidrs:
+        manifest["spec"]["allowedCidrs"] = allowed
     return manifest
 
 
@@ -143,12 +145,14 @@ def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manife
         {"name": "to-nodes", "direction": "Egress", **between},
     ]
     if control_plane:
+        # The claim admits only allowed clients. This rule compares the address of the node that
+        # serves the address, and protects the port inside the cluster.
         endpoint = cluster.spec.control_plane.endpoint
         rule: Manifest = {"name": "api", "protocol": "TCP", "ports": [endpoint.port]}
         rules.insert(
             0, {**rule, **({"cidrs": endpoint.allowed_cidrs} if endpoint.allowed_cidrs else {})}
         )
-    manifest = _build(cluster, FIREWALL, firewall_name(name, control_plane=control_plane))
+    manifest = build_child(cluster, FIREWALL, firewall_name(name, control_plane=control_plane))
     manifest["spec"] = {"networkRef": {"name": cluster.spec.network_ref.name}, "rules": rules}
     return manifest
 
@@ -165,7 +169,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
     image = _image_of(cluster, shape)
     pool_name = CONTROL_PLANE if pool is None else pool.name
     firewall = firewall_name(cluster.metadata.name, control_plane=pool is None)
-    manifest = _build(cluster, INSTANCE, node)
+    manifest = build_child(cluster, INSTANCE, node)
     manifest["metadata"]["labels"][POOL_LABEL] = pool_name
     tokens = [each.token for each in cluster.spec.recycle if each.node == node]
     if tokens:
@@ -189,7 +193,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
 
 def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView) -> Manifest:
     """Build the Operation that rebuilds a node with the current image of its pool."""
-    manifest = _build(cluster, OPERATION, name)
+    manifest = build_child(cluster, OPERATION, name)
     manifest["spec"] = {
         "type": "Rebuild",
         "targetRef": {"name": instance.key.name, "uid": instance.uid},
@@ -211,7 +215,8 @@ def _image_of(cluster: KubernetesCluster, shape: ControlPlane | Pool | None) -> 
     return rendered
 
 
-def _build(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
+def build_child(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
+    """Build the metadata of an object of the cluster."""
     owner: Mapping[str, Any] = {
         "metadata": {"name": cluster.metadata.name, "uid": cluster.metadata.uid}
     }

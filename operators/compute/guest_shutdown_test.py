@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import POD, Key, key_of
+from libs.common.kinds import POD, Key, Manifest, build_object, key_of
 from libs.contracts.kubevirt import (
     CREATED_BY,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
+    VmiView,
 )
+from libs.contracts.launchers import LauncherView, shrink_launcher
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import WEB, Cloud
+from operators.compute.instance.observe import shows_shutdown
 
 
 def reason_of(cloud: Cloud, condition: str = "Running") -> str:
@@ -128,6 +132,49 @@ async def test_guest_whose_pod_is_evicted_boots_again(cloud: Cloud) -> None:
     cloud.api.delete(POD, key_of(pod))
 
     await until_another_run(cloud, uid)
+
+
+def build_pod(name: str, *, deleting: bool = False, disrupted: bool = False) -> LauncherView:
+    """Build a completed launcher pod."""
+    pod = build_object(POD, name, "default")
+    if deleting:
+        pod["metadata"]["deletionTimestamp"] = "2026-11-27T22:12:20Z"
+    reason = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    pod["status"] = {"phase": "Succeeded", "conditions": [reason] if disrupted else []}
+    return LauncherView.parse(shrink_launcher(pod))
+
+
+MOVED: Final = {"completed": True, "sourcePod": "old", "targetPod": "new"}
+FAILED: Final = {**MOVED, "failed": True}
+
+
+@pytest.mark.parametrize(
+    ("migration", "pods", "shut_down"),
+    [
+        pytest.param({}, [build_pod("old")], True, id="completed"),
+        pytest.param({}, [build_pod("old", deleting=True)], False, id="deleted"),
+        pytest.param({}, [build_pod("old", disrupted=True)], False, id="node shuts down"),
+        pytest.param({}, [], False, id="no pod"),
+        pytest.param(MOVED, [build_pod("old"), build_pod("new")], True, id="moved"),
+        pytest.param(
+            MOVED, [build_pod("old"), build_pod("new", deleting=True)], False, id="moved, deleted"
+        ),
+        pytest.param(MOVED, [build_pod("old")], False, id="moved, gone"),
+        pytest.param(FAILED, [build_pod("old")], True, id="did not move"),
+        pytest.param(FAILED, [build_pod("new")], False, id="did not move, gone"),
+    ],
+)
+def test_only_the_pod_of_the_guest_shows_a_shutdown(
+    migration: Manifest, pods: list[LauncherView], shut_down: bool
+) -> None:
+    """KubeVirt keeps the completed pod that a guest left until the run is replaced."""
+    status: Manifest = {
+        "phase": "Succeeded",
+        **({"migrationState": migration} if migration else {}),
+    }
+    run = build_object(VIRTUAL_MACHINE_INSTANCE, "web", "default", status=status)
+
+    assert shows_shutdown(VmiView.parse(run), pods) is shut_down
 
 
 async def test_machine_keeps_its_strategy_while_its_guest_is_off(cloud: Cloud) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from libs.common.kinds import Manifest
+from libs.common.labels import MANAGED_BY
+from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import escape_pointer
 from libs.common.reading import text_map_at
 from libs.contracts.cdi import DATA_VOLUME
-from libs.contracts.compute import INSTANCE_UID_LABEL
+from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE, Instance
-from operators.compute.naming import KEPT_FOR
+from operators.compute.naming import KEPT_FOR, OPERATOR, ROLE_LABEL, ROOT_ROLE
 
 
 def build_reference(instance: Instance) -> Manifest:
@@ -38,6 +40,50 @@ def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
     if owner:
         return owner == uid
     return bool(uid) and _annotations(manifest).get(KEPT_FOR) == uid
+
+
+def is_former(manifest: Mapping[str, Any], instance: Instance) -> bool:
+    """Return whether an earlier Instance with this name has left an object, which can be adopted.
+
+    That Instance no longer exists, because two objects never have one name. Claims are recognized
+    by the role of a disk, because CDI replaces their managed-by label.
+    """
+    labels = text_map_at(manifest, "metadata", "labels")
+    marked = labels.get(ROLE_LABEL) == ROOT_ROLE or labels.get(MANAGED_BY) == OPERATOR
+    named = labels.get(INSTANCE_LABEL) == label_value(instance.metadata.name)
+    uid = instance.metadata.uid
+    return (
+        marked
+        and named
+        and not is_ours(manifest, uid)
+        and all(
+            _is_stale(reference, instance)
+            for reference in manifest["metadata"].get("ownerReferences") or ()
+        )
+    )
+
+
+def _is_stale(reference: Mapping[str, Any], instance: Instance) -> bool:
+    """Return whether an owner no longer exists: an earlier Instance, or its DataVolume."""
+    group = str(reference.get("apiVersion", "")).partition("/")[0]
+    owner = group, reference.get("kind"), reference.get("name")
+    former = owner == (INSTANCE.group, INSTANCE.kind, instance.metadata.name)
+    return (former and reference.get("uid") != instance.metadata.uid) or (
+        owner[:2] == (DATA_VOLUME.group, DATA_VOLUME.kind)
+    )
+
+
+def build_adopt_patch(
+    manifest: Mapping[str, Any], instance: Instance, *, owned: bool
+) -> list[Manifest]:
+    """Build the operations that make a former child ours, and remove its former owner."""
+    references = [build_reference(instance)] if owned else []
+    path = f"/metadata/labels/{escape_pointer(INSTANCE_UID_LABEL)}"
+    return [
+        {"op": "add", "path": "/metadata/ownerReferences", "value": references},
+        {"op": "add", "path": path, "value": instance.metadata.uid},
+        *_set_annotation(manifest, "" if owned else instance.metadata.uid),
+    ]
 
 
 def has_other_owner(manifest: Mapping[str, Any], uid: str) -> bool:

@@ -84,16 +84,16 @@ def migration_name(operation: str, uid: str) -> str:
     return build_name(operation, short_hash(uid))
 
 
-def mac_address(uid: str) -> str:
+def mac_address(seed: str) -> str:
     """Derive the MAC address of a machine: unicast, locally administered, 40 bits of hash.
 
     Otherwise KubeVirt would choose a random address at each start, and a guest whose MAC address
     changes loses its network settings.
     """
-    digest = hashlib.sha256(f"mac {uid}".encode()).digest()
+    digest = hashlib.sha256(f"mac {seed}".encode()).digest()
     return ":".join(["02", *(f"{byte:02x}" for byte in digest[:5])])
 
 
-def firmware_uuid(uid: str) -> str:
+def firmware_uuid(seed: str) -> str:
     """Derive the firmware UUID, which the guest sees as the serial number of its board."""
-    return str(uuid.uuid5(_NAMESPACE, uid))
+    return str(uuid.uuid5(_NAMESPACE, seed))

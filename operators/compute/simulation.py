@@ -51,9 +51,9 @@ class Simulation:
         writable: Whether the API server accepts a status; it refuses one of an old version.
     """
 
-    def __init__(self, drive: Callable[[FakeApi], None] = run_cluster) -> None:
-        """Start with the CRDs only."""
-        self.api = FakeApi()
+    def __init__(self, drive: Callable[[FakeApi], None] = run_cluster, *, seed: int = 0) -> None:
+        """Start with the CRDs only; the seed decides UIDs."""
+        self.api = FakeApi(seed=seed)
         for crd in build_crds():
             self.api.register(crd)
         self.api.settings.track_managers = False

@@ -78,6 +78,22 @@ class AddressSet:
             bisect_right(numbers, last) - bisect_left(numbers, first) for first, last in self.runs
         )
 
+    def list_blocks(self, limit: int, *, v6: bool) -> list[str]:
+        """Return the set as CIDRs, sorted by address; only the largest ones if there are more.
+
+        Args:
+            limit: Maximum number of CIDRs.
+            v6: Whether the numbers are IPv6 addresses.
+        """
+        address = ipaddress.IPv6Address if v6 else ipaddress.IPv4Address
+        blocks = [
+            block
+            for first, last in self.runs
+            for block in ipaddress.summarize_address_range(address(first), address(last))
+        ]
+        largest = sorted(blocks, key=lambda block: block.prefixlen)[:limit]
+        return [str(block) for block in sorted(largest)]
+
     def find_free(self, used: Sequence[int], start: int) -> int | None:
         """Return the first unused number at or after `start`, wrapping around once.
 

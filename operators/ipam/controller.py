@@ -32,6 +32,7 @@ OPERATOR: Final = Operator(
     permissions=(
         # The ledger is owned by its pool.
         grant(IP_POOL, "update", subresource="finalizers", why="own the ledger"),
+        grant(IP_POOL, "announce", why="put addresses of pools into Services"),
         grant(CORE_EVENT, "list", why="report why a load balancer refuses an address"),
     ),
     metrics=METRICS,

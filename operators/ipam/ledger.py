@@ -241,6 +241,10 @@ class Ledger:
         """Count the allocated addresses of a pool that its spec no longer contains."""
         return self.count_allocated(pool) - addresses.count(self._live.get(pool, _NO_NUMBERS))
 
+    def list_outside(self, pool: str, addresses: AddressSet) -> list[int]:
+        """Return the allocated addresses of a pool that its spec no longer contains."""
+        return [each for each in self._live.get(pool, _NO_NUMBERS) if each not in addresses]
+
     def list_resting(self, pool: str) -> list[Entry]:
         """Return the entries of a pool in quarantine, in no particular order."""
         return [self.entries[name] for name in self._resting.get(pool, ())]

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from libs.common.settings import CommonSettings, operator_settings
+from libs.common.settings import CommaList, CommonSettings, operator_settings
 from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR
 
 
@@ -49,6 +49,13 @@ class Settings(CommonSettings):
     cluster_api: bool = False
     """cluster_api creates an IPAddress for each IPAddressClaim of Cluster API whose spec.poolRef
     names an IPPool. The chart then grants access to these kinds."""
+    guard_addresses: bool = True
+    """guard_addresses installs an admission policy with the chart: only this operator can put
+    addresses of IPPools into Services. Without it, anyone who can create Services can take the
+    address of another namespace, for example with spec.externalIPs."""
+    unguarded_namespaces: CommaList = ("kube-system",)
+    """unguarded_namespaces is a comma-separated list of the namespaces in which anyone who can
+    create Services can put addresses of IPPools into them."""
     default_pool: str = Field(default="", max_length=253)
     """default_pool is the IPPool for Services of service_class without the annotation
     ipam.slipway.dev/pool; empty means none."""

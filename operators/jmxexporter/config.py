@@ -22,6 +22,9 @@ from operators.jmxexporter.presets import PRESETS
 LIMIT: Final = 96 * 1024
 """Most bytes of a configuration: it travels in an environment variable, which has 128 KiB."""
 
+_NAMED: Final = 5
+"""Most warnings in a message."""
+_KEY_LIMIT: Final = 60
 _BOOLEANS: Final = frozenset(
     {
         "lowercaseOutputName",
@@ -41,16 +44,16 @@ _LISTS: Final = frozenset(
         "rules",
     }
 )
-_OTHER: Final = frozenset(
-    {
-        "startDelaySeconds",
-        "includeObjectNameAttributes",
-        "excludeObjectNameAttributes",
-        "scrapeTimeoutSeconds",
-    }
-)
+_OTHER: Final = frozenset({"includeObjectNameAttributes", "excludeObjectNameAttributes"})
 _SERVER: Final = frozenset({"httpServer", "openTelemetry"})
-_REMOTE: Final = frozenset({"hostPort", "jmxUrl", "username", "password", "ssl"})
+_REMOTE: Final = frozenset({"hostPort", "jmxUrl"})
+_WITHOUT_EFFECT: Final = {
+    "startDelaySeconds": "the endpoint starts when the JVM has been running for a while",
+    "scrapeTimeoutSeconds": "a scrape lasts as long as Prometheus waits",
+    "ssl": "the exporter reads its own JVM",
+    "username": "the exporter reads its own JVM",
+    "password": "the exporter reads its own JVM",
+}
 _RULE: Final = frozenset(
     {
         "pattern",
@@ -75,12 +78,14 @@ class Config:
         hash: Its SHA-256, empty for none.
         reason: Why it cannot be used; None when it can.
         message: Explanation of the reason, for people.
+        warning: Keys without effect, for people; empty for none.
     """
 
     text: str = ""
     hash: str = ""
     reason: Reason | None = None
     message: str = ""
+    warning: str = ""
 
 
 def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> Config:
@@ -100,7 +105,7 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
     if problem:
         message = f"{name}: {source.config_map_key}: {problem}"
         return Config(text, digest, Reason.CONFIG_INVALID, message)
-    return Config(text, digest)
+    return Config(text, digest, warning=_examine(text)[1])
 
 
 def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
@@ -120,26 +125,56 @@ def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config
     return config
 
 
-@lru_cache(maxsize=128)
 def find_problem(text: str) -> str:
-    """Return why a configuration cannot be used; empty if it can.
+    """Return why a configuration cannot be used; empty if it can."""
+    return _examine(text)[0]
+
+
+@lru_cache(maxsize=128)
+def _examine(text: str) -> tuple[str, str]:
+    """Return why a configuration cannot be used, and which of its keys have no effect.
+
+    The exporter of the jmx_exporter project ignores keys that it does not know, so configurations
+    in use have such keys.
 
     Cached: each reconcile calls this twice, and parsing a long configuration blocks the event loop,
     and with it the webhook, for a third of a second.
     """
     if len(text.encode()) > LIMIT:
-        return f"longer than {LIMIT // 1024} KiB"
+        return f"longer than {LIMIT // 1024} KiB", ""
     try:
         root = yaml.safe_load(text)  # security: short; PyYAML raises RecursionError
     except yaml.YAMLError as error:
-        return f"not YAML: {_describe(error)}"
+        return f"not YAML: {_describe(error)}", ""
     except (RecursionError, ValueError) as error:
-        return f"not YAML: {type(error).__name__}"
+        return f"not YAML: {type(error).__name__}", ""
     if root is None:
-        return ""
+        return "", ""
     if not isinstance(root, dict):
-        return "not a mapping"
-    return _find_key_problem(root) or _find_rule_problem(root.get("rules") or [])
+        return "not a mapping", ""
+    rules = root.get("rules") or []
+    problem = _find_key_problem(root) or _find_rule_problem(rules)
+    return problem, "" if problem else "; ".join(_list_warnings(root, rules)[:_NAMED])
+
+
+def _list_warnings(root: Mapping[Any, Any], rules: list[Any]) -> list[str]:
+    known = _BOOLEANS | _LISTS | _OTHER
+    found = [
+        (
+            f"{key} has no effect: {_WITHOUT_EFFECT[key]}"
+            if key in _WITHOUT_EFFECT
+            else f"{str(key)[:_KEY_LIMIT]} is unknown and has no effect"
+        )
+        for key in root
+        if key not in known
+    ]
+    found += [
+        f"rules[{index}].{str(key)[:_KEY_LIMIT]} is unknown and has no effect"
+        for index, rule in enumerate(rules)
+        for key in rule
+        if key not in _RULE
+    ]
+    return found
 
 
 def _describe(error: yaml.YAMLError) -> str:
@@ -161,8 +196,6 @@ def _find_key_problem(root: Mapping[Any, Any]) -> str:
             return f"{key} is for another JVM; an injected exporter reads its own"
         if key in _SERVER:
             return f"{key} is not supported; the endpoint is set up by the resource"
-        if key not in _BOOLEANS | _LISTS | _OTHER:
-            return f"{key} is unknown"
         if key in _BOOLEANS and not isinstance(value, bool):
             return f"{key} must be true or false"
         if key in _LISTS and not isinstance(value, list):
@@ -175,8 +208,6 @@ def _find_rule_problem(rules: list[Any]) -> str:
         where = f"rules[{index}]"
         if not isinstance(rule, dict):
             return f"{where} must be a mapping"
-        if unknown := sorted(str(key) for key in rule if key not in _RULE):
-            return f"{where}: {unknown[0]} is unknown"
         if "pattern" not in rule and {"name", "labels", "value", "help"} & set(rule):
             return f"{where} needs a pattern"
         if "labels" in rule and "name" not in rule:

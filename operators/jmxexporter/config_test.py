@@ -52,13 +52,30 @@ def test_configuration_is_read_once_however_many_passes_ask(
         ("rules: {}", "must be a list"),
         ("rules: [x]", "rules[0] must be a mapping"),
         ("rules: [{name: x}]", "rules[0] needs a pattern"),
-        ("rules: [{pattern: x, nmae: y}]", "rules[0]: nmae is unknown"),
         ("rules: [{pattern: x, labels: {}}]", "labels need a name"),
         (f"# {'x' * LIMIT}", "longer than"),
     ],
 )
 def test_mistake_is_named_with_its_place(text: str, words: str) -> None:
     assert words in find_problem(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ssl: false", "ssl has no effect"),
+        ("startDelaySeconds: 30", "startDelaySeconds has no effect"),
+        ("{username: u, password: p}", "password has no effect"),
+        ("attrNameSnakeCase: true", "attrNameSnakeCase is unknown and has no effect"),
+        ("rulse: []", "rulse is unknown and has no effect"),
+        ("rules: [{pattern: x, nmae: y}]", "rules[0].nmae is unknown and has no effect"),
+    ],
+)
+def test_key_that_the_exporter_ignores_is_only_a_warning(text: str, words: str) -> None:
+    config = read_config(SOURCE, {"data": {"config.yaml": text}})
+
+    assert (config.reason, config.message) == (None, "")
+    assert words in config.warning
 
 
 @given(st.text())

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.conditions import conditions_of, parse_time
+from libs.common.errors import BadRequest, Forbidden, Invalid
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
@@ -39,6 +40,7 @@ from operators.jmxexporter.reconcile import (
     Observed,
     Plan,
     PodAction,
+    Refused,
     list_addresses,
     may_still_inject,
     plan_exporter,
@@ -53,6 +55,10 @@ from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
+_REFUSALS: Final = (BadRequest, Forbidden, Invalid)
+"""Errors that the API server repeats for the same pod, for example for a static pod."""
+_LONGEST_PAUSE: Final = 3600
+"""Seconds between two attempts for a pod that the API server refuses."""
 _AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
 """Seconds between two reconciles of an exporter that is being deleted."""
@@ -116,6 +122,7 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Store the settings; everything else can be read again after a restart."""
         self._guards = Guards()
+        self._refused: dict[str, dict[Key, Refused]] = {}
         secret = Key(settings.pod_namespace or "default", settings.signing_secret)
         self._keys = KeyHolder(secret if secret.name else None)
         image = Image(settings.injector_image, settings.injector_pull_policy)
@@ -135,6 +142,7 @@ class Reconciler:
             plan = plan_exporter(exporter, observed, ctx.now(), limits)
         outcome = await ctx.execute(plan.steps)
         _report_actions(ctx, plan.actions, outcome)
+        self._note_refusals(ctx, exporter, plan, outcome)
         published = await _publish(ctx, exporter, observed, plan)
         observed = self._observe(ctx, exporter, key)
         # Plan again from the new state, only for the status: this plan is not executed.
@@ -161,7 +169,32 @@ class Reconciler:
         self, ctx: Context, exporter: PrometheusJmxExporter, key: SigningKey | None
     ) -> Observed:
         states = self._guards.states(ctx.uid)
-        return replace(observe(ctx, exporter), states=states, signs=key is not None)
+        return replace(
+            observe(ctx, exporter),
+            states=states,
+            signs=key is not None,
+            refused=self._refused.get(ctx.uid, {}),
+        )
+
+    def _note_refusals(
+        self, ctx: Context, exporter: PrometheusJmxExporter, plan: Plan, outcome: Outcome
+    ) -> None:
+        """Remember the pods for which the API server refused an injector, and for how long."""
+        held = self._refused.pop(ctx.uid, {})
+        tried = {action.step.key for action in plan.actions if action.job is not None}
+        kept = {
+            target.pod.key: held[target.pod.key]
+            for target in plan.targets
+            if target.pod.key in held and target.pod.key not in tried
+        }
+        for failure in outcome.failures:
+            key = failure.step.key
+            if key in tried and isinstance(failure.error, _REFUSALS):
+                count = held[key].count + 1 if key in held else 1
+                seconds = min(exporter.spec.backoff_seconds * 2 ** (count - 1), _LONGEST_PAUSE)
+                kept[key] = Refused(failure.message, count, ctx.now() + timedelta(seconds=seconds))
+        if kept:
+            self._refused[ctx.uid] = kept
 
     async def close(self) -> None:
         """Cancel all calls that are in progress."""
@@ -176,6 +209,7 @@ class Reconciler:
         rest = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
         self._guards.forget(ctx.uid)
+        self._refused.pop(ctx.uid, None)
         if outcome.ok and not rest.stopping and not rest.actions:
             if rest.unstopped:
                 pods = ", ".join(rest.unstopped[:_PODS_NAMED])

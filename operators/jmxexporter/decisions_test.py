@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Manifest
+from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.reasons import Reason
@@ -14,11 +15,11 @@ from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Report
 from operators.jmxexporter.phases import Phase
-from operators.jmxexporter.pods import Pod
-from operators.jmxexporter.reconcile import Observed, plan_exporter
+from operators.jmxexporter.pods import Pod, shrink_pod
+from operators.jmxexporter.reconcile import Observed, Plan, plan_exporter
 from operators.jmxexporter.reconcile_test import GOOD, LIMITS, NOW, end, parse_exporter, take
 from operators.jmxexporter.resources import Image, build_annotation_patch
-from operators.jmxexporter.samples import SHOP, build_exporter, build_pod
+from operators.jmxexporter.samples import FINISHED, SHOP, build_exporter, build_pod
 from operators.jmxexporter.shown import condition, play, runs, status
 from operators.jmxexporter.startup import CONFIG_VOLUME, VOLUME, build_startup_patch
 
@@ -159,3 +160,96 @@ def test_container_that_was_given_up_has_no_further_turn() -> None:
     (target,) = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
 
     assert (target.phase, target.attempts) == (Phase.FAILED, 1)
+
+
+def crash(pod: Manifest, restarts: int) -> None:
+    """Let the container of a pod end once more, and run again."""
+    (held,) = pod["status"]["containerStatuses"]
+    name = pod["metadata"]["name"]
+    ended = {"containerID": held["containerID"], "finishedAt": FINISHED, "exitCode": 143}
+    held |= {
+        "containerID": f"containerd://{name}-app-{restarts}",
+        "lastState": {"terminated": ended},
+        "restartCount": restarts,
+    }
+
+
+def plan(*pods: Manifest, **observed: Any) -> Plan:
+    views = [Pod.parse(shrink_pod(pod)) for pod in pods]
+    return plan_exporter(parse_exporter(), Observed(GOOD, views, **observed), NOW, LIMITS)
+
+
+def crash_during_injection(name: str) -> Manifest:
+    pod = build_pod(name)
+    take(pod, parse_exporter())
+    end(pod, None)
+    crash(pod, 1)
+    return pod
+
+
+def test_pod_that_ends_for_reasons_of_its_own_does_not_stop_the_others() -> None:
+    unstable, healthy = crash_during_injection("a"), [build_pod(f"b-{n}") for n in range(3)]
+
+    first = plan(unstable, *healthy)
+    crash(unstable, 2)
+    second = plan(unstable, *healthy)
+
+    assert (first.broken, first.targets[0].reason) == (False, Reason.JVM_TERMINATED)
+    assert [action.step.key.name for action in first.actions] == ["b-0"], "one at a time"
+    assert second.targets[0].reason is Reason.CONTAINER_UNSTABLE
+    assert len(second.actions) == 3, "it slows nobody down once it has crashed without us"
+
+
+def test_breaker_closes_when_the_containers_also_end_without_an_injection() -> None:
+    pods = [crash_during_injection(name) for name in ("a", "b")]
+    assert plan(*pods).lost
+    crash(pods[0], 2)
+    assert plan(*pods, broken=True).broken
+    crash(pods[1], 2)
+
+    assert not plan(*pods, broken=True).broken
+
+
+def test_breaker_closes_at_a_later_time_in_an_annotation() -> None:
+    pods = [crash_during_injection(name) for name in ("a", "b")]
+
+    again = plan(*pods, resumed=NOW)
+
+    assert (again.lost, again.broken) == ("", False)
+    assert len(again.actions) == 2
+
+
+def test_static_pod_is_named_and_holds_no_slot() -> None:
+    static = build_pod("a", annotations={"kubernetes.io/config.mirror": "x"})
+
+    found = plan(static, build_pod("b"))
+
+    assert found.targets[0].reason is Reason.STATIC_POD
+    assert [action.step.key.name for action in found.actions] == ["b"]
+
+
+async def test_pod_that_the_api_server_refuses_blocks_no_other(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod("a"))
+    api.create(build_pod("b"))
+    message = "static pods do not support ephemeral containers"
+    api.fail(
+        "patch",
+        POD,
+        status=422,
+        times=None,
+        message=message,
+        name="a",
+        subresource="ephemeralcontainers",
+    )
+    api.create(build_exporter(maxConcurrent=1))
+
+    await play(api, harness)
+
+    assert len(runs(api, Key("default", "b"))) == 1
+    (failure,) = status(api)["failures"]
+    assert (failure["pod"], failure["reason"]) == ("a", Reason.REFUSED)
+    assert message in failure["message"]
+    tried = [each for each in api.writes(kind=POD) if each.key.name == "a"]
+    assert len(tried) == 1, "the next attempt comes later"

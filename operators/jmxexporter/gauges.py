@@ -7,8 +7,8 @@ from typing import Any, Final
 from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Manifest
 from libs.common.metrics import Metrics
-from operators.jmxexporter.api.reasons import ConditionType
-from operators.jmxexporter.metrics import BREAKER, PODS
+from operators.jmxexporter.api.reasons import ConditionType, Reason
+from operators.jmxexporter.metrics import BREAKER, FAILING, PODS
 
 _STATES: Final = ("instrumented", "pending", "failed")
 
@@ -18,6 +18,8 @@ def show(metrics: Metrics, key: Key, status: Manifest) -> None:
     for state in _STATES:
         count = status.get(f"{state}Pods") or 0
         metrics.gauge(PODS).labels(key.namespace, key.name, state).set(count)
+    failing = [each for each in status["failures"] if each["reason"] == Reason.SCRAPE_FAILED]
+    metrics.gauge(FAILING).labels(key.namespace, key.name).set(len(failing))
     degraded = find_condition({"status": status}, ConditionType.DEGRADED)
     is_open = degraded is not None and degraded["status"] == "True"
     metrics.gauge(BREAKER).labels(key.namespace, key.name).set(float(is_open))
@@ -27,6 +29,7 @@ def forget(metrics: Metrics, key: Key) -> None:
     """Remove the gauges of a deleted exporter."""
     for state in _STATES:
         _remove(metrics.gauge(PODS), key.namespace, key.name, state)
+    _remove(metrics.gauge(FAILING), key.namespace, key.name)
     _remove(metrics.gauge(BREAKER), key.namespace, key.name)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 ATTEMPTS: Final = 3
 """Failed attempts to reach a guard before an injector is used instead."""
+CHECK_PAUSE: Final = timedelta(minutes=2)
+"""Pause between two questions to a guard that serves."""
 _PAUSE: Final = timedelta(seconds=5)
 _LONGEST_PAUSE: Final = timedelta(minutes=5)
-_TEXT_LIMIT: Final = 300
+_TEXT_LIMIT: Final = 900
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -44,6 +47,7 @@ class GuardCall:
         run: Name of the injector that created it; empty for JVMs that were started with the guard.
         wanted: Hash of the configuration that it should serve.
         config: The configuration to send; None to query only.
+        seconds: How long the guard may try the configuration.
     """
 
     key: GuardKey
@@ -54,6 +58,7 @@ class GuardCall:
     run: str
     wanted: str
     config: str | None = None
+    seconds: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class GuardState:
         port: Port that answered; 0 for none.
         reason: Why it refused the configuration; empty if it did not.
         message: Explanation of the reason, for people.
+        scrape: Why its last scrape failed or was incomplete; empty if it was complete.
         failures: Consecutive attempts that found no guard.
     """
 
@@ -80,12 +86,18 @@ class GuardState:
     port: int = 0
     reason: str = ""
     message: str = ""
+    scrape: str = ""
     failures: int = 0
 
     @property
     def is_given_up(self) -> bool:
         """Whether an injector must bring the configuration, because calls failed."""
         return self.failures >= ATTEMPTS
+
+    @property
+    def next_at(self) -> datetime:
+        """When the guard is asked again: its scrapes may fail later."""
+        return self.retry_at if self.failures else self.at + CHECK_PAUSE
 
     @property
     def retry_at(self) -> datetime:
@@ -110,6 +122,14 @@ def is_pod_address(text: str) -> bool:
         or address.is_unspecified
         or address.is_multicast
     )
+
+
+def describe_scrape(answer: Mapping[str, str]) -> str:
+    """Describe a failed or incomplete scrape that a guard reported; empty for a complete one."""
+    status, error = answer.get("lastScrapeStatus", "200"), answer.get("lastScrapeError", "")
+    if status == "200":
+        return f"metrics are missing (jmx_scrape_error is 1): {error}" if error else ""
+    return f"the last scrape failed with status {status[:3]}: {error}"
 
 
 def parse_answer(text: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from operators.jmxexporter.guard_calls import (
     GuardCall,
     GuardKey,
     GuardState,
+    describe_scrape,
     parse_answer,
 )
 from operators.jmxexporter.injector.scrape import CONTROL_PATH
@@ -29,7 +30,8 @@ from operators.jmxexporter.signing import SigningKey
 
 _CONNECT_SECONDS: Final = 3.0
 _SECONDS: Final = 15.0
-"""Timeout of one response: the guard allows 10 s for reading the beans."""
+"""Timeout of a response, in addition to the time in which the guard tries a configuration."""
+_LIMIT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 _ANSWER_LIMIT: Final = 64 << 10
 _OK: Final = 200
 _REFUSED: Final = 422
@@ -120,9 +122,10 @@ class Guards:
                     message="",
                     port=port,
                     config_hash=answer.get("configHash", ""),
+                    scrape=describe_scrape(answer),
                 )
                 if call.config is None or known.config_hash == call.wanted:
-                    return known
+                    return _add_refusal(known, answer)
                 return await self._send(call, port, answer, known, key)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 blank = replace(blank, message=f"port {port}: {type(error).__name__}")
@@ -142,11 +145,12 @@ class Guards:
                 known, failures=ATTEMPTS, message="the guard does not accept configurations"
             )
         signature = key.sign(call.id, audience, nonce, call.config)
+        headers = {"Signature": signature, _LIMIT_HEADER: str(call.seconds)}
         status, result = await self._request(
-            "PUT", call, port, data=call.config.encode(), headers={"Signature": signature}
+            "PUT", call, port, data=call.config.encode(), headers=headers
         )
         if status == _OK:
-            return replace(known, config_hash=result.get("configHash", ""))
+            return replace(known, config_hash=result.get("configHash", ""), scrape="")
         if status == _REFUSED and result.get("reason"):
             return replace(known, reason=result["reason"], message=result.get("message", ""))
         # Usually the guard has another public key, for example after the Secret was lost. It is not
@@ -173,13 +177,26 @@ class Guards:
             # Verification would prove nothing: every process of the pod can read the private key of
             # the certificate. The configuration is signed, and it is not secret.
             ssl=False,
+            timeout=aiohttp.ClientTimeout(
+                total=_SECONDS + (call.seconds if data else 0), sock_connect=_CONNECT_SECONDS
+            ),
         ) as response:
             body = await response.content.read(_ANSWER_LIMIT)
             return response.status, parse_answer(body.decode(errors="replace"))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=_CONNECT_SECONDS)
             connector = aiohttp.TCPConnector(force_close=True, limit=16)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            self._session = aiohttp.ClientSession(connector=connector)
         return self._session
+
+
+def _add_refusal(state: GuardState, answer: Mapping[str, str]) -> GuardState:
+    """Add why a guard that reads its configuration from a file refused the wanted one."""
+    if not answer.get("refusedHash") or answer["refusedHash"] != state.wanted:
+        return state
+    return replace(
+        state,
+        reason=answer.get("refusedReason", ""),
+        message=f"port {state.port}: {answer.get('refusedMessage', '')}",
+    )

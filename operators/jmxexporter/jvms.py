@@ -124,6 +124,16 @@ class Jvm:
         text = Attachment(Process(self.process.pid), 30).command("threaddump").text
         return [line.split('"')[1] for line in text.splitlines() if line.startswith('"')]
 
+    def collect_garbage(self) -> None:
+        """Run the garbage collector."""
+        Attachment(Process(self.process.pid), 30).command("jcmd", "GC.run")
+
+    def has_class(self, name: str) -> bool:
+        """Return whether it has a class with this in its name, after a collection."""
+        self.collect_garbage()
+        found = Attachment(Process(self.process.pid), 30).command("jcmd", "VM.class_hierarchy")
+        return name in found.text
+
     def inject(self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any) -> Report:
         """Run an injector on it."""
         return run(build_request(action, config, **rest), config, self.jars)

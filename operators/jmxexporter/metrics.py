@@ -30,6 +30,12 @@ PODS: Final = MetricSpec(
     "Number of pods that an exporter selects, by state: instrumented, pending or failed.",
     ("object_namespace", "object", "state"),
 )
+FAILING: Final = MetricSpec(
+    "jmxexporter_failing_scrapes",
+    MetricKind.GAUGE,
+    "Number of JVMs of an exporter whose last scrape failed or was incomplete.",
+    ("object_namespace", "object"),
+)
 BREAKER: Final = MetricSpec(
     "jmxexporter_breaker_open",
     MetricKind.GAUGE,
@@ -38,5 +44,8 @@ BREAKER: Final = MetricSpec(
     ("object_namespace", "object"),
 )
 
-METRICS: Final[tuple[MetricSpec, ...]] = (INJECTORS, JVMS_LOST, STARTUPS, PODS, BREAKER)
+METRICS: Final[tuple[MetricSpec, ...]] = (
+    *(INJECTORS, JVMS_LOST, STARTUPS, PODS, FAILING),
+    BREAKER,
+)
 """What the process registers and the reference lists."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
-from libs.common.conditions import find_condition
+from libs.common.conditions import find_condition, parse_time
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of, uid_of
 from libs.common.labels import matches_selector
 from libs.common.reading import map_at, text_at, text_map_at
@@ -14,7 +15,7 @@ from operators.jmxexporter.api.reasons import ConditionType
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.config import evaluate_patterns, read_config
 from operators.jmxexporter.discovery import KINDS, MONITORS
-from operators.jmxexporter.naming import ENDPOINT, OWNER
+from operators.jmxexporter.naming import ENDPOINT, OWNER, RESUME
 from operators.jmxexporter.pods import Pod, is_opted_out
 from operators.jmxexporter.reconcile import Observed
 
@@ -42,6 +43,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
         else:
             had.append(pod)
     mine = {pod.key for pod in had}
+    resumed = _read_time(text_at(ctx.primary, "metadata", "annotations", RESUME))
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
     return Observed(
         config=evaluate_patterns(exporter.spec, read_config(source, config_map)),
@@ -49,7 +51,8 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
         contested=contested,
         coming=sum(pod.coming for pod in selected),
         strays=strays,
-        broken=_is_broken(ctx),
+        broken=_is_broken(ctx, resumed),
+        resumed=resumed,
         monitored=frozenset(kind for kind in MONITORS if ctx.is_served(kind)),
         published=[(kind, each) for kind in KINDS for each in ctx.children(kind)],
     )
@@ -64,12 +67,20 @@ def observe_traces(ctx: Context) -> list[Pod]:
     ]
 
 
-def _is_broken(ctx: Context) -> bool:
+def _read_time(text: str) -> datetime | None:
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None
+
+
+def _is_broken(ctx: Context, resumed: datetime | None) -> bool:
     held = find_condition(ctx.primary, ConditionType.DEGRADED)
     return (
         held is not None
         and held["status"] == "True"
         and held.get("observedGeneration") == ctx.generation
+        and not (resumed and parse_time(held["lastTransitionTime"]) <= resumed)
     )
 
 

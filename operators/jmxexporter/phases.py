@@ -39,6 +39,10 @@ OF_CONFIG = frozenset(
     {ReportReason.CONFIG_INVALID, ReportReason.CONFIG_CHANGED, ReportReason.TIMEOUT}
 )
 """Reasons that may no longer apply with another configuration."""
+OF_RULES = frozenset(
+    {Reason.CONFIG_INVALID, Reason.TIMEOUT, Reason.AGENT_ERROR, Reason.NOT_SERVING}
+)
+"""Reasons that rules can cause in a JVM that serves other rules."""
 _LASTING = frozenset(
     {
         ReportReason.ATTACH_DISABLED,

@@ -15,11 +15,18 @@ from typing import Any, Final
 from libs.common.conditions import parse_time
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, map_at, maps_at, text_at, text_map_at
-from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
+from operators.jmxexporter.injector.messages import (
+    REQUEST_VARIABLE,
+    Action,
+    Reason,
+    Report,
+    Request,
+)
 from operators.jmxexporter.memory import pick_limit, read_limit
 from operators.jmxexporter.naming import (
     ENDPOINT,
     MARK,
+    MIRROR,
     OPT_OUT,
     OWNER,
     PATH,
@@ -33,8 +40,12 @@ from operators.jmxexporter.started import Started
 
 _TMP: Final = "/tmp"  # noqa: S108 - where HotSpot listens; it is only compared.
 _IDENTITY: Final = ("runAsUser", "runAsGroup", "runAsNonRoot")
+_STATUS: Final = ("name", "containerID", "state", "lastState", "user", "restartCount")
 _GRACE: Final = timedelta(seconds=10)
-_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT, ENDPOINT)
+_ANNOTATIONS: Final = (
+    *(SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT, ENDPOINT),
+    MIRROR,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,7 @@ class Container:
         tmp_neighbor: Name of a container that mounts the same directory as this one has at /tmp.
         memory_limit: Its memory limit in bytes, or the memory limit of its pod if that is lower; 0
             for none.
+        restarts: How often it has restarted.
     """
 
     name: str
@@ -112,6 +124,7 @@ class Container:
     last_end: datetime | None = None
     tmp_neighbor: str = ""
     memory_limit: int = 0
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +147,7 @@ class Pod:
         ephemeral: Number of its ephemeral containers, including those of other tools.
         started: Agent that its JVMs were started with; None if it was created without one.
         opted_out: Whether its annotations opt it out.
+        static: Whether a kubelet runs it from a file.
     """
 
     key: Key
@@ -151,6 +165,7 @@ class Pod:
     ephemeral: int
     started: Started | None = None
     opted_out: bool = False
+    static: bool = False
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Pod:
@@ -181,6 +196,7 @@ class Pod:
             ephemeral=len(maps_at(spec, "ephemeralContainers")),
             started=Started.parse(text_at(manifest, "metadata", "annotations", STARTED)),
             opted_out=is_opted_out(manifest),
+            static=bool(text_at(manifest, "metadata", "annotations", MIRROR)),
         )
 
     def is_busy(self, now: datetime) -> bool:
@@ -229,6 +245,24 @@ class Pod:
             and began - _GRACE <= container.last_end <= run.finished + _GRACE
             for container in self.containers
         )
+
+    def outlived(self, run: InjectorRun) -> int | None:
+        """Return how often a container has ended since it ended during an injection.
+
+        None if it did not end during that injection, as far as is known: the kubelet reports the
+        times of the last end only.
+        """
+        held = next((each for each in self.containers if each.name == run.container), None)
+        target = run.request.container_id
+        if held is None or held.container_id == target or run.request.action is not Action.ENSURE:
+            return None
+        if held.last_id == target:
+            lost = self.has_lost(run) or run.has_reason(Reason.JVM_TERMINATED)
+            return 0 if lost else None
+        # After another injector in the same container, the first one had not ended it.
+        last = [each for each in self.runs if each.request.container_id == target][-1]
+        silent = run.finished is not None and run.report is None
+        return held.restarts - run.request.restarts - 1 if last is run and silent else None
 
 
 def is_opted_out(pod: Mapping[str, Any]) -> bool:
@@ -290,11 +324,10 @@ def shrink_pod(pod: Manifest) -> Manifest:
                 each for each in maps_at(status, "conditions") if each.get("type") == "Ready"
             ],
             "containerStatuses": [
-                _pick(each, "name", "containerID", "state", "lastState", "user")
-                for each in maps_at(status, "containerStatuses")
+                _pick(each, *_STATUS) for each in maps_at(status, "containerStatuses")
             ],
             "initContainerStatuses": [
-                _pick(each, "name", "containerID", "state", "lastState", "user")
+                _pick(each, *_STATUS)
                 for each in maps_at(status, "initContainerStatuses")
                 if "running" in map_at(each, "state")
             ],
@@ -402,6 +435,7 @@ def _parse_container(
         last_id=_strip(text_at(last, "containerID")),
         last_end=_time(last.get("finishedAt")),
         memory_limit=read_limit(pod_spec, pick_limit(spec, status)),
+        restarts=_integer(status.get("restartCount")) or 0,
     )
 
 

@@ -1,7 +1,9 @@
 """Rules for common software, selected by `spec.config.preset`.
 
 They were tried on the beans of Tomcat 10.1.40, of Spring Boot 3.5.0 with Tomcat and Hikari, of a
-broker, a producer and a consumer of Kafka 3.9.0 (KRaft), and of a node of Cassandra 5.0.4.
+broker, a producer and a consumer of Kafka 3.9.0 (KRaft), and of a node of Cassandra 5.0.4. The
+rules for raft, connections, fetchers, the broker state and log flushes follow the names in Kafka's
+documentation and were not tried on a broker.
 """
 
 # ruff: noqa: E501 - patterns cannot be broken.
@@ -80,6 +82,27 @@ rules:
 - pattern: 'kafka.log<type=Log, name=(Size|LogEndOffset|LogStartOffset|NumLogSegments), topic=([^,]+), partition=(\d+)><>Value:'
   name: kafka_log_$1
   labels: {topic: "$2", partition: "$3"}
+  type: GAUGE
+- pattern: 'kafka.server<type=raft-metrics><>([\w-]+):'
+  name: kafka_server_raft_$1
+  type: GAUGE
+- pattern: 'kafka.server<type=socket-server-metrics, listener=([^,]+), networkProcessor=(\w+)><>connection-count:'
+  name: kafka_server_connections
+  labels: {listener: "$1", processor: "$2"}
+  type: GAUGE
+- pattern: 'kafka.server<type=FetcherLagMetrics, name=ConsumerLag, clientId=([^,]+), topic=([^,]+), partition=(\d+)><>Value:'
+  name: kafka_server_fetcher_lag
+  labels: {client_id: "$1", topic: "$2", partition: "$3"}
+  type: GAUGE
+- pattern: 'kafka.server<type=KafkaServer, name=BrokerState><>Value:'
+  name: kafka_server_broker_state
+  type: GAUGE
+- pattern: 'kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>Count:'
+  name: kafka_log_flushes_total
+  type: COUNTER
+- pattern: 'kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>(Mean|50thPercentile|99thPercentile):'
+  name: kafka_log_flush_time_milliseconds
+  labels: {statistic: "$1"}
   type: GAUGE
 - pattern: 'kafka.cluster<type=Partition, name=(\w+), topic=([^,]+), partition=(\d+)><>Value:'
   name: kafka_cluster_partition_$1

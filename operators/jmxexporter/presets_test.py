@@ -63,6 +63,27 @@ BEANS = [
     ),
     (
         Preset.KAFKA,
+        "kafka.server<type=raft-metrics><>high-watermark: 12",
+        "kafka_server_raft_high-watermark",
+        {},
+    ),
+    (
+        Preset.KAFKA,
+        (
+            "kafka.server<type=socket-server-metrics, listener=PLAIN, networkProcessor=2>"
+            "<>connection-count: 4.0"
+        ),
+        "kafka_server_connections",
+        {"listener": "PLAIN", "processor": "2"},
+    ),
+    (
+        Preset.KAFKA,
+        "kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>99thPercentile: 4.0",
+        "kafka_log_flush_time_milliseconds",
+        {"statistic": "99thPercentile"},
+    ),
+    (
+        Preset.KAFKA,
         "kafka.controller<type=KafkaController, name=ActiveControllerCount><>Value: 1",
         "kafka_controller_kafkacontroller_activecontrollercount",
         {},

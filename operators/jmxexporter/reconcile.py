@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Key, Kind, Manifest
 from libs.common.plan import Outcome, Patch, Step
 from operators.jmxexporter.annotations import hides_endpoint, plan_annotations
 from operators.jmxexporter.api.reasons import Reason
@@ -19,14 +19,29 @@ from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.injector.messages import Action as Job
 from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Request
-from operators.jmxexporter.phases import Phase, Target
+from operators.jmxexporter.phases import OF_RULES, Phase, Target
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.requests import build_request, build_stop
 from operators.jmxexporter.resources import (
     Image,
     build_injection,
 )
-from operators.jmxexporter.targets import TargetEvaluator, evaluate_started
+from operators.jmxexporter.targets import TargetEvaluator, counts, evaluate_started
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal of an injector by the API server.
+
+    Attributes:
+        message: Its error.
+        count: How often it refused an injector for the pod in a row.
+        until: When the next one is tried.
+    """
+
+    message: str
+    count: int
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,8 @@ class Observed:
         published: Objects by which Prometheus finds the endpoints, each with its kind.
         states: Last reports of guards.
         signs: Whether the operator has a key; guards accept only signed configurations.
+        resumed: Time before which JVMs that ended do not count.
+        refused: Pods for which the API server refused an injector.
     """
 
     config: Config
@@ -56,6 +73,8 @@ class Observed:
     published: Sequence[tuple[Kind, Manifest]] = ()
     states: Mapping[GuardKey, GuardState] = field(default_factory=dict)
     signs: bool = False
+    resumed: datetime | None = None
+    refused: Mapping[Key, Refused] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +111,8 @@ class Plan:
         actions: What to do.
         calls: Guards to ask or to send the configuration to.
         targets: State of the containers of the exporter's pods.
-        lost: Why the circuit breaker is open; empty while it is closed.
+        lost: Which JVMs ended during an injection; empty if they are too few.
+        broken: Whether the circuit breaker is open.
         rejected: Why JVMs reject the configuration; empty if they do not.
         next_look: When to reconcile again even if nothing changes; None for never.
         foreign: Names of pods whose annotations for Prometheus have another owner.
@@ -104,6 +124,7 @@ class Plan:
     targets: Sequence[Target] = ()
     calls: Sequence[GuardCall] = ()
     lost: str = ""
+    broken: bool = False
     rejected: str = ""
     next_look: datetime | None = None
     foreign: Sequence[str] = ()
@@ -137,16 +158,18 @@ def plan_exporter(
     exporter: PrometheusJmxExporter, observed: Observed, now: datetime, limits: Limits
 ) -> Plan:
     """Plan the actions that bring the selected pods in line with the spec."""
-    lost = find_lost(exporter, [*observed.pods, *observed.strays])
+    lost = find_lost(exporter, [*observed.pods, *observed.strays], observed.resumed)
+    broken = bool(lost) or (observed.broken and not is_refuted(exporter, observed))
     config = observed.config
-    evaluate = TargetEvaluator(exporter, now, config, observed.states if observed.signs else None)
+    states = observed.states if observed.signs else None
+    evaluate = TargetEvaluator(exporter, now, config, states, observed.resumed)
     targets = [
         evaluate_started(exporter, pod, container, config.hash, observed.states, now)
         or evaluate.evaluate(pod, container, build_request(exporter, config, pod, container))
         for pod in observed.pods
         for container in pick_containers(exporter, pod)
     ]
-    rejected = find_rejection(targets, observed.pods)
+    rejected = find_rejection(targets, observed.pods, config)
     paused = exporter.spec.mode is Mode.PAUSED
     stops = plan_stops(exporter, observed.strays, now, limits)
     actions: list[PodAction] = []
@@ -155,7 +178,7 @@ def plan_exporter(
         actions += stops.actions
     # Queries of guards change nothing, so spec.maxConcurrent does not limit them.
     calls = [call for target in targets if target.phase is not Phase.DUE for call in target.calls]
-    blocked = paused or lost or observed.broken or rejected or config.reason
+    blocked = paused or broken or rejected or config.reason
     if not blocked:
         targets, injections, sent = _inject(exporter, observed, targets, now, limits)
         actions += injections
@@ -166,6 +189,7 @@ def plan_exporter(
         targets,
         () if paused else calls,
         lost,
+        broken,
         rejected,
         min(looks, default=stops.next_look),
         [pod.key.name for pod in observed.pods if hides_endpoint(exporter, pod)],
@@ -236,42 +260,62 @@ def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container
 
 
 _WITNESSES: Final = 2
-"""Pods whose reports must agree before they affect other pods: a pod can forge its own report."""
+"""Pods that must agree before they affect other pods."""
 
 
-def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
+def find_lost(
+    exporter: PrometheusJmxExporter, pods: Sequence[Pod], resumed: datetime | None
+) -> str:
     """Name the JVMs that ended during an injection for this generation of the spec.
 
-    A status from the kubelet about one container is sufficient. Reports of injectors count only if
-    two pods have them, or the only pod; until then injectors run one at a time (see `_inject`).
+    They count if two pods have them, or the only pod: a container may end for reasons of its own at
+    that moment, and a pod can forge its reports. Until then such a pod gets no further injector,
+    and injectors run one at a time (see `_inject`).
     """
     losses = [
         (pod, run)
         for pod in pods
         for run in pod.runs_of(exporter.metadata.uid)
-        if run.request.generation == exporter.metadata.generation
+        if counts(run, exporter, resumed)
         and run.request.action is not Job.CHECK
         and (pod.has_lost(run) or run.has_reason(ReportReason.JVM_TERMINATED))
     ]
-    proven = any(pod.has_lost(run) for pod, run in losses)
-    if not proven and len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):
+    if not losses or len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):
         return ""
     shown = [f"pod {pod.key.name}, container {run.container}" for pod, run in losses]
     return "; ".join(shown[:3])
 
 
-def find_rejection(targets: Iterable[Target], pods: Sequence[Pod]) -> str:
+def is_refuted(exporter: PrometheusJmxExporter, observed: Observed) -> bool:
+    """Return whether all containers that ended during an injection ended again without one."""
+    ends = [
+        pod.outlived(run)
+        for pod in (*observed.pods, *observed.strays)
+        for run in pod.runs_of(exporter.metadata.uid)
+        if counts(run, exporter, observed.resumed)
+    ]
+    known = [each for each in ends if each is not None]
+    return bool(known) and all(each > 0 for each in known)
+
+
+def find_rejection(targets: Iterable[Target], pods: Sequence[Pod], config: Config) -> str:
     """Return why JVMs refuse the configuration, once enough of them have refused it.
 
-    Only containers that still run count: a restarted container may accept the configuration.
+    A JVM that serves another configuration has refused this one whatever its reason is. Only
+    containers that still run count: a restarted container may accept the configuration.
     """
     refusals = {
-        target.pod.key: target.message
+        target.pod.key: f"{target.pod.key.name}: {target.reason}: {target.message}"
         for target in targets
-        if target.phase is Phase.FAILED and target.reason is Reason.CONFIG_INVALID
+        if target.phase is Phase.FAILED and _refuses(target, config)
     }
     enough = len(refusals) >= min(_WITNESSES, len(pods))
     return min(refusals.values()) if refusals and enough else ""
+
+
+def _refuses(target: Target, config: Config) -> bool:
+    serves_other = any(each.jvm.config_hash != config.hash for each in target.endpoints)
+    return target.reason is Reason.CONFIG_INVALID or (serves_other and target.reason in OF_RULES)
 
 
 def _inject(
@@ -293,13 +337,15 @@ def _inject(
         for pod in observed.pods
         if any(run.is_pending(now) and not _is_stuck(run) for run in pod.runs_of(uid))
     }
-    limit = exporter.spec.max_concurrent if not _is_suspect(targets) else 1
+    limit = exporter.spec.max_concurrent if not _is_suspect(targets, observed.config) else 1
     actions: list[PodAction] = []
     calls: list[GuardCall] = []
     evaluated: list[Target] = []
     for target in targets:
         if target.phase is not Phase.DUE:
             evaluated.append(target)
+        elif refused := _find_refusal(target, observed, now):
+            evaluated.append(refused)
         elif target.pod.key in busy:
             message = "waiting for another container of the pod"
             evaluated.append(_wait(target, Reason.POD_BUSY, message))
@@ -339,10 +385,25 @@ def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
     )
 
 
-def _is_suspect(targets: Iterable[Target]) -> bool:
+def _find_refusal(target: Target, observed: Observed, now: datetime) -> Target | None:
+    """Return the target of a pod for which the API server refused an injector; it holds no slot."""
+    refused = observed.refused.get(target.pod.key)
+    if refused is None or refused.until <= now or target.calls:
+        return None
+    return replace(
+        target,
+        phase=Phase.FAILED,
+        reason=Reason.REFUSED,
+        message=refused.message,
+        until=refused.until,
+    )
+
+
+def _is_suspect(targets: Iterable[Target], config: Config) -> bool:
     """Return whether one pod reports harm by the injection or by the configuration."""
-    suspicious = (Reason.JVM_TERMINATED, Reason.CONFIG_INVALID)
-    return any(target.reason in suspicious for target in targets)
+    return any(
+        target.reason is Reason.JVM_TERMINATED or _refuses(target, config) for target in targets
+    )
 
 
 def _wait(target: Target, reason: Reason, message: str) -> Target:

@@ -27,7 +27,7 @@ from operators.jmxexporter.shown import JMX, OTHER, condition, play, refuse, run
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("rules: [", "not YAML"), ("hostPort: other:1234", "hostPort"), ("rulse: []", "unknown")],
+    [("rules: [", "not YAML"), ("hostPort: other:1234", "hostPort"), ("rules: {}", "a list")],
 )
 async def test_configuration_that_cannot_be_used_reaches_no_pod(
     api: FakeApi, harness: OperatorHarness, text: str, words: str

@@ -42,6 +42,7 @@ def build_request(
         ),
         login_secret=spec.basic_auth.secret_name if spec.basic_auth else "",
         generation=exporter.metadata.generation,
+        restarts=container.restarts,
     )
 
 

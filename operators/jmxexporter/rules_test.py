@@ -57,12 +57,14 @@ class FakeNetwork:
         silent: Whether no pod can be reached.
         refusal: What each guard has against a configuration.
         lies: What a guard says of itself instead.
+        refused: Containers whose guard refused a configuration.
         asked: Number of requests.
     """
 
     api: FakeApi
     served: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     asked: int = 0
     silent: bool = False
     refusal: str = ""
@@ -102,6 +104,7 @@ class FakeNetwork:
         except InvalidSignature:
             return 403, {}
         if self.refusal:
+            self.refused.append(container)
             return 422, {"reason": self.refusal, "message": "the beans say no"}
         self.served[container] = hash_of(data.decode())
         self.sent.append(data.decode())
@@ -212,19 +215,23 @@ async def test_guard_that_cannot_be_reached_gets_its_rules_by_an_injector(
     assert [run.request.config_hash for run in runs(api)] == [CONFIG_HASH, hash_of(build_rule(1))]
 
 
+@pytest.mark.parametrize(
+    "reason", [Reason.CONFIG_INVALID, Reason.TIMEOUT, Reason.AGENT_ERROR, Reason.NOT_SERVING]
+)
 async def test_rules_that_guards_refuse_are_told_and_leave_all_published(
-    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, reason: Reason
 ) -> None:
     names = [f"shop-{number}" for number in range(4)]
     for name in names:
         api.create(build_pod(name))
     api.create(build_exporter(maxConcurrent=1))
     await play(api, signing)
-    network.refusal = Reason.CONFIG_INVALID
+    network.refusal = reason
     edit(api, build_rule(1))
     await play(api, signing)
 
     assert condition(api, "ConfigValid") == ("False", Reason.CONFIG_INVALID)
+    assert len(network.refused) == 2, "the first two JVMs that refuse the rules are the last"
     assert status(api)["instrumentedPods"] == 4
     assert {each["configHash"] for each in status(api)["metricsEndpoints"]} == {CONFIG_HASH}
     assert {len(runs(api, Key("default", name))) for name in names} == {1}
@@ -233,6 +240,63 @@ async def test_rules_that_guards_refuse_are_told_and_leave_all_published(
     edit(api, build_rule(2))
     await play(api, signing)
     assert condition(api) == ("True", Reason.ALL_SERVING)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (("200", "No group 2"), "jmx_scrape_error is 1): No group 2"),
+        (("500", "negative value"), "failed with status 500: negative value"),
+    ],
+)
+async def test_scrape_that_begins_to_fail_is_shown_until_it_works_again(
+    api: FakeApi,
+    signing: OperatorHarness,
+    network: FakeNetwork,
+    clock: AdvancedClock,
+    said: tuple[str, str],
+    words: str,
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, signing)
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    network.lies = {"lastScrapeStatus": said[0], "lastScrapeError": said[1]}
+
+    async def look(number: int) -> None:
+        clock.seconds += 121
+        api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"labels": {"n": str(number)}}})
+        await play(api, signing)
+
+    await look(1)
+
+    assert condition(api) == ("False", Reason.TARGETS_FAILED)
+    (failure,) = status(api)["failures"]
+    assert failure["reason"] == Reason.SCRAPE_FAILED
+    assert words in failure["message"]
+    assert status(api)["metricsEndpoints"], "what it serves stays published"
+    labels = {"object_namespace": "default", "object": "jmx"}
+    assert signing.metric("jmxexporter_failing_scrapes", **labels) == 1
+
+    network.lies = {}
+    await look(2)
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    assert signing.metric("jmxexporter_failing_scrapes", **labels) == 0
+
+
+async def test_endpoints_are_asked_again_without_a_write(
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, signing)
+    clock.seconds += 121
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"labels": {"n": "1"}}})
+    mark, asked = api.mark(), network.asked
+
+    await play(api, signing)
+
+    assert (network.asked, api.writes(since=mark)) == (asked + 1, [])
 
 
 async def test_other_ports_still_take_an_injector(
@@ -305,3 +369,22 @@ async def test_pod_that_only_claims_to_have_begun_with_the_exporter_is_not_ready
 
     assert condition(api) == ("Unknown", Reason.NOT_VERIFIED)
     assert status(api)["metricsEndpoints"][0]["state"] == "NotVerified"
+
+
+async def test_rules_that_a_jvm_refuses_in_its_file_are_shown(
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork
+) -> None:
+    """Nobody waits for the answer of a JVM that reads its rules from a mounted ConfigMap."""
+    exporter = PrometheusJmxExporter.parse(build_exporter())
+    started = Started.of(exporter, ["app"])
+    network.lies = {
+        "refusedHash": CONFIG_HASH,
+        "refusedReason": "ConfigInvalid",
+        "refusedMessage": "No group 2",
+    }
+    api.create(build_pod(annotations={STARTED: started.render()}))
+    api.create(build_exporter())
+    await play(api, signing)
+
+    assert condition(api, "ConfigValid") == ("False", Reason.CONFIG_INVALID)
+    assert "No group 2" in status(api)["failures"][0]["message"]

@@ -6,15 +6,23 @@ overridden; in doubt it stays unchanged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.kinds import Manifest
 from libs.common.plan import escape_pointer
+from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
-from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter, Startup
+from operators.jmxexporter.api.v1alpha1 import (
+    HostNetwork,
+    Mode,
+    PrometheusJmxExporter,
+    Startup,
+)
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
-from operators.jmxexporter.naming import STARTED
+from operators.jmxexporter.memory import read_limit
+from operators.jmxexporter.naming import MIRROR, STARTED
 from operators.jmxexporter.pods import is_opted_out
 from operators.jmxexporter.presets import PRESETS
 from operators.jmxexporter.resources import UNKNOWN_USER, Image
@@ -37,7 +45,10 @@ OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}/start.properties"
 _CONFIG_FILE: Final = "config.yaml"
-_MIRROR: Final = "kubernetes.io/config.mirror"
+_OTHER_AGENT: Final = re.compile(
+    r"-javaagent:\S*jmx_prometheus|-Djava\.security\.manager(?!=(dis)?allow)"
+)
+"""Options of a JVM that has an exporter already, or would stop it."""
 # Quotas may require all four values. They do not increase the usage of a quota, because an init
 # container does not run at the same time as the containers.
 _RESOURCES: Final = {
@@ -67,10 +78,14 @@ def build_startup_patch(
     spec = map_at(pod, "spec")
     if not starts_pods(exporter) or is_opted_out(pod) or _is_unsupported(pod, spec):
         return []
+    if spec.get("hostNetwork") is True and exporter.spec.host_network is HostNetwork.REFUSE:
+        return []
     places = [
         (index, container)
         for index, container in enumerate(maps_at(spec, "containers"))
-        if _is_wanted(exporter, container) and _is_clear(container)
+        if _is_wanted(exporter, container)
+        and _is_clear(container)
+        and _has_memory(exporter, spec, container)
     ]
     if not places:
         return []
@@ -92,7 +107,7 @@ def build_startup_patch(
 
 def _is_unsupported(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     annotations = text_map_at(pod, "metadata", "annotations")
-    if _MIRROR in annotations or STARTED in annotations:
+    if MIRROR in annotations or STARTED in annotations:
         return True
     taken = {text_at(each, "name") for each in (*maps_at(spec, "volumes"),)}
     taken |= {text_at(each, "name") for each in maps_at(spec, "containers")}
@@ -110,6 +125,10 @@ def _is_clear(container: Mapping[str, Any]) -> bool:
     mounts = {text_at(each, "mountPath") for each in maps_at(container, "volumeMounts")}
     if mounts & {DIRECTORY, CONFIG_DIRECTORY}:
         return False
+    values = [text_at(each, "value") for each in maps_at(container, "env")]
+    words = [*(container.get("command") or ()), *(container.get("args") or ()), *values]
+    if any(_OTHER_AGENT.search(str(word)) for word in words):
+        return False
     held = [each for each in maps_at(container, "env") if each.get("name") == OPTIONS]
     if held:
         # A value from a reference cannot be extended. Of several entries the last one wins, so
@@ -117,6 +136,14 @@ def _is_clear(container: Mapping[str, Any]) -> bool:
         return len(held) == 1 and "valueFrom" not in held[0]
     # A ConfigMap or Secret may define the variable, and an entry in `env` would hide it.
     return not maps_at(container, "envFrom")
+
+
+def _has_memory(
+    exporter: PrometheusJmxExporter, spec: Mapping[str, Any], container: Mapping[str, Any]
+) -> bool:
+    """Return whether the memory limit leaves room; the agent looks at the usage later."""
+    limit = read_limit(spec, container)
+    return not limit or limit > parse_quantity(exporter.spec.min_free_memory)
 
 
 def _set_options(container: Mapping[str, Any], path: str) -> list[Manifest]:
@@ -184,6 +211,7 @@ def _build_init_container(
         last_port=started.last_port,
         answer=ANSWER_FILE,
         path=started.path,
+        memory_bytes=int(parse_quantity(spec.min_free_memory)),
     )
     return {
         "name": VOLUME,

@@ -113,6 +113,54 @@ def test_jars_come_before_any_other_init_container() -> None:
 
 
 NAMES = st.sampled_from(["A", OPTIONS, "PATH"])
+
+
+@pytest.mark.parametrize(
+    ("container", "pod", "spec"),
+    [
+        ({}, {"hostNetwork": True}, {}),
+        (
+            {"env": [{"name": "OPTS", "value": "-javaagent:/x/jmx_prometheus_javaagent.jar=1:c"}]},
+            {},
+            {},
+        ),
+        ({"args": ["-javaagent:/jmx_prometheus.jar=9404:c", "-jar", "a.jar"]}, {}, {}),
+        ({"command": ["java", "-Djava.security.manager", "Shop"]}, {}, {}),
+        ({"resources": {"limits": {"memory": "96Mi"}}}, {}, {}),
+        ({"resources": {"limits": {"memory": "1Gi"}}}, {}, {"minFreeMemory": "2Gi"}),
+    ],
+    ids=[
+        "host network",
+        "exporter in env",
+        "exporter in args",
+        "security manager",
+        "memory",
+        "own",
+    ],
+)
+def test_webhook_leaves_out_what_injectors_refuse(
+    container: Manifest, pod: Manifest, spec: dict[str, Any]
+) -> None:
+    new = build_new_pod(container, **pod)
+
+    assert start(new, **spec) == new
+
+
+@pytest.mark.parametrize(
+    ("container", "pod", "spec"),
+    [
+        ({}, {"hostNetwork": True}, {"hostNetwork": "Allow"}),
+        ({"args": ["-Djava.security.manager=allow"]}, {}, {}),
+        ({"env": [{"name": "OPTS", "value": "-javaagent:/otel.jar"}]}, {}, {}),
+        ({"resources": {"limits": {"memory": "512Mi"}}}, {}, {}),
+    ],
+)
+def test_webhook_starts_what_injectors_accept(
+    container: Manifest, pod: Manifest, spec: dict[str, Any]
+) -> None:
+    assert len(options(start(build_new_pod(container, **pod), **spec))) == 1
+
+
 ENV = st.lists(
     st.one_of(
         st.fixed_dictionaries({"name": NAMES, "value": st.text(max_size=5)}),

@@ -11,6 +11,7 @@ from libs.common.kinds import Manifest
 from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.api.v1alpha1 import (
     SHOWN,
+    AgentKind,
     EndpointState,
     Failure,
     MetricsEndpoint,
@@ -21,6 +22,7 @@ from operators.jmxexporter.api.v1alpha1 import (
 from operators.jmxexporter.discovery import find_unserved
 from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.injector.messages import State
+from operators.jmxexporter.naming import RESUME
 from operators.jmxexporter.phases import Phase, Target
 from operators.jmxexporter.reconcile import Observed, Plan
 
@@ -62,8 +64,8 @@ def build_status(
         metrics_endpoints=endpoints[:SHOWN],
         failures=failures[:SHOWN],
     ).to_manifest()
-    config = _evaluate_config(observed, plan)
-    degraded = _evaluate_breaker(observed, plan, current)
+    config = _evaluate_config(exporter, observed, plan)
+    degraded = _evaluate_breaker(plan, current)
     conditions = [
         _evaluate_ready(exporter, observed, plan, refusals, (config, degraded)),
         config,
@@ -209,14 +211,17 @@ def _describe(targets: Sequence[Target]) -> str:
     return f"{shown}; and {rest} more" if rest > 0 else shown
 
 
-def _evaluate_config(observed: Observed, plan: Plan) -> Condition:
+def _evaluate_config(exporter: PrometheusJmxExporter, observed: Observed, plan: Plan) -> Condition:
     config = observed.config
     if config.reason is not None:
         return Condition.false(ConditionType.CONFIG_VALID, config.reason, config.message)
     if plan.rejected:
         message = f"the exporter refused it: {plan.rejected}"
         return Condition.false(ConditionType.CONFIG_VALID, Reason.CONFIG_INVALID, message)
-    return Condition.true(ConditionType.CONFIG_VALID, Reason.CONFIG_ACCEPTED)
+    warnings = [config.warning] if config.warning else []
+    if exporter.spec.agent is AgentKind.UPSTREAM:
+        warnings.append("spec.agent Upstream is deprecated; remove the field and restart the JVMs")
+    return Condition.true(ConditionType.CONFIG_VALID, Reason.CONFIG_ACCEPTED, "; ".join(warnings))
 
 
 def _evaluate_conflict(observed: Observed) -> Condition:
@@ -228,14 +233,15 @@ def _evaluate_conflict(observed: Observed) -> Condition:
     return Condition.true(ConditionType.CONFLICTING, Reason.OLDER_EXPORTER, message)
 
 
-def _evaluate_breaker(
-    observed: Observed, plan: Plan, current: Iterable[Mapping[str, Any]]
-) -> Condition:
+def _evaluate_breaker(plan: Plan, current: Iterable[Mapping[str, Any]]) -> Condition:
     if plan.lost:
-        what = f"a JVM ended during an injection ({plan.lost})"
-        message = f"{what}; no further JVM is injected until the spec is changed"
+        message = (
+            f"JVMs ended during an injection ({plan.lost}); no further JVM is injected. After"
+            f" finding the cause, change the spec, or set the annotation {RESUME} of the exporter"
+            " to the current time (RFC 3339)"
+        )
         return Condition.true(ConditionType.DEGRADED, Reason.JVM_TERMINATED, message)
-    if observed.broken:
+    if plan.broken:
         held = next(each for each in current if each.get("type") == ConditionType.DEGRADED)
         return Condition.true(
             ConditionType.DEGRADED, Reason.JVM_TERMINATED, held.get("message", "")

@@ -69,8 +69,14 @@ def evaluate_started(
         message = f"the pod has no usable address: {pod.ip or 'none'}"
         state = GuardState("", config_hash, now, message=message, failures=1)
         phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
-    configured = state is not None and not state.failures and state.wanted == config_hash
-    due = state is None or (not configured and state.retry_at <= now)
+    elif state is not None and not state.failures and (state.reason or state.scrape):
+        phase = Phase.FAILED
+        reason = parse_reason(state.reason) if state.reason else Reason.SCRAPE_FAILED
+        message = state.message or state.scrape
+    elif pod.host_network and exporter.spec.host_network is HostNetwork.REFUSE:
+        message = "the JVM began with the exporter on the network of its node; recreate the pod"
+        phase, reason = Phase.FAILED, Reason.HOST_NETWORK
+    due = state is None or state.wanted != config_hash or state.next_at <= now
     return Target(
         pod,
         container,
@@ -79,7 +85,7 @@ def evaluate_started(
         message,
         endpoints=(Endpoint(report, held.path),),
         started=True,
-        until=None if due or configured or state is None else state.retry_at,
+        until=None if due or state is None else state.next_at,
         calls=(call,) if due else (),
     )
 
@@ -93,12 +99,14 @@ class TargetEvaluator:
         now: The time.
         config: The configuration.
         states: Last reports of guards.
+        resumed: Time before which JVMs that ended do not count.
     """
 
     exporter: PrometheusJmxExporter
     now: datetime
     config: Config = field(default_factory=Config)
     states: Mapping[GuardKey, GuardState] | None = None
+    resumed: datetime | None = None
 
     def evaluate(self, pod: Pod, container: Container, request: Request) -> Target:
         """Evaluate a container for a request."""
@@ -138,6 +146,11 @@ class TargetEvaluator:
         if pod.host_network and refused and last is None:
             message = "the pod uses the network of its node; see spec.hostNetwork"
             return Target(pod, container, Phase.FAILED, Reason.HOST_NETWORK, message)
+        if pod.static:
+            message = "the kubelet runs the pod from a file; the API server accepts no injectors"
+            return Target(pod, container, Phase.FAILED, Reason.STATIC_POD, message)
+        if request.action is Action.ENSURE and (harmed := self._find_harm(pod, container)):
+            return harmed
         if container.tmp_neighbor and last is None:
             message = (
                 f"container {container.tmp_neighbor} mounts the same volume as /tmp; mount an "
@@ -151,6 +164,17 @@ class TargetEvaluator:
         if last is not None and answers(last, request):
             return self._weigh(pod, container, last, user, attempts)
         return self._start(pod, container, request, user, attempts)
+
+    def _find_harm(self, pod: Pod, container: Container) -> Target | None:
+        """Return the target of a container that ended during an injection for this spec."""
+        for run in pod.runs_of(self.exporter.metadata.uid):
+            ends = pod.outlived(run) if run.container == container.name else None
+            if ends is None or not counts(run, self.exporter, self.resumed):
+                continue
+            message = f"the container ended during an injection, and {ends} times since"
+            reason = Reason.CONTAINER_UNSTABLE if ends > 0 else Reason.JVM_TERMINATED
+            return Target(pod, container, Phase.FAILED, reason, message)
+        return None
 
     def _is_reachable(
         self, pod: Pod, last: InjectorRun, request: Request, endpoints: Sequence[Endpoint]
@@ -193,11 +217,19 @@ class TargetEvaluator:
             found = summarize(last)
             if found.phase is Phase.FAILED and found.reported in OF_CONFIG:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
-            # After a restart of the operator the configurations of guards are unknown: query them.
-            unknown = [each for each, state in states if state is None]
-            calls = [self._build_call(each, pod, container, last, request) for each in unknown]
             target = fill(found, pod, container, last, attempts)
-            return replace(target, calls=calls)
+            known = [state for _, state in states if state is not None]
+            if bad := next((each for each in known if each.scrape), None):
+                message = f"port {bad.port}: {bad.scrape}"
+                target = replace(
+                    target, phase=Phase.FAILED, reason=Reason.SCRAPE_FAILED, message=message
+                )
+            # After a restart of the operator the configurations of guards are unknown. Later, a
+            # bean that was registered since may make scrapes fail.
+            old = [each for each, state in states if state is None or state.next_at <= self.now]
+            calls = [self._build_call(each, pod, container, last, request) for each in old]
+            until = min((each.next_at for each in known), default=None)
+            return replace(target, calls=calls, until=None if calls else until)
         if last.request.config_hash == request.config_hash and all(
             state is None for _, state in behind
         ):
@@ -247,6 +279,7 @@ class TargetEvaluator:
             bool(last.request.tls_secret),
             last.name,
             request.config_hash,
+            seconds=max(1, request.timeout_seconds // 2),
         )
 
     def _await(self, pod: Pod, container: Container, run: InjectorRun, attempts: int) -> Target:
@@ -300,6 +333,12 @@ class TargetEvaluator:
                 pod, container, Phase.WAITING, Reason.WAITING, message, attempts, user, until=due
             )
         return self._start(pod, container, request, user, attempts)
+
+
+def counts(run: InjectorRun, exporter: PrometheusJmxExporter, resumed: datetime | None) -> bool:
+    """Return whether a run says something about injections as the spec wants them now."""
+    current = run.request.generation == exporter.metadata.generation
+    return current and not (resumed and run.finished and run.finished <= resumed)
 
 
 def _key_of(endpoint: Endpoint, container: Container) -> GuardKey:

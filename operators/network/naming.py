@@ -19,6 +19,10 @@ KEPT_FOR: Final = f"{GROUP}/kept-for"
 """Annotation on a policy that only denies traffic: UID of its Network or Firewall."""
 
 
+VLANS: Final = f"{GROUP}/vlans"
+"""Annotation on a ProviderNetwork: which namespace has which VLAN."""
+
+
 def deny_policy_name(network: str) -> str:
     """Return the name of the policy of a Network that isolates every instance."""
     return build_name("network", network, "deny", limit=DNS_SUBDOMAIN_LIMIT)

@@ -23,6 +23,24 @@ POLICY_TYPES: Final = ("Ingress", "Egress")
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterDns:
+    """The pods of the DNS service of the cluster.
+
+    Attributes:
+        namespace: Their namespace.
+        port: The port on which they listen; network plugins may compare it instead of 53, the port
+            of the Service.
+    """
+
+    namespace: str = "kube-system"
+    port: int = 53
+
+
+DEFAULT_DNS: Final = ClusterDns()
+"""The DNS service of most clusters."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyTarget:
     """The kind of policy that applies to the interfaces of a network.
 
@@ -30,11 +48,13 @@ class PolicyTarget:
         kind: NetworkPolicy, or MultiNetworkPolicy for interfaces that Multus attaches.
         attachment: `namespace/name` of the attachment to which a MultiNetworkPolicy applies.
         families: Families of the addresses on the network; blocks of other families are omitted.
+        dns: The pods of the DNS service of the cluster.
     """
 
     kind: Kind = NETWORK_POLICY
     attachment: str = ""
     families: frozenset[int] = FAMILIES
+    dns: ClusterDns = DEFAULT_DNS
 
     @classmethod
     def of_attachment(cls, network: Key) -> PolicyTarget:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from libs.common.settings import CommaList, CommonSettings, operator_settings
 from operators.network.api.v1alpha1.fields import parse_block
 from operators.network.naming import OPERATOR
+from operators.network.resources import ClusterDns
 
 _FAMILIES: Final = {"IPv4": 4, "IPv6": 6}
 
@@ -40,6 +41,15 @@ class Settings(CommonSettings):
     whole policy if it has a block of another family. Empty means the families of the addresses of
     the operator's own pod."""
 
+    dns_namespace: str = Field(default="kube-system", min_length=1, max_length=63)
+    """dns_namespace is the namespace of the pods of the DNS service of the cluster. Instances can
+    look up names even if protected_cidrs contains the addresses of pods. On OpenShift, it is
+    openshift-dns."""
+
+    dns_port: int = Field(default=53, ge=1, le=65535)
+    """dns_port is the port on which these pods listen, in addition to 53. On OpenShift, it is
+    5353."""
+
     pod_ips: CommaList = Field(default=(), json_schema_extra={"environment": ["POD_IPS"]})
     """pod_ips is a comma-separated list of the addresses of the operator's pod. If it is empty,
     ip_families defaults to both families."""
@@ -53,6 +63,11 @@ class Settings(CommonSettings):
         """The protected addresses in CIDR notation, one block each."""
         parts = (part.strip() for part in self.protected_cidrs.split(","))
         return tuple(part for part in parts if part and part != "none")
+
+    @property
+    def dns(self) -> ClusterDns:
+        """The pods of the DNS service of the cluster."""
+        return ClusterDns(self.dns_namespace, self.dns_port)
 
     @property
     def families(self) -> frozenset[int]:

@@ -56,6 +56,26 @@ def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
     return build_object(PODSET, name, namespace, spec=spec)
 
 
+async def test_template_with_the_metadata_that_tools_write_is_applied(
+    client: Client, operator: OperatorHarness, kube_namespace: str
+) -> None:
+    # emqx#8599, scylla-operator#1249: Flux and Argo CD use server-side apply.
+    metadata = {
+        **TEMPLATE["metadata"],
+        "creationTimestamp": None,
+        "name": "web",
+        "namespace": "elsewhere",
+        "finalizers": ["example.com/drain"],
+    }
+    template = {**TEMPLATE, "metadata": metadata}
+    manifest = build_podset(kube_namespace, replicas=1, template=template)
+    await client.apply(PODSET, manifest, field_manager="flux")
+    await operator.converged()
+
+    pod = await client.get(POD, Key(kube_namespace, "web-pod-0"))
+    assert pod["metadata"]["finalizers"] == ["example.com/drain"]
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -74,7 +74,10 @@ def build_blueprint_of(
     # The spec of the default pod is not part of the hash: a new default image or a new version of
     # the operator does not change the PodSet, so it must not replace the pods.
     hashed = {} if template is None else spec
-    template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": hashed})
+    parts = {"labels": labels, "annotations": dict(annotations), "spec": hashed}
+    if template is not None and template.metadata.finalizers:
+        parts["finalizers"] = template.metadata.finalizers
+    template_hash = _hash_of(parts)
     return Blueprint(
         labels={
             # The template may override these labels, because Services select by them.
@@ -116,6 +119,8 @@ def build_pod(
         "labels": {**blueprint.labels, SLOT_LABEL: str(slot)},
         "ownerReferences": [owner],
     }
+    if blueprint.template is not None and blueprint.template.metadata.finalizers:
+        metadata["finalizers"] = blueprint.template.metadata.finalizers
     annotations = dict(blueprint.annotations)
     if attempt:
         annotations[ATTEMPT_ANNOTATION] = str(attempt)

@@ -131,6 +131,24 @@ def evaluate_broker(
     return conditions
 
 
+def evaluate_blocked(observed: Observed) -> Condition | None:
+    """Build the condition for consumers that receive nothing more; None if all receive."""
+    report = observed.broker_state.report
+    if report is None:
+        return None
+    consumers = sum(topic.blocked_consumers for topic in report.topics)
+    if not (consumers or any(topic.blocked for topic in report.topics)):
+        return None
+    who = f"{consumers} consumers" if consumers else "the subscription"
+    message = (
+        f"the broker delivers no more messages to {who}: too many are unacknowledged. Handlers"
+        " hang, or failed messages wait for their next attempt; without batchIndexAck, each counts"
+        " with its whole batch. Set spec.retry.strategy to RetryTopic, or raise"
+        " maxUnackedMessagesPerConsumer and maxUnackedMessagesPerSubscription of the namespace"
+    )
+    return Condition.true(ConditionType.CONSUMPTION_BLOCKED, Reason.UNACKNOWLEDGED_LIMIT, message)
+
+
 def _show_on(status: PulsarConsumerStatus | None) -> Manifest:
     if status is None:
         return {}

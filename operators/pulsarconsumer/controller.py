@@ -28,6 +28,7 @@ from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import AdminBusy
 from operators.pulsarconsumer.broker.poll import read_broker
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
+from operators.pulsarconsumer.clashes import describe_clash, parse_others
 from operators.pulsarconsumer.gauges import Gauges
 from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.metrics import METRICS
@@ -64,6 +65,11 @@ _EFFECT_RETRY: Final = 10.0
 """Seconds until a failed change at the broker is retried."""
 _CLEANING: Final = 256
 """Number of reconciles between two searches for deleted objects."""
+_WARNED: Final = (
+    ConditionType.SUBSCRIPTIONS_ABANDONED,
+    ConditionType.TOPICS_SHARED,
+    ConditionType.CONSUMPTION_BLOCKED,
+)
 _NOTHING_KNOWN: Final = CachedState(NOT_QUERIED, 0, 0.0)
 
 
@@ -151,8 +157,12 @@ class Reconciler:
             ctx, consumer, observed.deployment, stopping=plan.stopping
         )
         await self._delete_abandoned(ctx, consumer, observed, look)
-        status = build_status(consumer, observed, plan, outcome, seek=seek, now=ctx.now())
-        ctx.warn_on_new_condition(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
+        clash = self._describe_clash(ctx, consumer)
+        status = build_status(
+            consumer, observed, plan, outcome, seek=seek, now=ctx.now(), clash=clash
+        )
+        for kind in _WARNED:
+            ctx.warn_on_new_condition(status, kind)
         await ctx.apply_status(status)
         self._gauges.show(ctx.key, look.broker_state, plan.replicas, ctx.now())
         waits = [seconds for seconds in (look.again, seek.again) if seconds > 0]
@@ -162,6 +172,10 @@ class Reconciler:
         """Reconcile a PulsarConsumer that is being deleted; None removes the finalizer."""
         consumer = PulsarConsumer.parse(ctx.primary)
         if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
+            return None
+        if ctx.is_orphaning:
+            # The consumers stay, and they need the subscription.
+            self._forget_finalized(ctx)
             return None
         deployment = await ctx.live_get(DEPLOYMENT, ctx.key)
         if deployment is not None and is_controlled_by(deployment, ctx.primary):
@@ -297,6 +311,14 @@ class Reconciler:
             served=frozenset(kind for kind in OPTIONAL_KINDS if ctx.is_served(kind)),
             broker_state=look.broker_state,
         )
+
+    def _describe_clash(self, ctx: Context, consumer: PulsarConsumer) -> str:
+        if consumer.spec.retry is None and consumer.spec.dead_letter is None:
+            return ""
+        try:
+            return describe_clash(consumer, parse_others(ctx.list(PULSAR_CONSUMER), ctx.uid))
+        except TerminalError:
+            return ""  # Another PulsarConsumer has an invalid spec, and runs with an earlier one.
 
     async def _delete_abandoned(
         self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: CachedState

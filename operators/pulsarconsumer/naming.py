@@ -62,8 +62,8 @@ class Topic:
         return f"/{self.domain}/{namespace}/{quote(self.name, safe='')}"
 
     def with_suffix(self, subscription: str, suffix: str) -> Topic:
-        """Return the topic that belongs to a subscription, named as by Pulsar's clients."""
-        return Topic(self.domain, self.namespace, f"{self.name}-{subscription}-{suffix}")
+        """Return the persistent topic of a subscription, named as by Pulsar's clients."""
+        return Topic("persistent", self.namespace, f"{self.name}-{subscription}-{suffix}")
 
 
 def retry_topic(consumer: PulsarConsumer) -> str:
@@ -93,11 +93,13 @@ def attempts_topic(consumer: PulsarConsumer) -> str:
         return ""
     if spec.retry is not None and spec.retry.strategy is RetryStrategy.RETRY_TOPIC:
         return ""
+    if Topic.parse(consumer.topics[0]).domain != "persistent":
+        return ""
     name = _name_after_first(consumer, ATTEMPTS_SUFFIX)
     output = consumer.spec.output
     named = [*consumer.topics, dead_letter_topic(consumer), *([output.topic] if output else [])]
     is_used = name in {str(Topic.parse(each)) for each in named}
-    return "" if is_used or not name.startswith("persistent://") else name
+    return "" if is_used else name
 
 
 def _name_after_first(consumer: PulsarConsumer, suffix: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Kind, Manifest, version_text
 from libs.common.reading import map_at, text_at
 from operators.pulsarconsumer.autoscaler import Decision
 from operators.pulsarconsumer.report import NOT_QUERIED, BrokerState
@@ -22,6 +22,7 @@ class DeploymentView:
         updated: Number of pods of the current template.
         current: Whether its status is based on its current spec.
         deadline: Its message if the progress deadline is exceeded; otherwise empty.
+        version: Its resource version.
     """
 
     wanted: int
@@ -30,6 +31,7 @@ class DeploymentView:
     updated: int
     current: bool
     deadline: str = ""
+    version: str = ""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> DeploymentView:
@@ -43,6 +45,7 @@ class DeploymentView:
             updated=_count(status, "updatedReplicas"),
             current=observed >= _count(map_at(manifest, "metadata"), "generation"),
             deadline=_find_deadline(status),
+            version=version_text(manifest),
         )
 
 

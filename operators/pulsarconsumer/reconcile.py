@@ -94,7 +94,9 @@ def plan_consumer(
         manifest = build_deployment(
             consumer, replicas=replicas, image=image, owner=owner, user_ids=user_ids
         )
-        deployment.append(Apply(DEPLOYMENT, manifest))
+        # A scaler writes replicas as well. If it did so since this was planned, plan again.
+        live = observed.deployment if _copies_replicas(consumer, observed) else None
+        deployment.append(Apply(DEPLOYMENT, manifest, version=live.version if live else ""))
     # The previous scaler is deleted before another engine scales, so that there is never more than
     # one.
     stopping = needs_stop(consumer, observed)
@@ -111,6 +113,14 @@ def choose_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
     if observed.decision is not None:
         return observed.decision.replicas
     return current_replicas(consumer, observed)
+
+
+def _copies_replicas(consumer: PulsarConsumer, observed: Observed) -> bool:
+    """Return whether the desired number of consumers is the current one of the Deployment."""
+    decided = consumer.spec.paused or needs_stop(consumer, observed)
+    autoscaling = consumer.spec.autoscaling
+    native = autoscaling is not None and autoscaling.engine is ScalingEngine.NATIVE
+    return native and not decided and observed.decision is None
 
 
 def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:

@@ -14,8 +14,13 @@ _DIGITS: Final = 2
 """Significant digits of the numbers in a status, so that a busy topic does not change it often."""
 
 
+MOST: Final = 2**53
+"""Maximum number in the status."""
+
+
 def round_number(value: float) -> int:
     """Round to two digits; small numbers are exact."""
+    value = min(value, MOST)
     if value < 10**_DIGITS:
         return round(value)
     magnitude = 10 ** (math.floor(math.log10(value)) - _DIGITS + 1)
@@ -73,6 +78,8 @@ class TopicReport:
         oldest: Publish time of the oldest waiting message, in seconds since 1970; None if no
             message waits or the broker does not report it.
         blocked: Whether the broker delivers no more messages until some are acknowledged.
+        blocked_consumers: Number of consumers that hold so many messages that the broker delivers
+            no more to them.
         parts: Its partitions, or the topic itself if it has none.
     """
 
@@ -93,6 +100,7 @@ class TopicReport:
     counted: bool = True
     oldest: float | None = None
     blocked: bool = False
+    blocked_consumers: int = 0
     parts: tuple[PartReport, ...] = ()
 
     @property

@@ -14,7 +14,13 @@ from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
-from operators.pulsarconsumer.broker_status import evaluate_broker, show_broker, show_scaling
+from operators.pulsarconsumer.broker_status import (
+    evaluate_blocked,
+    evaluate_broker,
+    show_broker,
+    show_scaling,
+)
+from operators.pulsarconsumer.clashes import evaluate_clash
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
@@ -33,6 +39,7 @@ def build_status(
     *,
     seek: SeekProgress,
     now: datetime,
+    clash: str = "",
 ) -> Manifest:
     """Build the desired status.
 
@@ -43,6 +50,7 @@ def build_status(
         outcome: Outcome of the plan.
         seek: Progress of the last seek.
         now: Time for conditions whose status changes.
+        clash: Which other PulsarConsumer has the same topics for copies; empty for none.
     """
     broker = _evaluate_broker(consumer, observed, plan)
     conditions = [
@@ -62,6 +70,7 @@ def build_status(
         abandoned := evaluate_abandoned(consumer, show_broker(consumer, observed, now))
     ) is not None:
         conditions.append(abandoned)
+    conditions += [each for each in (evaluate_clash(clash), evaluate_blocked(observed)) if each]
     # Until the pods run the current spec, the status must not claim the new values.
     unseen = consumer.status is None or not consumer.status.observed_generation
     name_spec = not (plan.held or plan.fault) or unseen

@@ -259,3 +259,32 @@ def test_keda_has_a_minute_or_four_polls_to_react(
     )
 
     assert reasons(show(consumer, observed))["ScalingActive"] == expected
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        (TopicReport("my-topic", blocked_consumers=2), "no more messages to 2 consumers"),
+        (TopicReport("my-topic", blocked=True), "no more messages to the subscription"),
+        (TopicReport("my-topic"), ""),
+    ],
+)
+def test_blocked_consumers_are_reported(topic: TopicReport, expected: str) -> None:
+    status = show(parse_consumer(), Observed(view(), broker_state=BrokerState(Report((topic,)))))
+    condition = find_condition(status_of(status), "ConsumptionBlocked") or {}
+
+    assert expected in condition.get("message", "")
+    assert bool(condition) is bool(expected)
+
+
+def test_clash_of_topics_is_reported() -> None:
+    consumer, observed = parse_consumer(), Observed(view(), broker_state=SUBSCRIBED)
+    plan = plan_consumer(consumer, observed, image="app:1", owner=OWNER)
+    seek = SeekProgress(None)
+    status = build_status(consumer, observed, plan, Outcome(), seek=seek, now=NOW, clash="both")
+
+    assert reasons(status)["TopicsShared"] == ("True", Reason.NAMES_CLASH)
+
+
+def status_of(status: Manifest) -> Manifest:
+    return {"status": status}

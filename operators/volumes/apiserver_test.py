@@ -80,12 +80,18 @@ async def test_volume_lives_from_claim_to_growth(harness: OperatorHarness, key: 
     await apply(harness, key, size=1)
     assert await requested(harness, key) == "1Gi"
     await apply(harness, key, size=2)
-    assert await requested(harness, key) == "1Gi", "a pending claim cannot be changed"
-
-    await bind(harness, key, "1Gi")
+    # A pending claim cannot be changed, so it is replaced.
+    claim = await harness.client.get(PVC, key)
+    assert claim["metadata"]["deletionTimestamp"]
+    await harness.client.patch(PVC, key, {"metadata": {"finalizers": None}})
+    await harness.converged()
     assert await requested(harness, key) == "2Gi"
-    assert await condition(harness, key, "Resized") == ("False", Reason.RESIZING)
+
     await bind(harness, key, "2Gi")
+    await apply(harness, key, size=3)
+    assert await requested(harness, key) == "3Gi"
+    assert await condition(harness, key, "Resized") == ("False", Reason.RESIZING)
+    await bind(harness, key, "3Gi")
 
     assert await condition(harness, key, "Ready") == ("True", Reason.BOUND)
 

@@ -17,7 +17,7 @@ from libs.common.testing.harness import OperatorHarness
 from libs.contracts.claims import ClaimView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
 from operators.volumes.fake_storage import DATA, bind, build, condition, status
-from operators.volumes.naming import CLAIM_METADATA, VOLUME_LABEL
+from operators.volumes.naming import CLAIM_METADATA, REQUESTED, VOLUME_LABEL
 from operators.volumes.observed import list_mismatches
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import build_bound_claim, build_foreign_claim, observe, parse_volume
@@ -62,7 +62,7 @@ def test_entry_that_changes_or_is_removed_in_the_spec_does_so_on_the_claim_alone
 
     bare = corrected(parse_volume(), changed)
     assert bare["metadata"]["labels"] == {"of-others": "kept", VOLUME_LABEL: "data"}
-    assert bare["metadata"]["annotations"] == {"example.com/of-others": "kept"}
+    assert bare["metadata"]["annotations"] == {"example.com/of-others": "kept", REQUESTED: "10Gi"}
 
 
 @pytest.mark.parametrize(

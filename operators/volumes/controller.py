@@ -6,11 +6,12 @@ A reconcile observes the claim and its environment, plans, executes, and reports
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.conditions import conditions_of
-from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, uid_of
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, Manifest, uid_of
 from libs.common.plan import Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
@@ -100,8 +101,12 @@ class Reconciler:
         plan = plan_volume(volume, observed)
         if plan.takes_over and not await _may_claim_ownership(ctx, observed):
             return Result(requeue_after=_STALE_SECONDS)
+        if plan.recreates:
+            await ctx.apply_status(_forget_claim(ctx.primary.get("status") or {}))
         outcome = await ctx.execute(*batches_of(plan.actions))
         _report_actions(ctx, plan.actions, outcome)
+        if plan.recreates and outcome.ok:
+            return Result(requeue_after=0)
         observed = observe(ctx, volume)
         status = build_status(
             volume,
@@ -151,6 +156,10 @@ class Reconciler:
         return self._settings.snapshot_api_poll_seconds if waits else None
 
 
+def _forget_claim(status: Manifest) -> Manifest:
+    return {field: value for field, value in status.items() if field != "pvcRef"}
+
+
 async def _may_claim_ownership(ctx: Context, observed: Observed) -> bool:
     """Check with the API server whether this DemoVolume may become the owner of an existing claim.
 
@@ -176,7 +185,7 @@ async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
     the owner reference from the claim. And after the finalizer is removed, no further reconcile can
     find a claim that the cache lacked, so the absence of the claim must be certain.
     """
-    observed = observe(ctx, volume)
+    observed = replace(observe(ctx, volume), is_orphaning=ctx.is_orphaning)
     live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))
     return observed.without_claim() if live is None else observe_claim(ctx, live, observed)
 

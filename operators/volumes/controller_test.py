@@ -65,6 +65,52 @@ async def test_first_consumer_is_waited_for_without_complaint(
     assert condition(api, "Bound") == ("False", Reason.WAITING_FOR_FIRST_CONSUMER)
 
 
+@pytest.mark.parametrize(
+    ("policy", "size"), [("Delete", 20), ("Delete", 5), ("Retain", 20), ("Snapshot", 5)]
+)
+async def test_claim_without_a_volume_is_replaced_if_the_size_changes(
+    api: FakeApi, harness: OperatorHarness, policy: str, size: int
+) -> None:
+    api.create(build(storageClassName="lazy", reclaimPolicy=policy))
+    await harness.converged()
+    first = api.get(PVC, DATA)["metadata"]["uid"]
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"size": size}})
+    await harness.converged()
+
+    claim = api.get(PVC, DATA)
+    assert claim["metadata"]["uid"] != first
+    assert claim["spec"]["resources"]["requests"] == {"storage": f"{size}Gi"}
+    assert condition(api, "Ready") == ("True", Reason.WAITING_FOR_FIRST_CONSUMER)
+    assert status(api)["pvcRef"]["uid"] == claim["metadata"]["uid"]
+    mark = api.mark()
+    await harness.restart()
+    await harness.converged()
+    assert api.writes(mark) == []
+
+
+async def test_claim_that_an_autoresizer_grows_ten_times_keeps_its_size(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build())
+    await harness.converged()
+    bind(api)
+    await harness.converged()
+    for size in range(11, 21):
+        request = {"spec": {"resources": {"requests": {"storage": f"{size}Gi"}}}}
+        mark = api.mark()
+        api.patch(PVC, DATA, request)
+        await harness.converged()
+        bind(api, f"{size}Gi")
+        await harness.converged()
+        assert [each for each in api.writes(mark) if each.kind == PVC] == []
+        assert condition(api, "Ready") == ("True", Reason.BOUND)
+        assert condition(api, "Drifted") == ("True", Reason.LARGER_THAN_SPEC)
+
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"size": 30}})
+    await harness.converged()
+    assert api.get(PVC, DATA)["spec"]["resources"]["requests"] == {"storage": "30Gi"}
+
+
 async def test_claim_deleted_by_hand_comes_back_with_a_warning(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

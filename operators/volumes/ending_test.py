@@ -127,8 +127,11 @@ async def test_namespace_that_is_deleted_is_not_held_up(
     assert not api.objects(PVC)
 
 
-async def test_orphaning_deletion_keeps_the_claim(api: FakeApi, harness: OperatorHarness) -> None:
-    api.create(build())
+@pytest.mark.parametrize("policy", ["Delete", "Retain", "Snapshot"])
+async def test_orphaning_deletion_keeps_the_claim(
+    api: FakeApi, harness: OperatorHarness, policy: str
+) -> None:
+    api.create(build(reclaimPolicy=policy))
     await harness.converged()
     bind(api)
 
@@ -138,11 +141,12 @@ async def test_orphaning_deletion_keeps_the_claim(api: FakeApi, harness: Operato
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
 
 
+@pytest.mark.parametrize("policy", ["Delete", "Snapshot"])
 async def test_orphaning_deletion_keeps_the_claim_though_its_watch_is_behind(
-    api: FakeApi, harness: OperatorHarness
+    api: FakeApi, harness: OperatorHarness, policy: str
 ) -> None:
     """That the finalizer `orphan` is gone may be heard before what the collector did under it."""
-    api.create(build())
+    api.create(build(reclaimPolicy=policy))
     await harness.converged()
     bind(api)
     await harness.converged()

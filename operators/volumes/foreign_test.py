@@ -8,7 +8,7 @@ from libs.common.kinds import CONFIG_MAP, PVC, Key, build_object, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
-from operators.volumes.fake_storage import DATA, build, condition, status, take_name
+from operators.volumes.fake_storage import DATA, bind, build, condition, status, take_name
 from operators.volumes.naming import KEPT_FOR
 from operators.volumes.samples import is_kept_for
 
@@ -111,6 +111,58 @@ async def test_lost_claim_whose_data_was_to_be_kept_is_not_replaced_by_an_empty_
     api.patch(DEMO_VOLUME, DATA, {"spec": {"onLoss": "Recreate"}})
     await harness.converged()
     assert api.get(PVC, DATA)["metadata"]["uid"] != before["uid"]
+
+
+@pytest.mark.parametrize("policy", [None, "Retain", "Snapshot"])
+async def test_claim_that_was_restored_without_owner_and_uid_is_adopted(
+    api: FakeApi, harness: OperatorHarness, policy: str | None
+) -> None:
+    # Velero drops the owner references, the status and the UIDs of what it restores.
+    spec = {} if policy is None else {"reclaimPolicy": policy}
+    api.create(build(**spec))
+    await harness.converged()
+    bind(api)
+    await harness.converged()
+    held, claim = api.get(DEMO_VOLUME, DATA), api.get(PVC, DATA)
+    api.patch(PVC, DATA, {"spec": {"resources": {"requests": {"storage": "15Gi"}}}})
+    restored = build(**spec)
+    claim["metadata"] = {
+        name: claim["metadata"][name] for name in ("name", "namespace", "labels", "annotations")
+    }
+    claim["spec"]["resources"] = {"requests": {"storage": "15Gi"}}
+    api.patch(DEMO_VOLUME, DATA, {"metadata": {"finalizers": None}})
+    api.delete(DEMO_VOLUME, DATA)
+    if api.find(PVC, DATA) is not None:
+        api.delete(PVC, DATA)
+    await harness.converged()
+    api.create(claim)
+    bind(api, "15Gi")
+    created = api.create(restored)
+    await harness.converged()
+
+    assert created["metadata"]["uid"] != held["metadata"]["uid"]
+    assert condition(api, "Ready") == ("True", Reason.BOUND)
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+    assert status(api)["reclaimPolicy"] == (policy or "Delete")
+    assert api.get(PVC, DATA)["spec"]["resources"]["requests"] == {"storage": "15Gi"}
+    mark = api.mark()
+    await harness.restart()
+    await harness.converged()
+    assert api.writes(mark) == []
+
+
+async def test_claim_that_a_deleted_volume_kept_is_not_taken_for_a_restored_one(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build(reclaimPolicy="Retain"))
+    await harness.converged()
+    bind(api)
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.eventually(lambda: api.find(DEMO_VOLUME, DATA) is None)
+    api.create(build(reclaimPolicy="Delete"))
+    await harness.converged()
+
+    assert condition(api, "Ready") == ("False", Reason.UNOWNED_CLAIM)
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])

@@ -14,18 +14,20 @@ Kubernetes restricts the requested size of a claim as follows:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from libs.common.conditions import Condition
-from libs.common.quantity import render_quantity
+from libs.common.quantity import parse_quantity, render_quantity
 from libs.contracts.claims import ClaimCondition, ClaimView, StorageClassView
 from operators.volumes.api.v1alpha1 import ConditionType, Reason
+from operators.volumes.naming import ADOPTED_BY, REQUESTED
 
 SLACK: Final = 2**20
-"""Bytes that a request must exceed the capacity by. Storage allocates in units of at least 1 MiB,
-so the slack does not change the size of the volume."""
+"""Bytes that a request must exceed the capacity by. Storage that allocates in larger units, such as
+whole GiB, grows the volume by one unit."""
 
 _FAILURES: Final = ("ControllerResizeError", "NodeResizeError")
 _FILE_SYSTEM: Final = ("NodeResizePending", "FileSystemResizePending")
@@ -65,6 +67,9 @@ def find_rule(claim: ClaimView, storage_class: StorageClassView | None) -> Growt
 def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction | None:
     """Return the size that a claim should request.
 
+    Only a request of the operator itself is reduced. A claim that somebody else grew, such as an
+    autoresizer or an administrator, keeps its size: spec.size is a minimum.
+
     Returns:
         The size in bytes, which is never less than the capacity; None to keep the current request.
     """
@@ -73,10 +78,39 @@ def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction
         return None
     if size > requested:
         return size if rule.allowed else None
-    if size == requested or requested <= capacity:
+    if size == requested or requested <= capacity or requested != _read_record(claim):
         return None
     target = max(size, capacity + SLACK)
     return target if target < requested else None
+
+
+def must_recreate(size: str, claim: ClaimView, users: Collection[object]) -> bool:
+    """Return whether a claim must be recreated, because it can neither grow nor shrink.
+
+    Kubernetes allows no change of a claim that is not bound. Such a claim contains no data.
+
+    Args:
+        size: Size in the spec, as the operator would request it.
+        claim: A claim of the DemoVolume.
+        users: Pods that use it.
+    """
+    if claim.phase != "Pending" or claim.volume_name or users or ADOPTED_BY in claim.annotations:
+        return False
+    # Compare with what the operator requested: admission may have changed the request, and would
+    # change that of the next claim.
+    requested = claim.annotations.get(REQUESTED, claim.requested_text)
+    return parse_quantity(size) != _parse(requested)
+
+
+def _read_record(claim: ClaimView) -> Fraction | None:
+    return _parse(claim.annotations.get(REQUESTED, ""))
+
+
+def _parse(text: str) -> Fraction | None:
+    try:
+        return parse_quantity(text)
+    except ValueError:
+        return None
 
 
 def evaluate_growth(
@@ -91,6 +125,10 @@ def evaluate_growth(
         refusal: Error message of the API server for the last change of the size; empty for none.
     """
     if claim.capacity is None or claim.requested is None or not claim.bound:
+        if claim.requested is not None and claim.requested < size and not rule.allowed:
+            wants = f"spec.size is {render_quantity(size)}, the claim asks for"
+            message = f"{wants} {claim.requested_text}, and {rule.obstacle}"
+            return _growing(Reason.CLASS_FORBIDS, message)
         return Condition.unknown(
             ConditionType.RESIZED, Reason.NOT_BOUND, "the claim has no volume yet"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,15 @@ from libs.common.quantity import parse_quantity, render_quantity
 from libs.contracts.claims import ClaimView
 from operators.volumes.api.parts import parse_size
 from operators.volumes.api.v1alpha1 import Reason
-from operators.volumes.growth import SLACK, GrowthRule, evaluate_growth, find_rule, plan_request
+from operators.volumes.growth import (
+    SLACK,
+    GrowthRule,
+    evaluate_growth,
+    find_rule,
+    must_recreate,
+    plan_request,
+)
+from operators.volumes.naming import ADOPTED_BY, REQUESTED
 from operators.volumes.samples import EXPANDABLE, RIGID, build_bound_claim, parse_volume
 
 MAY = GrowthRule(True)
@@ -45,13 +54,60 @@ def plan(size: str | int, claim: ClaimView, rule: GrowthRule = MAY) -> str | Non
         pytest.param(10, "10241Mi", "10Gi", None, id="reverted as far as it goes"),
         pytest.param(10, "10241Mi", "11Gi", None, id="reverted and rounded up"),
         pytest.param(10, "20Gi", "20Gi", None, id="grown by hand"),
-        pytest.param(10, "20Gi", "12Gi", "12289Mi", id="growing by hand"),
     ],
 )
 def test_request_follows_the_size_as_far_as_kubernetes_lets_it(
     size: str | int, requested: str, capacity: str, asked: str | None
 ) -> None:
     assert plan(size, view(requested, capacity)) == asked
+
+
+@pytest.mark.parametrize(
+    ("size", "recorded", "requested", "asked"),
+    [
+        pytest.param(10, "10Gi", "15Gi", None, id="an autoresizer grows the claim"),
+        pytest.param(12, "10Gi", "15Gi", None, id="spec.size follows as far as it goes"),
+        pytest.param(20, "10Gi", "15Gi", "20Gi", id="spec.size overtakes"),
+        pytest.param(10, "", "15Gi", None, id="who asked is not known"),
+        pytest.param(10, "a lot", "15Gi", None, id="the record is unreadable"),
+        pytest.param(10, "15Gi", "15360Mi", "10241Mi", id="our own request in another unit"),
+    ],
+)
+def test_claim_that_somebody_else_grows_keeps_its_size(
+    size: int, recorded: str, requested: str, asked: str | None
+) -> None:
+    # clickhouse-operator#1454, VictoriaMetrics/operator#1747, pvc-autoresizer#346.
+    claim = view(requested, "10Gi")
+    annotations = {**claim.annotations, REQUESTED: recorded}
+
+    assert plan(size, replace(claim, annotations=annotations)) == asked
+
+
+@pytest.mark.parametrize(
+    ("size", "requested", "recorded", "replaced"),
+    [
+        pytest.param("20Gi", "10Gi", "10Gi", True, id="grown"),
+        pytest.param("5Gi", "10Gi", "10Gi", True, id="shrunk"),
+        pytest.param("10240Mi", "10Gi", "10Gi", False, id="the same in another unit"),
+        pytest.param("15675Mi", "16Gi", "15675Mi", False, id="admission rounds up"),
+        pytest.param("9Ei", "8Ei", "9Ei", False, id="more than Kubernetes knows"),
+    ],
+)
+def test_claim_without_a_volume_is_replaced_by_one_of_the_right_size(
+    size: str, requested: str, recorded: str, replaced: bool
+) -> None:
+    claim = ClaimView.parse(
+        build_bound_claim(parse_volume(), requested=requested, recorded=recorded)
+        | {"status": {"phase": "Pending"}}
+    )
+    unbound = replace(claim, volume_name="")
+
+    assert must_recreate(size, unbound, ()) == replaced
+    assert not must_recreate(size, claim, ()), "a volume is chosen"
+    assert not must_recreate(size, unbound, ("web-0",))
+    assert not must_recreate(size, replace(unbound, phase="Bound"), ())
+    adopted = {**unbound.annotations, ADOPTED_BY: "uid"}
+    assert not must_recreate(size, replace(unbound, annotations=adopted), ())
 
 
 def test_request_is_left_alone_before_binding() -> None:

@@ -47,6 +47,9 @@ NO_PRUNING: Final = "Prune=false"
 CLAIM_METADATA: Final = f"{GROUP}/claim-metadata"
 """Annotation on a claim: JSON with the keys of the labels and annotations from spec.claimMetadata,
 so that the operator removes an entry from the claim if it is removed from the spec."""
+REQUESTED: Final = f"{GROUP}/requested"
+"""Annotation on a claim: the size that the operator requested last. A larger request is somebody
+else's, for example of an autoresizer, and is never reduced."""
 SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
 """Annotation on a last snapshot: UID of the claim from which it was taken."""
 

@@ -75,6 +75,7 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
         source=around.source,
         snapshot=None if snapshot is None else VolumeSnapshotView.parse(snapshot),
         lost_origin=_find_lost_origin(ctx, claim),
+        is_orphaning=around.is_orphaning,
     )
 
 

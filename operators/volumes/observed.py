@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from fractions import Fraction
-from typing import Self, assert_never
+from typing import Final, Self, assert_never
 
 from libs.common.conditions import Condition
 from libs.common.crd import LabelSelector
 from libs.common.kinds import PVC, Manifest, describe
+from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
 from libs.contracts.claims import ClaimUser, ClaimView, StorageClassView
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
@@ -22,7 +23,10 @@ from operators.volumes.api.v1alpha1 import (
     Reason,
     ReclaimPolicy,
 )
-from operators.volumes.naming import ADOPTED_BY, KEPT_FOR
+from operators.volumes.naming import ADOPTED_BY, KEPT_FOR, VOLUME_LABEL
+
+_PROTECTION: Final = "kubernetes.io/pvc-protection"
+"""Finalizer of each claim: Kubernetes removes it when no pod uses the claim."""
 
 
 class ClaimOwnership(Enum):
@@ -59,7 +63,9 @@ class SourceView:
     def of_claim(cls, claim: ClaimView) -> Self:
         """Build the source from the claim of another DemoVolume."""
         ready = claim.bound and not claim.deleting
-        return cls(ready, claim.capacity, claim.volume_mode, claim.key.name)
+        # As in the provisioner of CSI, the request counts: storage may have rounded up the volume,
+        # and rounds up the copy in the same way.
+        return cls(ready, claim.requested, claim.volume_mode, claim.key.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Observed:
         snapshots_served: Whether the cluster serves VolumeSnapshot.
         source: Source of the data of the volume; None if the source does not exist.
         snapshot: Last snapshot of the claim, found by its name.
+        is_orphaning: Whether the DemoVolume is being deleted with `--cascade=orphan`, which keeps
+            the claim.
         lost_origin: Data source of an unbound claim that no longer exists, for messages; empty for
             none. Before the copy begins, nothing protects the data source from deletion.
     """
@@ -86,6 +94,7 @@ class Observed:
     source: SourceView | None = None
     snapshot: VolumeSnapshotView | None = None
     lost_origin: str = ""
+    is_orphaning: bool = False
 
     def without_claim(self) -> Observed:
         """Return a copy without the claim."""
@@ -107,6 +116,20 @@ def belongs_to(uid: str, claim: ClaimView) -> bool:
 def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
     """Return whether a claim belongs only to this incarnation of a DemoVolume."""
     return belongs_to(volume.metadata.uid, claim)
+
+
+def build_labels(volume: DemoVolume) -> dict[str, str]:
+    """Build the labels of each child."""
+    return {VOLUME_LABEL: label_value(volume.metadata.name)}
+
+
+def is_restored(volume: DemoVolume, claim: ClaimView) -> bool:
+    """Return whether a claim without an owner belonged to a DemoVolume of this name.
+
+    Backup tools restore objects without owner references and UIDs, so only the label is left. A
+    claim that a DemoVolume kept when it was deleted has lost the label as well.
+    """
+    return claim.labels.items() >= build_labels(volume).items() and not claim.deleting
 
 
 def shares(volume: DemoVolume, claim: ClaimView) -> bool:
@@ -246,6 +269,14 @@ def explain_missing_api(field: str) -> str:
     )
 
 
+def render_blockers(claim: ClaimView) -> str:
+    """Return which finalizers of other components delay the deletion of a claim, or no text."""
+    others = [each for each in claim.finalizers if each != _PROTECTION]
+    if not claim.deleting or not others:
+        return ""
+    return f", which the finalizers of other components delay: {', '.join(others)}"
+
+
 def render_users(users: Iterable[ClaimUser], limit: int = 3) -> str:
     """Render the users of a claim for a message: `pods a, b and 2 more`."""
     names = [str(user) for user in users]
@@ -255,12 +286,16 @@ def render_users(users: Iterable[ClaimUser], limit: int = 3) -> str:
 
 
 def _evaluate_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Condition:
-    claim = _claim_of(observed)
+    claim, restored = _claim_of(observed), observed.claim
+    if restored is not None and is_restored(volume, restored):
+        return _conflict(
+            Reason.UNOWNED_CLAIM, f"{claim} is not adopted yet: {refusal}".rstrip(": ")
+        )
     if volume.spec.adopt is AdoptPolicy.NEVER:
         return _conflict(
             Reason.UNOWNED_CLAIM,
             f"{claim} existed before and is not changed; "
-            "set spec.adopt to IfMatching to adopt it, or delete it",
+            "set spec.adopt to IfMatching to adopt it, or choose another name in a new DemoVolume",
         )
     problems = list_mismatches(volume, observed)
     if problems:

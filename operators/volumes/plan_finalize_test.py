@@ -12,13 +12,12 @@ from libs.common.plan import Create, Delete, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
 from libs.contracts.claims import ClaimUser, ClaimView
 from libs.contracts.snapshots import VolumeSnapshotView
-from operators.volumes.api.v1alpha1 import DemoVolume, Reason
+from operators.volumes.api.v1alpha1 import Reason
 from operators.volumes.naming import SNAPSHOT_OF, last_snapshot_name, snapshot_name
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import (
     build_bound_claim,
     build_foreign_claim,
-    build_volume,
     is_kept_for,
     observe,
     parse_volume,
@@ -86,15 +85,34 @@ def test_policy_retain_lets_go_of_the_claim(made_under: str) -> None:
     assert plan_finalize(volume, observe(claim)).done
 
 
-def test_orphaning_deletion_keeps_the_claim_whatever_the_policy() -> None:
-    manifest = build_volume(reclaimPolicy="Delete")
-    manifest["metadata"]["finalizers"] = ["orphan"]
-    volume = DemoVolume.parse(manifest)
-
-    (action,) = plan_finalize(volume, observe(build_bound_claim(volume))).actions
+@pytest.mark.parametrize("policy", ["Delete", "Retain", "Snapshot"])
+def test_orphaning_deletion_keeps_the_claim_whatever_the_policy(policy: str) -> None:
+    (action,) = ending(policy, is_orphaning=True).actions
 
     assert isinstance(action.step, Patch)
     assert action.reason == Reason.RELEASED
+
+
+def test_finalizers_of_others_that_delay_a_deletion_are_named() -> None:
+    # external-provisioner#1507.
+    claim = build_bound_claim(parse_volume(reclaimPolicy="Delete"))
+    claim["metadata"] |= {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["kubernetes.io/pvc-protection", "example.com/backup-running"],
+    }
+
+    message = ending("Delete", claim).message
+
+    assert message.endswith("the finalizers of other components delay: example.com/backup-running")
+    claim["metadata"]["finalizers"] = ["kubernetes.io/pvc-protection"]
+    assert ending("Delete", claim).message.endswith("to be deleted")
+
+
+def test_deleted_claim_of_which_no_snapshot_can_be_taken_says_so() -> None:
+    claim = build_bound_claim(parse_volume(reclaimPolicy="Snapshot"))
+    claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert "no snapshot is taken" in ending("Snapshot", claim).message
 
 
 def test_last_snapshot_is_taken_once_nobody_writes_any_more() -> None:

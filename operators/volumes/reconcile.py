@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from libs.common.actions import Action, Teardown
 from libs.common.kinds import PVC, Manifest, describe
@@ -18,7 +17,7 @@ from libs.common.quantity import render_quantity
 from libs.contracts.claims import ClaimView
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
-from operators.volumes.growth import find_rule, plan_request
+from operators.volumes.growth import find_rule, must_recreate, plan_request
 from operators.volumes.naming import SNAPSHOT_OF
 from operators.volumes.observed import (
     ClaimOwnership,
@@ -29,7 +28,9 @@ from operators.volumes.observed import (
     find_source_problem,
     is_lost,
     is_ours,
+    is_restored,
     list_mismatches,
+    render_blockers,
     render_users,
     shares,
 )
@@ -42,10 +43,8 @@ from operators.volumes.resources import (
     build_release_patch,
     build_request_patch,
     build_snapshot,
+    render_size,
 )
-
-_ORPHAN: Final = "orphan"
-"""Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,13 @@ class Plan:
         takes_over: Whether the plan makes the DemoVolume the owner of an existing claim. Check with
             the API server first that the DemoVolume still exists: the garbage collector deletes a
             claim whose owner reference is dangling.
+        recreates: Whether the plan deletes a claim without a volume, to create it again. The status
+            must no longer name the claim then: it would count as lost.
     """
 
     actions: tuple[Action, ...] = ()
     takes_over: bool = False
+    recreates: bool = False
 
 
 def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
@@ -96,7 +98,7 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> Teardown:
         # The claim stays with its other owners.
         return _plan_release(volume, claim) if shares(volume, claim) else Teardown(done=True)
     policy = find_policy(volume, claim)
-    if policy is ReclaimPolicy.RETAIN or is_orphaning(volume, policy):
+    if policy is ReclaimPolicy.RETAIN or observed.is_orphaning:
         return _plan_release(volume, claim)
     # A claim that was never bound contains no data, and a claim that is being deleted can no longer
     # be snapshotted.
@@ -107,22 +109,14 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> Teardown:
         and (waiting := _plan_snapshot(volume, observed, claim)) is not None
     ):
         return waiting
-    return _plan_deletion(observed, claim)
+    return _plan_deletion(observed, claim, policy)
 
 
 def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
     """Return whether a claim without an owner may be adopted."""
+    if observed.claim is not None and is_restored(volume, observed.claim):
+        return True
     return volume.spec.adopt is AdoptPolicy.IF_MATCHING and not list_mismatches(volume, observed)
-
-
-def is_orphaning(volume: DemoVolume, policy: ReclaimPolicy) -> bool:
-    """Return whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
-
-    Kubernetes orphans only objects with an owner reference, so this concerns only reclaimPolicy
-    Delete. Kubernetes removes the finalizer `orphan` after it has removed the owner reference: from
-    then on the claim is no longer ours.
-    """
-    return policy is ReclaimPolicy.DELETE and _ORPHAN in volume.metadata.finalizers
 
 
 def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
@@ -158,6 +152,11 @@ def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -
     outdated = _plan_outdated(observed, claim)
     if outdated:
         return Plan(outdated)
+    if must_recreate(render_size(volume), claim, observed.users):
+        name, version = describe(PVC, claim.key), claim.resource_version
+        delete = Delete(PVC, claim.key, claim.uid, resource_version=version)
+        note = f"Replacing {name}, which has no volume yet, to request {render_size(volume)}"
+        return Plan((Action(delete, Reason.RESIZING, note),), recreates=True)
     metadata = _plan_metadata(volume, claim)
     changes = (*_plan_attributes(volume, claim), *_plan_growth(volume, observed, claim))
     return Plan((*metadata, *changes), takes_over=bool(metadata))
@@ -168,7 +167,10 @@ def _plan_growth(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tu
     size = plan_request(volume.spec.size_bytes, claim, rule)
     if size is None:
         return ()
-    step = Patch(PVC, claim.key, claim.uid, build_request_patch(claim, size))
+    operations = build_request_patch(claim, size)
+    # Without annotations, the patch would replace annotations that somebody else adds meanwhile.
+    version = "" if claim.annotations else claim.resource_version
+    step = Patch(PVC, claim.key, claim.uid, operations, resource_version=version)
     note = f"Requested {render_quantity(size)} instead of {claim.requested_text}"
     return (Action(step, Reason.RESIZING, note),)
 
@@ -254,14 +256,14 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return None
     hint = "set reclaimPolicy to Retain or Delete to continue without a snapshot"
     if snapshot.error:
-        return Teardown(
-            reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}; {hint}"
-        )
+        other = f"to use another class, set spec.snapshotClassName and delete {name}"
+        message = f"{name} failed: {snapshot.error}; {other}; {hint}"
+        return Teardown(reason=Reason.SNAPSHOT_FAILED, message=message)
     waits = f"Waiting for {name} to be ready; if it does not become ready, {hint}"
     return Teardown(reason=Reason.SNAPSHOTTING, message=waits)
 
 
-def _plan_deletion(observed: Observed, claim: ClaimView) -> Teardown:
+def _plan_deletion(observed: Observed, claim: ClaimView, policy: ReclaimPolicy) -> Teardown:
     name = describe(PVC, claim.key)
     actions: tuple[Action, ...] = ()
     if not claim.deleting:
@@ -270,9 +272,13 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Teardown:
     if observed.users:
         waiting = _wait_for_users(observed, f"{name} is deleted when no pod uses it")
         return Teardown(actions, reason=waiting.reason, message=waiting.message)
-    return Teardown(
-        actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to be deleted"
-    )
+    message = f"Waiting for {name} to be deleted{render_blockers(claim)}"
+    if policy is ReclaimPolicy.SNAPSHOT and claim.volume_name and claim.deleting:
+        ready = observed.snapshot is not None and observed.snapshot.ready
+        message += (
+            "" if ready else "; no snapshot is taken of a claim that is already being deleted"
+        )
+    return Teardown(actions, reason=Reason.DELETING_CLAIM, message=message)
 
 
 def _is_last_of(snapshot: VolumeSnapshotView, claim: ClaimView) -> bool:

@@ -179,6 +179,11 @@ def test_change_of_the_size_tests_the_size_that_was_seen() -> None:
     assert action.step.operations == [
         {"op": "test", "path": path, "value": "10Gi"},
         {"op": "replace", "path": path, "value": "20Gi"},
+        {
+            "op": "add",
+            "path": "/metadata/annotations/storage.slipway.dev~1requested",
+            "value": "20Gi",
+        },
     ]
 
 

@@ -26,17 +26,19 @@ from operators.volumes.naming import (
     NO_PRUNING,
     OPERATOR,
     OUTDATED_SNAPSHOT,
+    REQUESTED,
     SNAPSHOT_OF,
     SYNC_OPTIONS,
-    VOLUME_LABEL,
     last_snapshot_name,
 )
-from operators.volumes.observed import find_policy, is_ours, render_selector, shares
-
-
-def build_labels(volume: DemoVolume) -> dict[str, str]:
-    """Build the labels of each child."""
-    return {VOLUME_LABEL: label_value(volume.metadata.name)}
+from operators.volumes.observed import (
+    build_labels,
+    find_policy,
+    is_ours,
+    is_restored,
+    render_selector,
+    shares,
+)
 
 
 def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
@@ -59,14 +61,12 @@ def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
     spec |= _build_choices(volume)
     asked = volume.spec.claim_metadata
     metadata: Manifest = {"labels": {**asked.labels, **build_labels(volume)}}
-    annotations: dict[str, str] = {}
+    annotations = {REQUESTED: render_size(volume)}
     if find_policy(volume, None) is ReclaimPolicy.DELETE:
         metadata["ownerReferences"] = [build_reference(volume)]
     else:
-        annotations = {KEPT_FOR: volume.metadata.uid, SYNC_OPTIONS: NO_PRUNING}
-    annotations |= {**asked.annotations, **_record_metadata(volume)}
-    if annotations:
-        metadata["annotations"] = annotations
+        annotations |= {KEPT_FOR: volume.metadata.uid, SYNC_OPTIONS: NO_PRUNING}
+    metadata["annotations"] = annotations | asked.annotations | _record_metadata(volume)
     place = volume.metadata.namespace
     return build_object(PVC, volume.claim_name, place, metadata=metadata, spec=spec)
 
@@ -165,7 +165,9 @@ def build_adoption_patch(
         claim: The claim.
         outdated: Name of a last snapshot to record as outdated; empty for none.
     """
-    mark = {ADOPTED_BY: volume.metadata.uid}
+    # A restored claim that was adopted once still contains data from before the adoption.
+    is_own = is_restored(volume, claim) and ADOPTED_BY not in claim.annotations
+    mark = {} if is_own else {ADOPTED_BY: volume.metadata.uid}
     adopted = replace(claim, annotations={**claim.annotations, **mark})
     return [
         *_set_entries("annotations", claim.annotations, mark),
@@ -214,7 +216,7 @@ def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
     if is_ours(volume, claim) or shares(volume, claim):
         # The labels and annotations of spec.claimMetadata remain, so that backup tools still find
         # the claim. Only the record of their keys is removed.
-        marks[CLAIM_METADATA] = ""
+        marks |= {CLAIM_METADATA: "", REQUESTED: ""}
     return [
         *_set_references(claim, [], uid),
         *(_set_entries("annotations", claim.annotations, marks) if marks else ()),
@@ -238,10 +240,11 @@ def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
     The patch tests the observed size first, so that a decision based on another size is not
     written.
     """
-    path = "/spec/resources/requests/storage"
+    path, wanted = "/spec/resources/requests/storage", render_quantity(size)
     return [
         {"op": "test", "path": path, "value": claim.requested_text},
-        {"op": "replace", "path": path, "value": render_quantity(size)},
+        {"op": "replace", "path": path, "value": wanted},
+        *_set_entries("annotations", claim.annotations, {REQUESTED: wanted}),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from libs.common.kinds import PVC, STORAGE_CLASS, Manifest, build_object
 from libs.contracts.claims import ClaimView, StorageClassView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
-from operators.volumes.naming import KEPT_FOR
+from operators.volumes.naming import KEPT_FOR, REQUESTED
 from operators.volumes.observed import Observed
 from operators.volumes.resources import build_claim
 
@@ -37,13 +37,27 @@ def parse_volume(name: str = "data", /, **spec: Any) -> DemoVolume:
 
 
 def build_bound_claim(
-    volume: DemoVolume, *, requested: str = "10Gi", capacity: str = "10Gi", **status: Any
+    volume: DemoVolume,
+    *,
+    requested: str = "10Gi",
+    recorded: str | None = None,
+    capacity: str = "10Gi",
+    **status: Any,
 ) -> Manifest:
-    """Build the claim of a DemoVolume, bound to a volume."""
+    """Build the claim of a DemoVolume, bound to a volume.
+
+    Args:
+        volume: The DemoVolume.
+        requested: Size that the claim asks for.
+        recorded: Size that the operator requested last; None if it is `requested`.
+        capacity: Size of the volume.
+        status: Further fields of the status.
+    """
     claim = build_claim(volume)
     claim["metadata"] |= {"uid": "claim-uid", "resourceVersion": "7"}
     claim["spec"] |= {"volumeName": "pv-1", "storageClassName": "standard"}
     claim["spec"]["resources"] = {"requests": {"storage": requested}}
+    claim["metadata"]["annotations"][REQUESTED] = recorded or requested
     claim["status"] = {"phase": "Bound", "capacity": {"storage": capacity}, **status}
     return claim
 

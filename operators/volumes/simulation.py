@@ -54,7 +54,7 @@ class Simulation:
             case Patch():
                 return self._patch(step)
             case Delete():
-                return self._delete(step.uid)
+                return self._delete(step.uid, step.resource_version)
             case _:
                 raise AssertionError(f"unexpected {step}")
 
@@ -96,9 +96,11 @@ class Simulation:
             return self.expandable
         return after.requested > before.capacity
 
-    def _delete(self, uid: str) -> bool:
+    def _delete(self, uid: str, version: str = "") -> bool:
         if self.claim is None or self.claim["metadata"]["uid"] != uid:
             return True
+        if version and version != self.claim["metadata"]["resourceVersion"]:
+            return False
         if self.pods:
             self.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             self._touch()
@@ -183,6 +185,9 @@ class Simulation:
             self._check_size(step, claim)
             return
         assert owners or claim.annotations.get(KEPT_FOR) == volume.metadata.uid
+        if not claim.volume_name and not volume.metadata.is_deleting:
+            assert step.resource_version == claim.resource_version, "it may be bound by now"
+            return
         assert volume.spec.reclaim_policy != "Retain"
         if volume.spec.reclaim_policy == "Snapshot" and claim.volume_name and not claim.deleting:
             assert observed.snapshot is not None

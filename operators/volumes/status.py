@@ -37,6 +37,7 @@ from operators.volumes.observed import (
     find_policy,
     find_source_problem,
     is_lost,
+    render_blockers,
     render_users,
 )
 from operators.volumes.resources import build_metadata_patch
@@ -230,8 +231,10 @@ def _evaluate_ready(
     if claim.deleting:
         held = f"; still used by {render_users(observed.users)}" if observed.users else ""
         name = describe(PVC, claim.key)
-        message = f"{name} is being deleted with its data{held}"
+        message = f"{name} is being deleted with its data{held}{render_blockers(claim)}"
         return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
+    if bound.reason == Reason.WAITING_FOR_FIRST_CONSUMER and resized.status == "False":
+        return Condition.false(ConditionType.READY, resized.reason, resized.message)
     if bound.reason == Reason.WAITING_FOR_FIRST_CONSUMER:
         return Condition.true(ConditionType.READY, bound.reason, bound.message)
     if bound.status != "True":
@@ -306,10 +309,7 @@ def _evaluate_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) ->
         sizes = f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}"
         remedy = "and a volume cannot shrink; set spec.size to the current size"
         if not claim.volume_name:
-            remedy = (
-                "and a claim without a volume cannot change; "
-                f"delete {describe(PVC, claim.key)}; it will be recreated"
-            )
+            remedy = "and a claim without a volume cannot change; it will be replaced"
         message = f"{sizes}, {remedy}"
         return Condition.true(ConditionType.DRIFTED, Reason.LARGER_THAN_SPEC, message)
     return Condition.false(ConditionType.DRIFTED, Reason.IN_SYNC)

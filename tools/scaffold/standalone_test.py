@@ -140,7 +140,7 @@ def test_nothing_of_the_repository_is_imported(project: Path) -> None:
 
     names = {name.partition(".")[0] for name in re.findall(r"'([\w.]+)'", done.stdout)}
     assert PACKAGE in names
-    assert not names & {"libs", "operators", "tools"}
+    assert not names & {"lab", "libs", "operators", "tools"}
 
 
 def test_operator_runs_as_a_process_and_names_its_settings(project: Path) -> None:
@@ -161,12 +161,19 @@ def render_chart(project: Path, *settings: str) -> str:
 
 
 def test_chart_registers_the_webhook_if_its_setting_is_true(project: Path) -> None:
-    assert "MutatingWebhookConfiguration" not in render_chart(project)
+    assert "WebhookConfiguration" not in render_chart(project)
 
     documents = yaml.safe_load_all(render_chart(project, "settings.webhooks=true"))
 
     objects = {each["kind"]: each for each in documents if each}
-    (webhook,) = objects["MutatingWebhookConfiguration"]["webhooks"]
+    assert "MutatingWebhookConfiguration" not in objects, "it only judges"
+    (webhook,) = objects["ValidatingWebhookConfiguration"]["webhooks"]
+    # A refusal is enforced even while the operator is down.
+    assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Fail", 3)
+    (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["BACKUPS_WEBHOOK_VALIDATING_CONFIGURATION"] == "backups-default"
+    assert "BACKUPS_WEBHOOK_CONFIGURATION" not in variables
     assert webhook["name"] == "backups.backups.example.com"
     assert webhook["clientConfig"]["service"]["path"] == "/backups"
     assert webhook["rules"] == [

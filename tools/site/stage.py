@@ -27,6 +27,8 @@ _PAGES: Final = (
     "libs/examples/*/README.md",
     "slipway_handler/README.md",
     "tools/*/README.md",
+    "lab/README.md",
+    "lab/*/README.md",
 )
 
 

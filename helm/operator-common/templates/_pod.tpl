@@ -168,9 +168,11 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" $ }}WEBHOOK_CERTIFICATE_SECRET
   value: {{ . }}
 {{- end }}
-{{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
-- name: {{ include "operator-common.envPrefix" . }}WEBHOOK_CONFIGURATION
-  value: {{ include "operator-common.clusterName" . }}
+{{- range $type, $variable := dict "Mutating" "WEBHOOK_CONFIGURATION" "Validating" "WEBHOOK_VALIDATING_CONFIGURATION" }}
+{{- if include "operator-common.webhooksOf" (list $ $type) | fromJsonArray }}
+- name: {{ include "operator-common.envPrefix" $ }}{{ $variable }}
+  value: {{ include "operator-common.clusterName" $ }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.tracing.endpoint }}

@@ -209,8 +209,36 @@ to the cluster like the CRDs, so only one release per cluster should create them
 {{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-viewer" $name) "joins" (list "view") "rules" .viewer) }}
 ---
 {{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-editor" $name) "joins" (eq .scope "Cluster" | ternary (list) (list "admin" "edit")) "rules" .editor) }}
+{{- if and $root.Values.rbac.catalogGroups (has .kind (list "InstanceSize" "IPPool" "ProviderNetwork")) }}
+---
+{{ include "operator-common.catalogBinding" (dict "root" $root "name" (printf "%s-viewer" $name)) }}
+{{- end }}
 {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.catalogBinding: lets groups read a kind of the cluster that tenants name in their
+objects. The built-in role view reaches such kinds only through a ClusterRoleBinding. Kinds that show
+what other tenants have, such as IPAllocation, get no binding. Takes root and name.
+*/}}
+{{- define "operator-common.catalogBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "operator-common.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ .name }}
+subjects:
+  {{- range .root.Values.rbac.catalogGroups }}
+  - apiGroup: rbac.authorization.k8s.io
+    kind: Group
+    name: {{ . | quote }}
+  {{- end }}
 {{- end -}}
 
 {{/*

@@ -17,6 +17,20 @@ true
 {{- toJson (dict "webhooks" ($file.webhooks | default list)) -}}
 {{- end -}}
 
+{{/*
+operator-common.webhooksOf: the webhooks of one type, as JSON for `fromJsonArray`. Takes a list of the root context
+and Mutating or Validating.
+*/}}
+{{- define "operator-common.webhooksOf" -}}
+{{- $found := list -}}
+{{- range (include "operator-common.webhookFile" (first .) | fromJson).webhooks -}}
+{{- if eq (ternary "Validating" "Mutating" (.validating | default false)) (last $) -}}
+{{- $found = append $found . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{/* operator-common.webhookName: name of the Service of the webhooks, and of the Secret that the operator writes. */}}
 {{- define "operator-common.webhookName" -}}
 {{- printf "%s-webhook" (include "operator-common.fullname" .) -}}
@@ -33,9 +47,12 @@ true
 ---
 {{ include "operator-common.webhookSecret" . }}
 {{- end }}
-{{- if (include "operator-common.webhookFile" . | fromJson).webhooks }}
+{{- $root := . -}}
+{{- range list "Mutating" "Validating" }}
+{{- with (include "operator-common.webhooksOf" (list $root .) | fromJsonArray) }}
 ---
-{{ include "operator-common.webhookConfiguration" . }}
+{{ include "operator-common.webhookConfiguration" (dict "root" $root "webhooks" .) }}
+{{- end }}
 {{- end }}
 {{- end -}}
 {{- end -}}
@@ -58,12 +75,13 @@ true
 operator-common.webhookClusterRules: access to this webhook configuration and to no other.
 */}}
 {{- define "operator-common.webhookClusterRules" -}}
-{{- $file := include "operator-common.webhookFile" . | fromJson -}}
-{{- if $file.webhooks }}
+{{- range list "Mutating" "Validating" }}
+{{- if include "operator-common.webhooksOf" (list $ .) | fromJsonArray }}
 - apiGroups: [admissionregistration.k8s.io]
-  resources: [mutatingwebhookconfigurations]
-  resourceNames: [{{ include "operator-common.clusterName" . }}]
+  resources: [{{ lower . }}webhookconfigurations]
+  resourceNames: [{{ include "operator-common.clusterName" $ }}]
   verbs: [get, patch]
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -101,29 +119,40 @@ type: Opaque
 {{- end -}}
 
 {{/*
-operator-common.webhookConfiguration: the webhooks that the API server calls, from files/webhooks.yaml. A
-webhook never blocks the creation of an object: the API server ignores one that it cannot reach. The
-operator sets caBundle. The webhooks apply to watched namespaces only.
+operator-common.webhookConfiguration: webhooks of one type that the API server calls, from files/webhooks.yaml.
+Unless the file says otherwise, a webhook never blocks a write: the API server ignores one that it cannot reach. The
+operator sets caBundle. The webhooks apply to watched namespaces only. Takes root and webhooks.
 */}}
 {{- define "operator-common.webhookConfiguration" -}}
-{{- $root := . -}}
-{{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
-{{- $selector := .Values.watch.namespaceSelector | default dict -}}
+{{- $root := .root -}}
+{{- $watched := include "operator-common.watchedNamespaces" $root | fromJson -}}
+{{- $selector := $root.Values.watch.namespaceSelector | default dict -}}
 apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
+kind: {{ ternary "Validating" "Mutating" ((first .webhooks).validating | default false) }}WebhookConfiguration
 metadata:
-  name: {{ include "operator-common.clusterName" . }}
+  name: {{ include "operator-common.clusterName" $root }}
   labels:
-    {{- include "operator-common.labels" . | nindent 4 }}
+    {{- include "operator-common.labels" $root | nindent 4 }}
 webhooks:
-  {{- range (include "operator-common.webhookFile" . | fromJson).webhooks }}
+  {{- range .webhooks }}
   - name: {{ .name }}
     admissionReviewVersions: [v1]
     sideEffects: None
-    failurePolicy: Ignore
+    failurePolicy: {{ .failurePolicy | default "Ignore" }}
     matchPolicy: Equivalent
+    {{- if not .validating }}
     reinvocationPolicy: IfNeeded
-    timeoutSeconds: 3
+    {{- end }}
+    timeoutSeconds: {{ .timeoutSeconds | default 3 }}
+    {{- with .matchConditions }}
+    matchConditions:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .objectLabels }}
+    objectSelector:
+      matchLabels:
+        {{- toYaml . | nindent 8 }}
+    {{- end }}
     clientConfig:
       service:
         namespace: {{ $root.Release.Namespace }}

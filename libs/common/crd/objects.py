@@ -12,6 +12,7 @@ from libs.common.crd.markers import (
     LIST_TYPE,
     PRESERVE_UNKNOWN,
     ListMap,
+    ListSet,
     Rule,
     Verbatim,
 )
@@ -24,6 +25,7 @@ from libs.common.crd.types import (
     LabelValue,
     LongText,
     ObservedGeneration,
+    ShortText,
     Timestamp,
     Uid,
 )
@@ -202,6 +204,9 @@ the pod is created.
 """
 
 
+_NULL_TIME: Final = {"type": "string", "format": "date-time", "nullable": True}
+
+
 class TemplateMeta(KubernetesModel):
     """TemplateMeta is the metadata of objects that are created from a template."""
 
@@ -209,12 +214,26 @@ class TemplateMeta(KubernetesModel):
     """labels are added to each object."""
     annotations: AnnotationMap = {}
     """annotations are added to each object."""
+    creation_timestamp: Annotated[str | None, Verbatim(_NULL_TIME)] = None
+    """creationTimestamp has no effect. Many tools write it, mostly as null, and server-side apply
+    refuses a field that is not declared."""
+    name: ShortText | None = None
+    """name has no effect, as in a Deployment: the operator names each object."""
+    namespace: ShortText | None = None
+    """namespace has no effect, as in a Deployment."""
+
+
+class PodMeta(TemplateMeta):
+    """PodMeta is the metadata of pods that are created from a template."""
+
+    finalizers: Annotated[list[ShortText], Field(max_length=16), ListSet()] = []
+    """finalizers are added to each pod; whoever owns them must remove them from a deleted pod."""
 
 
 class PodTemplate(KubernetesModel):
     """PodTemplate describes the pods to create."""
 
-    metadata: TemplateMeta = TemplateMeta()
-    """metadata holds the labels and annotations of the pods."""
+    metadata: PodMeta = PodMeta()
+    """metadata holds the labels, annotations and finalizers of the pods."""
     spec: PodSpec
     """spec is the spec of the pods, as in any Pod."""

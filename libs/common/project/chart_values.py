@@ -126,6 +126,7 @@ class Rbac(ValuesModel):
     user_roles: bool
     team_roles: bool
     existing_cluster_role: Annotated[str, Field(max_length=253)]
+    catalog_groups: list[str]
 
 
 class Crds(ValuesModel):

@@ -32,6 +32,7 @@ CHART_OWNED: Final = frozenset(
         "webhook_bind_address",
         "webhook_certificate_secret",
         "webhook_configuration",
+        "webhook_validating_configuration",
         "webhook_service",
     }
 )

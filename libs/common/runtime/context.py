@@ -69,6 +69,8 @@ class Context:
         kind: Kind of the primary.
         client: Client, for the rare read that must not come from the cache.
         metrics: Metrics of the process, including the metrics of the operator.
+        is_orphaning: Whether the primary is being deleted with `--cascade=orphan`: whatever belongs
+            to it must be kept.
         log: Logger with controller, object and reconcile id.
     """
 
@@ -89,6 +91,7 @@ class Context:
         blocks_deletion: bool = True,
         stalls_after: float = 600.0,
         resting: Container[str] = (),
+        is_orphaning: bool = False,
         requeue: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         """Initialize; called by the runtime."""
@@ -97,6 +100,7 @@ class Context:
         self.primary = primary
         self.client = client
         self.metrics = metrics
+        self.is_orphaning = is_orphaning
         self.log: structlog.stdlib.BoundLogger = structlog.get_logger(origin.controller)
         self._cache = cache
         self._writer = writer

@@ -90,6 +90,7 @@ class Informer:
         self._selects = compile_selectors(label_selector, field_selector)
         self._clock = clock or SystemClock()
         self._metrics = metrics
+        self._opaque_versions = False
         self._handlers: list[tuple[Handler, Callable[[], None] | None]] = []
         self._served_handlers: list[Callable[[], None]] = []
         names = (tuple(namespaces) if kind.namespaced else ()) or ("",)
@@ -324,6 +325,15 @@ class Informer:
         self.served = served
         for handler in self._served_handlers:
             handler()
+
+    def note_opaque_versions(self) -> None:
+        """Log once that the versions of this kind have no order."""
+        if not self._opaque_versions:
+            self._opaque_versions = True
+            log.warning(
+                "Resource versions are not numbers; events may repeat",
+                resource=self.kind.resource,
+            )
 
     def swept(self, objects: int) -> None:
         """Record changes for which there was no event."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from libs.common.client import Client
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Kind, Manifest, parse_version
 from libs.common.runtime.informer import Informer
 
 
@@ -88,5 +88,8 @@ async def list_scope(client: Client, informer: Informer, namespace: str) -> str:
             listing.restart()
         listing.take(page.items)
         version = page.resource_version
-    listing.finish(int(version or 0))
+    number = parse_version(version)
+    if version and not number:
+        informer.note_opaque_versions()
+    listing.finish(number)
     return version

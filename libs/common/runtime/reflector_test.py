@@ -47,6 +47,10 @@ class Watcher:
     def names(self) -> list[str]:
         return sorted(key.name for key in self.informer.store)
 
+    def text(self, key: Key) -> str:
+        held = self.informer.store.get(key) or {}
+        return str(held.get("data", {}).get("text", ""))
+
     def count(self, verb: str) -> int:
         return len(self.api.requests.select(verb, self.informer.kind))
 
@@ -71,10 +75,16 @@ async def reflecting(
     namespaces: tuple[str, ...] = ("default",),
     *,
     optional: bool = False,
+    selector: str = "",
 ) -> AsyncIterator[Watcher]:
     clock = FakeClock()
     informer = Informer(
-        kind, namespaces=namespaces, source="reflector", optional=optional, clock=clock
+        kind,
+        namespaces=namespaces,
+        label_selector=selector,
+        source="reflector",
+        optional=optional,
+        clock=clock,
     )
     watcher = Watcher(api, informer, clock)
     stop = asyncio.Event()
@@ -378,3 +388,40 @@ async def test_relisting_finds_that_the_storage_was_restored_to_an_earlier_state
     with pytest.raises(BaseExceptionGroup) as raised:
         await running
     assert raised.group_contains(StorageRolledBack, match="restored to an earlier state")
+
+
+async def test_versions_that_are_no_numbers_lose_no_change_and_stop_nobody(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """Aggregated APIs, such as the proxy of Karmada, return resource versions without an order."""
+    for name in ("changes", "goes", "vanishes"):
+        fake_api.create(build_map(name))
+    fake_api.use_opaque_versions()
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        key = Key("default", "changes")
+        for text in ("one", "two"):
+            fake_api.patch(CONFIG_MAP, key, {"data": {"text": text}})
+            await until(lambda text=text: watcher.text(key) == text)
+        fake_api.delete(CONFIG_MAP, ("default", "goes"))
+        await until(lambda: watcher.gone == ["goes"])
+
+        fake_api.watches.pause(CONFIG_MAP)
+        fake_api.vanish(CONFIG_MAP, ("default", "vanishes"))
+        fake_api.patch(CONFIG_MAP, key, {"data": {"text": "three"}})
+        fake_api.watches.expire(CONFIG_MAP, "stream")
+        fake_api.watches.resume(CONFIG_MAP)
+        await advance_until(watcher.clock, lambda: watcher.gone == ["goes", "vanishes"])
+        assert watcher.text(key) == "three"
+
+
+async def test_object_whose_label_comes_back_is_found_without_an_order(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.use_opaque_versions()
+    fake_api.create(build_object(CONFIG_MAP, "a", "default", metadata={"labels": {"x": "1"}}))
+    async with reflecting(fake_api, fake_client, selector="x=1") as watcher:
+        await watcher.ready()
+        for value, names in (("2", []), ("1", ["a"])):
+            fake_api.patch(CONFIG_MAP, ("default", "a"), {"metadata": {"labels": {"x": value}}})
+            await until(lambda names=names: watcher.names() == names)

@@ -335,6 +335,7 @@ class Runner:
             blocks_deletion=self.controller.blocks_deletion,
             stalls_after=self.controller.stalls_after,
             resting=self.controller.resting,
+            is_orphaning=self._triggers.is_orphaning(uid_of(primary)),
             requeue=lambda seconds: self.queue.add(key, after=seconds),
         )
 

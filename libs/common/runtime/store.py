@@ -18,7 +18,16 @@ from typing import Any, Final
 
 import structlog
 
-from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
+from libs.common.kinds import (
+    Key,
+    Kind,
+    Manifest,
+    is_outdated,
+    key_of,
+    uid_of,
+    version_of,
+    version_text,
+)
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_uid
 
@@ -147,7 +156,7 @@ class Store:
             return None
         key = key_of(manifest)
         old = self.get(key)
-        if old is not None and self._is_newer(old, uid, version):
+        if old is not None and self._is_newer(old, manifest):
             return None
         new = self.reduce(manifest)
         self._keep(key, old, new)
@@ -164,12 +173,14 @@ class Store:
             version: Resource version of the removal, if known. Without it, the object counts as
                 deleted permanently.
         """
-        self._add_tombstone(uid, _GONE_FOR_GOOD if version is None else version)
+        # Without an order, an object that lost the selected label could not come back.
+        if version != 0:
+            self._add_tombstone(uid, _GONE_FOR_GOOD if version is None else version)
         self._newest = max(self._newest, version or 0)
         old = self.get(key)
         if old is None or uid_of(old) != uid:
             return None
-        if version is not None and version_of(old) > version:
+        if version and version_of(old) > version:
             # Our own write is newer than the event: the object lost the selected label and got it
             # back.
             return None
@@ -219,12 +230,12 @@ class Store:
             return self._partitions.get(namespace, _NOTHING).items()
         return chain.from_iterable(part.items() for part in self._partitions.values())
 
-    def _is_newer(self, old: Manifest, uid: str, version: int) -> bool:
-        held = version_of(old)
-        if uid_of(old) == uid:
-            return held >= version
-        # Of two incarnations with one name, the later one has the higher resource version.
-        return held > version
+    def _is_newer(self, old: Manifest, new: Manifest) -> bool:
+        if uid_of(old) == uid_of(new):
+            return not is_outdated(version_text(old), version_text(new))
+        # Of two incarnations with one name, the later one has the higher resource version. Versions
+        # that are no numbers have no order; then the event counts.
+        return version_of(old) > version_of(new) > 0
 
     def _keep(self, key: Key, old: Manifest | None, new: Manifest) -> None:
         if old is not None:
@@ -329,7 +340,7 @@ class Listing:
         for key, uid in missing:
             held = self._store.get(key)
             # An object that is newer than the listing was created after it, by our own write.
-            if held is None or version_of(held) > version:
+            if held is None or (version and version_of(held) > version):
                 continue
             change = self._store.remove(key, uid, version)
             if change is not None:

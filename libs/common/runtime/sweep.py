@@ -21,7 +21,7 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import ApiError, NotFound, SlipwayError
-from libs.common.kinds import Key, key_of, uid_of, version_of
+from libs.common.kinds import Key, is_outdated, key_of, parse_version, uid_of, version_text
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer, run_in_scopes
 from libs.common.runtime.listing import check_version, list_scope
@@ -46,7 +46,7 @@ others. An API server that restarts is back sooner."""
 
 class _Listed(NamedTuple):
     key: Key
-    version: int
+    version: str
 
 
 class Sweeper:
@@ -130,9 +130,9 @@ class Sweeper:
                 if page.first:
                     alive.clear()
                 alive |= {
-                    uid_of(item): _Listed(key_of(item), version_of(item)) for item in page.items
+                    uid_of(item): _Listed(key_of(item), version_text(item)) for item in page.items
                 }
-                version = int(page.resource_version or 0)
+                version = parse_version(page.resource_version)
         check_version(informer.kind, version, newest)
         swept = 0
         for uid, key in before.items():
@@ -246,4 +246,4 @@ def _is_current(informer: Informer, uid: str, listed: _Listed) -> bool:
     if held is None:
         return False
     # Another object with the same key is newer than the listing.
-    return uid_of(held) != uid or version_of(held) >= listed.version
+    return uid_of(held) != uid or not is_outdated(version_text(held), listed.version)

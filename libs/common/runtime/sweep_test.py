@@ -293,3 +293,21 @@ async def test_source_that_still_delivers_is_waited_for(bench: Bench) -> None:
     await advance_until(bench.clock, task.done)
 
     assert bench.api.requests.select("get", CONFIG_MAP) == []
+
+
+async def test_missed_change_is_found_among_versions_that_are_no_numbers(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.use_opaque_versions()
+    bench = Bench(fake_api, fake_client)
+    fake_api.create(build_map())
+    async for page in fake_client.pages(CONFIG_MAP, "default"):
+        bench.informer.notify(
+            [each for item in page.items if (each := bench.informer.store.put(item))]
+        )
+    bench.informer.mark_synced("default")
+    fake_api.patch(CONFIG_MAP, KEY, {"data": {"text": "new"}})
+
+    assert await bench.sweep() == 1
+    assert (bench.informer.store.get(KEY) or {})["data"] == {"text": "new"}
+    assert await bench.sweep() == 0, "equal versions are the same version"

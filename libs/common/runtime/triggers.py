@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from libs.common.clock import Clock, SystemClock
+from libs.common.finalizers import is_orphaning
 from libs.common.kinds import Key, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
@@ -51,6 +52,7 @@ class Triggers:
         self._pausing = False
         self._failed_again = False
         self._begun = False
+        self._orphaning: set[str] = set()
         self._store = cache.store(controller.primary)
         self._kinds = tuple(
             dict.fromkeys((controller.primary, *(watch.kind for watch in controller.watched)))
@@ -92,6 +94,15 @@ class Triggers:
         if self._failed_again:
             self._repair()
 
+    def is_orphaning(self, uid: str) -> bool:
+        """Return whether a primary is being deleted with `--cascade=orphan`.
+
+        The garbage collector removes the finalizer that says so as soon as it has removed the owner
+        references of the children. A reconcile may only see the version after that, and children
+        without an owner reference would not show that they must be kept.
+        """
+        return uid in self._orphaning
+
     def find_blocked(self, key: Key, primary: Manifest) -> str:
         """Return why a primary cannot be reconciled, or an empty text.
 
@@ -119,6 +130,9 @@ class Triggers:
             # The object no longer exists, so there is nothing left to do for it.
             self._queue.drop(key)
             self._forget(key)
+            self._orphaning.discard(uid_of(old))
+        if new is not None and is_orphaning(new):
+            self._orphaning.add(uid_of(new))
         if new is None or self._is_own(origin, key):
             return
         predicate = self._controller.predicate

@@ -28,9 +28,10 @@ from libs.common.errors import (
     NotFound,
     SlipwayError,
     UnknownOutcome,
+    api_error,
     patch_error,
 )
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of, version_text
 from libs.common.ownership import (
     build_inherit_patch,
     controller_of,
@@ -246,10 +247,18 @@ class Writer:
         if self._is_unchanged(step.kind, live, desired):
             self._record_written(step.kind, live)
             return live is not held
+        _refuse_changed(step, live)
         await self._own_fields(step.kind, step.key, live)
         # The UID makes the API server refuse the apply if the object was recreated since the read.
-        guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
-        response = await self._client.apply(step.kind, guarded, field_manager=self._manager)
+        metadata = {**desired["metadata"], "uid": uid_of(live)}
+        if step.version:
+            metadata["resourceVersion"] = version_text(live)
+        response = await self._client.apply(
+            step.kind,
+            {**desired, "metadata": metadata},
+            field_manager=self._manager,
+            force=step.force,
+        )
         self._record_written(step.kind, response)
         if response["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
             self._unchanged.add(self._reduce(step.kind, response), desired)
@@ -308,6 +317,7 @@ class Writer:
                     step.kind,
                     step.key,
                     uid=step.uid,
+                    resource_version=step.resource_version,
                     grace_seconds=step.grace_seconds,
                     propagation=step.propagation,
                 )
@@ -410,3 +420,14 @@ class Writer:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.deleted(key, uid, self._origin)
+
+
+def _refuse_changed(step: Apply, live: Manifest) -> None:
+    """Refuse an apply that was planned from another version of the object.
+
+    Raises:
+        Conflict: The object has changed since.
+    """
+    if step.version and version_text(live) != step.version:
+        message = f"{step}: planned from version {step.version}, but the object has changed"
+        raise api_error(409, {"reason": "Conflict", "message": message}, operation=str(step))

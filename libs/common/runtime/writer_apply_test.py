@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.common.client import Client
-from libs.common.errors import ForeignObject
+from libs.common.errors import Conflict, ForeignObject
 from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, Manifest, build_object
 from libs.common.plan import Apply
 from libs.common.runtime.informer import Informer
@@ -190,3 +190,30 @@ def test_memory_of_no_op_applies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         unchanged.add(each, desired)
 
     assert [unchanged.contains(each, desired) for each in live] == [False] * 3 + [True] * 2
+
+
+async def test_apply_of_copied_values_does_not_undo_what_changed_since(bench: Bench) -> None:
+    """A plan keeps the replicas of the cached Deployment, and somebody scales it meanwhile."""
+    await bench.take(Apply(CONFIG_MAP, build_map(replicas="1")))
+    planned = bench.api.get(CONFIG_MAP, KEY)["metadata"]["resourceVersion"]
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"replicas": "7"}})
+    wanted = build_map(replicas="1", text="new")
+
+    refused = await bench.take(Apply(CONFIG_MAP, wanted, version=planned))
+    assert isinstance(refused.first_error(), Conflict)
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"replicas": "7"}
+
+    current = bench.api.get(CONFIG_MAP, KEY)["metadata"]["resourceVersion"]
+    done = await bench.take(Apply(CONFIG_MAP, build_map(replicas="7", text="new"), version=current))
+    assert (done.ok, done.changed) == (True, 1)
+
+
+async def test_apply_can_leave_fields_of_others_alone(bench: Bench) -> None:
+    await bench.client.apply(CONFIG_MAP, build_map(x="theirs"), field_manager="other")
+    bench.see()
+
+    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="ours"), force=False))
+
+    assert isinstance(outcome.first_error(), Conflict)
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "theirs"}
+    assert (await bench.take(Apply(CONFIG_MAP, build_map(x="ours")))).changed == 1

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from libs.common.errors import ApiError, Conflict, ForeignObject, NotFound, api_error
+from libs.common.finalizers import is_orphaning
 from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import build_inherit_patch, controller_uid, is_former_child
 from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
@@ -113,6 +114,7 @@ class DirectContext:
         self.key = key_of(primary)
         self.uid = uid_of(primary)
         self.generation = int(primary["metadata"].get("generation") or 0)
+        self.is_orphaning = is_orphaning(primary)
         self.log = structlog.get_logger("direct")
         self.client: Any = DirectClient(api)
         self.now = now
@@ -189,7 +191,11 @@ class DirectContext:
         manifest = copy.deepcopy(step.manifest)
         if held is None:
             self._commit(str(step), lambda: self.api.create(manifest))
-        elif step.kind != SECRET and held["spec"] != manifest["spec"]:
+            return
+        if is_former_child(held, manifest):
+            adopted = {"metadata": manifest["metadata"]}
+            self._commit(str(step), lambda: self.api.patch(step.kind, step.key, adopted))
+        if step.kind != SECRET and held["spec"] != manifest["spec"]:
             change = [{"op": "replace", "path": "/spec", "value": manifest["spec"]}]
             self._commit(str(step), lambda: self.api.patch(step.kind, step.key, change))
 

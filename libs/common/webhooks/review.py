@@ -23,6 +23,10 @@ class Review:
         name: Its name; empty when the server is still to make one.
         object: The object as it is to be; empty at a deletion.
         old: The object as it is; empty at a creation.
+        subresource: Subresource, such as `status` or `scale`; empty for the object itself.
+        dry_run: Whether nothing will be stored, so that the review must have no side effects.
+        user: Name of the user who makes the change.
+        groups: Groups of the user.
     """
 
     uid: str
@@ -31,6 +35,10 @@ class Review:
     name: str
     object: Manifest
     old: Manifest
+    subresource: str = ""
+    dry_run: bool = False
+    user: str = ""
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Review:
@@ -50,6 +58,10 @@ class Review:
             text_at(asked, "name"),
             dict(map_at(asked, "object")),
             dict(map_at(asked, "oldObject")),
+            text_at(asked, "subResource"),
+            asked.get("dryRun") is True,
+            text_at(asked, "userInfo", "username"),
+            tuple(map(str, map_at(asked, "userInfo").get("groups") or ())),
         )
 
 

@@ -10,7 +10,12 @@ import structlog
 
 from libs.common.clock import Clock
 from libs.common.errors import SlipwayError
-from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.kinds import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    Key,
+    Kind,
+)
 from libs.common.metric_specs import WEBHOOK_CERTIFICATE_EXPIRATION
 from libs.common.runtime.manager import Manager
 from libs.common.settings.addresses import parse_bind_address
@@ -48,8 +53,11 @@ def serve_webhooks(
     address = parse_bind_address(settings.webhook_bind_address)
     if address is None:
         return None
-    name = settings.webhook_configuration
-    trusting = [TrustingObject(kind, name)] if name else []
+    names = {
+        kind: settings.webhook_configuration,
+        VALIDATING_WEBHOOK_CONFIGURATION: settings.webhook_validating_configuration,
+    }
+    trusting = [TrustingObject(each, name) for each, name in names.items() if name]
 
     def build_server(certificate: Certificate) -> AdmissionServer:
         return AdmissionServer(reviewers, address, certificate)

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.kinds import SECRET, Key, Manifest, build_object
+from libs.common.kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.settings import operator_settings
@@ -56,6 +57,7 @@ def api(fake_api: FakeApi) -> FakeApi:
         "clientConfig": {"service": {"namespace": "default", "name": "hook"}},
     }
     fake_api.create(build_object(KIND, "hook", webhooks=[hook]))
+    fake_api.create(build_object(VALIDATING, "judge", webhooks=[hook]))
     return fake_api
 
 
@@ -65,6 +67,7 @@ def build_harness(
     clock: FakeClock,
     *,
     certificate_secret: str = "",
+    validating: str = "",
 ) -> OperatorHarness:
     build = Script().build_controller
     operator = Operator("widget", (build,), settings=Settings, runnables=(build_webhooks,))
@@ -77,6 +80,7 @@ def build_harness(
         webhook_service="hook",
         webhook_certificate_secret=certificate_secret,
         webhook_configuration="hook",
+        webhook_validating_configuration=validating,
         webhook_bind_address=f"127.0.0.1:{port}",
     )
 
@@ -280,3 +284,12 @@ async def test_webhooks_are_trusted_before_the_caches_are_filled(api: FakeApi) -
         listing.release()
         await starting
         await harness.__aexit__(None, None, None)
+
+
+async def test_both_configurations_trust_the_certificate(api: FakeApi) -> None:
+    async with build_harness(api, find_free_port(), FakeClock(), validating="judge") as harness:
+        await harness.eventually(lambda: is_ready(harness))
+
+        for kind, name in ((KIND, "hook"), (VALIDATING, "judge")):
+            (webhook,) = api.get(kind, Key("", name))["webhooks"]
+            assert webhook["clientConfig"]["caBundle"]

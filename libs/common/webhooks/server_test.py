@@ -12,10 +12,12 @@ import aiohttp
 import pytest
 
 from libs.common.client import Client
-from libs.common.errors import Forbidden
-from libs.common.kinds import CONFIG_MAP, Manifest, build_object
+from libs.common.errors import Forbidden, ServerError
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING
 from libs.common.settings.addresses import BindAddress
+from libs.common.webhooks import Webhook
 from libs.common.webhooks.certificates import Certificate, issue
 from libs.common.webhooks.review import Review, ReviewResponse
 from libs.common.webhooks.server import AdmissionServer
@@ -85,6 +87,77 @@ async def test_api_server_trusts_calls_and_follows_the_webhook(
         assert "data" not in broken, "a review that fails is passed over"
     gone = await kube_client.create(CONFIG_MAP, build_config_map(kube_namespace, "gone"))
     assert "data" not in gone, "so is a webhook that is gone"
+
+
+@pytest.mark.apiserver
+async def test_validating_webhook_knows_who_asks_and_refuses_while_nobody_answers(
+    kube_client: Client, kube_namespace: str
+) -> None:
+    seen: list[Review] = []
+
+    def note(review: Review) -> ReviewResponse:
+        seen.append(review)
+        return ReviewResponse()
+
+    certificate = build_certificate()
+    server = AdmissionServer({"/maps": note}, HERE, certificate)
+    declared = Webhook(
+        CONFIG_MAP,
+        ("CREATE",),
+        validating=True,
+        timeout_seconds=5,
+        object_labels={"checked": "yes"},
+        match_conditions={"named": "object.metadata.name != 'ignored'"},
+    ).to_chart()
+    async with server:
+        webhook = {
+            **{name: declared[name] for name in ("failurePolicy", "timeoutSeconds", "rules")},
+            "name": "maps.example.com",
+            "matchConditions": declared["matchConditions"],
+            "objectSelector": {"matchLabels": declared["objectLabels"]},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kube_namespace}},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{server.port}/maps",
+                "caBundle": base64.b64encode(certificate.trusted).decode(),
+            },
+        }
+        await kube_client.create(
+            VALIDATING, build_object(VALIDATING, f"maps-{kube_namespace}", webhooks=[webhook])
+        )
+        labels = {"labels": {"checked": "yes"}}
+        for attempt in itertools.count():
+            # The API server needs a moment until it knows the configuration.
+            name = f"a{attempt}"
+            await kube_client.create(
+                CONFIG_MAP, build_object(CONFIG_MAP, name, kube_namespace, metadata=labels)
+            )
+            if seen:
+                break
+            await asyncio.sleep(0.1)
+        await kube_client.create(
+            CONFIG_MAP,
+            build_object(CONFIG_MAP, "dry", kube_namespace, metadata=labels),
+            dry_run=True,
+        )
+    try:
+        for name, metadata in (("ignored", labels), ("unlabelled", {})):
+            await kube_client.create(
+                CONFIG_MAP, build_object(CONFIG_MAP, name, kube_namespace, metadata=metadata)
+            )
+        with pytest.raises(ServerError, match="failed calling webhook"):
+            await kube_client.create(
+                CONFIG_MAP, build_object(CONFIG_MAP, "late", kube_namespace, metadata=labels)
+            )
+    finally:
+        name = f"maps-{kube_namespace}"
+        made = await kube_client.get(VALIDATING, Key("", name))
+        await kube_client.delete(VALIDATING, Key("", name), uid=uid_of(made))
+
+    assert [review.dry_run for review in seen] == [False, True]
+    assert "system:authenticated" in seen[0].groups and seen[0].user
+    assert seen[0].subresource == ""
 
 
 async def test_new_certificate_is_served_without_a_restart() -> None:

@@ -19,5 +19,8 @@ class WebhookSettings(CommonSettings):
     webhook_configuration: str = ""
     """webhook_configuration is the name of the webhook configuration in which the operator
     writes the authority of the certificate."""
+    webhook_validating_configuration: str = ""
+    """webhook_validating_configuration is the name of the configuration of validating webhooks in
+    which the operator writes the authority of the certificate."""
     webhook_bind_address: str = ":9443"
     """webhook_bind_address is the address that serves the webhook."""

@@ -84,6 +84,9 @@ class Reason(StrEnum):
     """Created means that an object was created."""
     APPLIED = "Applied"
     """Applied means that an object was created, or a change by somebody else was reverted."""
+    ADOPTED = "Adopted"
+    """Adopted means that the objects of an earlier cluster with this name, such as from a backup,
+    belong to this one."""
     RENEWED = "Renewed"
     """Renewed means that a certificate was renewed before it expired."""
     DRAINING = "Draining"

@@ -116,8 +116,9 @@ class Endpoint(KubernetesModel):
     """dnsNames are further names of the API. The certificate of the API is valid for them, and the
     kubeconfig uses the first one. You publish them in your DNS. Immutable."""
     allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=32)] = []
-    """allowedCidrs are the addresses that can reach the API server. They must include the operator
-    and the nodes that serve the address. Defaults to all addresses."""
+    """allowedCidrs are the addresses of clients that can reach the API server. They must include
+    the operator and the nodes that serve the address. Needs a load balancer (setting `announcement`
+    of ipam). Defaults to all addresses."""
 
 
 class ControlPlane(

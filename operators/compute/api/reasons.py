@@ -107,6 +107,12 @@ class Reason(StrEnum):
     the error of CDI."""
     IMPORT_FAILED = "ImportFailed"
     """ImportFailed means that CDI could not fill the disk; check the image."""
+    DISK_MISSING = "DiskMissing"
+    """DiskMissing means that the Instance was restored and its root disk was not, or cannot be
+    told from others. No disk is created until this is resolved."""
+    DISK_ADOPTED = "DiskAdopted"
+    """DiskAdopted means that a root disk that an earlier Instance with this name has left is used
+    again, with its data."""
     DISK_REPLACED = "DiskReplaced"
     """DiskReplaced means that the root disk did not exist any more and was recreated from the
     image."""

@@ -179,6 +179,8 @@ class InstanceReconciler:
         # If the spec is invalid, parse() raises and the finalizer remains: without a valid deletion
         # policy, neither keeping nor deleting the children would be right.
         instance = Instance.parse(ctx.primary)
+        if ctx.is_orphaning:
+            return None
         observed = observe(ctx, instance)
         ending = plan_teardown(instance, observed)
         if ending.done:

@@ -6,7 +6,7 @@ from typing import Final
 
 from libs.common.conditions import Condition
 from libs.contracts.instancetypes import FAILED_FIND
-from libs.contracts.kubevirt import PrintableStatus, VmCondition
+from libs.contracts.kubevirt import PrintableStatus, VmCondition, VmiPhase
 from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.instance import Instance, Power
@@ -48,10 +48,13 @@ def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
     type_ = ConditionType.PROVISIONED
     name = find_current_disk(instance, observed)
     disk = observed.disks.get(name)
+    if observed.disk_problem:
+        return Condition.false(type_, Reason.DISK_MISSING, observed.disk_problem)
     if disk is None:
         return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being created")
     if disk.failed:
-        message = f"the disk {name} cannot be filled from {instance.spec.image}; see its events"
+        cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
+        message = f"the disk {name} cannot be filled from {instance.spec.image}: {cause}"
         return Condition.false(type_, Reason.IMPORT_FAILED, message)
     if disk.filled:
         return Condition.true(type_, Reason.PROVISIONED, f"the disk {name} is filled")
@@ -157,8 +160,7 @@ def evaluate_running(instance: Instance, observed: Observed) -> Condition:
     if run is not None and run.view.ready and not run.view.deleting:
         return Condition.true(type_, Reason.RUNNING, f"on node {run.view.node_name}")
     if run is not None and run.paused:
-        message = "the guest is paused; resume it with virtctl unpause vm"
-        return Condition.false(type_, Reason.PAUSED, message)
+        return Condition.false(type_, Reason.PAUSED, _explain_pause(run))
     if find_current_disk(instance, observed) != find_wanted_disk(instance, observed):
         message = "the machine is stopped in order to boot from another disk"
         return Condition.false(type_, Reason.REBUILDING, message)
@@ -185,6 +187,41 @@ def evaluate_running(instance: Instance, observed: Observed) -> Condition:
         return Condition.false(type_, Reason.START_FAILED, last_error)
     if run is not None and run.view.deleting:
         return Condition.false(type_, Reason.STOPPING, "the guest shuts down, to start again")
+    return _explain_start(run)
+
+
+def _explain_pause(run: Run) -> str:
+    paused = run.view.conditions.find(VmCondition.PAUSED)
+    if paused is None or paused.reason in ("", "PausedByUser"):
+        return "the guest is paused; resume it with virtctl unpause vm"
+    # KubeVirt resumes a guest with an I/O error by itself, and pauses it again at the next one.
+    message = f"KubeVirt paused the guest: {paused.reason}: {paused.message}"
+    return f"{message}; check the storage of its disks, for example whether it is full"
+
+
+def _explain_start(run: Run | None) -> Condition:
+    """Build the condition of a machine that must run and does not, for a reason to be found."""
+    type_ = ConditionType.RUNNING
+    if run is None:
+        return Condition.false(type_, Reason.STARTING, "KubeVirt has not started the machine yet")
+    name, view = run.view.key.name, run.view
+    synchronized = view.conditions.find(VmCondition.SYNCHRONIZED)
+    if synchronized is not None and synchronized.status == "False" and synchronized.message:
+        message = f"KubeVirt cannot start the guest: {synchronized.message}"[:1024]
+        return Condition.false(type_, Reason.START_FAILED, message)
+    if view.phase in (VmiPhase.UNSET, VmiPhase.PENDING, VmiPhase.SCHEDULING):
+        message = (
+            "waiting for the launcher pod to start; if this takes long, the Events of its pod "
+            f"virt-launcher-{name} show the cause"
+        )
+        return Condition.false(type_, Reason.STARTING, message)
+    if view.final:
+        message = f"the run ended as {view.phase}; the machine starts again"
+        return Condition.false(type_, Reason.STARTING, message)
+    ready = view.conditions.find(VmCondition.READY)
+    if ready is not None and ready.reason == "PodTerminating":
+        message = "the launcher pod is being deleted, and the guest shuts down"
+        return Condition.false(type_, Reason.STOPPING, message)
     return Condition.false(type_, Reason.STARTING, "the guest boots")
 
 

@@ -11,6 +11,7 @@ from libs.common.kinds import Manifest
 from libs.contracts.network import NetworkView
 from operators.compute.api.instance import Instance
 from operators.compute.instance.observed import Observed
+from operators.compute.instance.record import read_record
 from operators.compute.naming import mac_address
 
 
@@ -28,7 +29,7 @@ def find_network_data(instance: Instance, observed: Observed) -> Manifest | None
 
 def _build_interface(instance: Instance, network: NetworkView, addresses: list[str]) -> Manifest:
     interface: Manifest = {
-        "match": {"macaddress": mac_address(instance.metadata.uid)},
+        "match": {"macaddress": mac_address(read_record(instance).seed)},
         "addresses": addresses,
     }
     if network.mtu:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from libs.common.crd import ParseError
@@ -18,6 +19,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.naming import label_value
 from libs.common.quantity import parse_quantity
 from libs.common.reading import condition_at, text_at
 from libs.common.runtime import Context
@@ -29,6 +31,7 @@ from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiPhase,
+    VmiView,
 )
 from libs.contracts.launchers import LauncherView
 from libs.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
@@ -40,9 +43,21 @@ from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes
-from operators.compute.instance.watches import BY_RUN, BY_TARGET, BY_UID, instance_uid
-from operators.compute.marks import is_ours
-from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
+from operators.compute.instance.record import RECORD, read_record
+from operators.compute.instance.watches import (
+    BY_INSTANCE,
+    BY_RUN,
+    BY_TARGET,
+    BY_UID,
+    instance_uid,
+)
+from operators.compute.marks import is_former, is_ours
+from operators.compute.naming import (
+    ROLE_LABEL,
+    private_claim_name,
+    public_claim_name,
+    root_disk_name,
+)
 
 NEEDED: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, DATA_VOLUME)
 """Kinds that are required for every machine."""
@@ -57,8 +72,12 @@ def observe(ctx: Context, instance: Instance) -> Observed:
     spec = _parse_size(_get_size(ctx, instance))
     held = ctx.get(VIRTUAL_MACHINE, ctx.key)
     ours = held is not None and is_ours(held, ctx.uid)
+    machine = Machine.parse(held) if held is not None and ours else None
     claim = _find_claim(ctx, instance)
     run = _find_run(ctx)
+    disks = _find_disks(ctx, instance)
+    former = _find_former_disks(ctx, instance)
+    root = _find_root(instance, machine, disks, former)
     return Observed(
         size=None if spec is None else Capacity(spec.spec.cpus, parse_quantity(spec.spec.memory)),
         disk_size="" if spec is None else spec.spec.disk,
@@ -69,16 +88,30 @@ def observe(ctx: Context, instance: Instance) -> Observed:
         claim=None if claim is None else IpClaimView.parse(claim),
         claim_manifest=_find_own_claim(ctx, claim),
         volumes=_find_volumes(ctx, instance),
-        machine=Machine.parse(held) if held is not None and ours else None,
+        machine=machine,
         run=run,
         pod_address=_find_pod_address(ctx, run),
         shut_down=_is_shut_down(ctx, instance, run),
-        private_claim=_find_private_claim(ctx),
-        disks=_find_disks(ctx, instance),
-        foreign=tuple(_find_foreign(ctx, instance, held)),
+        private_claim=_find_private_claim(ctx, instance),
+        disks={name: disk for name, disk in former.items() if name in root} | disks,
+        disk_problem=_find_disk_problem(instance, machine, disks, former, root),
+        former_claims=_find_former_claims(ctx, instance),
+        former_machine=held if held is not None and is_former(held, instance) else None,
+        foreign=tuple(_find_foreign(ctx, instance, held, disks.keys() | former.keys())),
         silent_node=_find_silent_node(ctx, run),
         operation=_find_operation(ctx),
     )
+
+
+def _is_own(held: Manifest, instance: Instance) -> bool:
+    """Return whether an object is ours, or can be adopted.
+
+    An Instance that is being deleted adopts nothing: it would delete what it has never used.
+    """
+    if is_ours(held, instance.metadata.uid):
+        return True
+    adopts = not (instance.metadata.is_deleting or is_deleting(held))
+    return adopts and is_former(held, instance)
 
 
 def _get_size(ctx: Context, instance: Instance) -> Manifest | None:
@@ -135,9 +168,10 @@ def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
     """Return whether the guest shut itself down.
 
     In this case its launcher pod remains and has completed. If the pod is deleted, for example by a
-    drain of the node, the guest shuts down as well, but the pod no longer exists afterwards. Once
-    observed, the fact holds for as long as the run exists, because completed pods are garbage
-    collected at some time.
+    drain of the node, the guest shuts down as well, but the pod no longer exists afterwards. Pods
+    that the guest left by a migration have completed as well and prove nothing. Once observed, the
+    fact holds for as long as the run exists, because completed pods are garbage collected at some
+    time.
     """
     if instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART or run is None:
         return False
@@ -148,7 +182,14 @@ def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
     if known and status.vmi_uid == run.view.uid:
         return True
     pods = [LauncherView.parse(held) for held in ctx.indexed(POD, BY_RUN, run.view.uid)]
-    return any(not pod.deleting for pod in pods)
+    return shows_shutdown(run.view, pods)
+
+
+def shows_shutdown(view: VmiView, pods: Iterable[LauncherView]) -> bool:
+    """Return whether a pod shows that the guest of a run that has ended shut itself down."""
+    return any(
+        not (pod.deleting or pod.disrupted) and view.launcher in ("", pod.key.name) for pod in pods
+    )
 
 
 def _find_network(ctx: Context, instance: Instance) -> NetworkView | None:
@@ -171,12 +212,32 @@ def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
     if public.mode is PublicIPMode.NONE:
         return None
     held = _get(ctx, IP_CLAIM, public_claim_name(instance.metadata.name))
-    return held if held is not None and is_ours(held, ctx.uid) else None
+    return held if held is not None and _is_own(held, instance) else None
 
 
-def _find_private_claim(ctx: Context) -> IpClaimView | None:
+def _find_private_claim(ctx: Context, instance: Instance) -> IpClaimView | None:
     held = _get(ctx, IP_CLAIM, private_claim_name(ctx.key.name))
-    return IpClaimView.parse(held) if held is not None and is_ours(held, ctx.uid) else None
+    return IpClaimView.parse(held) if held is not None and _is_own(held, instance) else None
+
+
+def _list_claim_names(instance: Instance) -> list[str]:
+    """Return the names of the IPClaims that the operator creates for the Instance."""
+    name = instance.metadata.name
+    private = instance.spec.network_ref is not None
+    public = instance.spec.public_ip.mode is PublicIPMode.AUTO
+    return [
+        *([private_claim_name(name)] if private else ()),
+        *([public_claim_name(name)] if public else ()),
+    ]
+
+
+def _find_former_claims(ctx: Context, instance: Instance) -> tuple[Manifest, ...]:
+    found = [_get(ctx, IP_CLAIM, name) for name in _list_claim_names(instance)]
+    return tuple(
+        held
+        for held in found
+        if held is not None and is_former(held, instance) and not is_deleting(held)
+    )
 
 
 def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
@@ -226,6 +287,76 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
     return disks
 
 
+def _find_former_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
+    """Return the root disks that an earlier Instance with this name has left."""
+    if instance.metadata.is_deleting:
+        return {}
+    index = str(Key(ctx.key.namespace, label_value(ctx.key.name)))
+    volumes, claims = (
+        {key_of(held).name: held for held in ctx.indexed(kind, BY_INSTANCE, index)}
+        for kind in (DATA_VOLUME, PVC)
+    )
+    found = {
+        name: _show_volume(held, claimed=name in claims)
+        for name, held in volumes.items()
+        if is_former(held, instance) and not is_deleting(held)
+    }
+    return found | {
+        name: _show_claim(held)
+        for name, held in claims.items()
+        if is_former(held, instance)
+        and not is_deleting(held)
+        and _get(ctx, DATA_VOLUME, name) is None
+    }
+
+
+def _find_root(
+    instance: Instance,
+    machine: Machine | None,
+    disks: Mapping[str, DiskView],
+    former: Mapping[str, DiskView],
+) -> set[str]:
+    """Return the names of former disks to adopt: the root disk, and the disk of a directive."""
+    directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
+    asked = "" if directive is None else directive.disk or ""
+    status = instance.observed.root_disk
+    default = root_disk_name(instance.metadata.name)
+    rest = [name for name in former if name != asked]
+    known = (
+        "" if machine is None else machine.disk,
+        "" if status is None else status.name,
+        read_record(instance).disk,
+        default if default in former or disks or len(rest) != 1 else rest[0],
+    )
+    return {next(filter(None, known)), asked} & former.keys()
+
+
+def _find_disk_problem(
+    instance: Instance,
+    machine: Machine | None,
+    disks: Mapping[str, DiskView],
+    former: Mapping[str, DiskView],
+    root: set[str],
+) -> str:
+    """Return why no root disk can be created or adopted; empty if it can."""
+    if machine is not None or instance.observed.root_disk is not None:
+        return ""
+    recorded = read_record(instance).disk
+    if recorded and recorded not in disks and recorded not in root:
+        return (
+            f"PersistentVolumeClaim {recorded} does not exist, which was the root disk when the "
+            f"Instance was backed up; restore it, or remove annotation {RECORD} to create a new "
+            "disk"
+        )
+    if former and not (disks or root):
+        names = ", ".join(sorted(former))
+        return (
+            f"an earlier Instance has left the root disks {names}; remove label {ROLE_LABEL} from "
+            "the DataVolumes and PersistentVolumeClaims that must not be used"
+        )
+    return ""
+
+
 def _show_volume(held: Manifest, *, claimed: bool) -> DiskView:
     view = DataVolumeView.parse(held)
     # CDI validates a DataVolume again after a change of its StorageProfile, even if it is filled. A
@@ -264,20 +395,24 @@ def _show_claim(held: Manifest) -> DiskView:
     )
 
 
-def _find_foreign(ctx: Context, instance: Instance, machine: Manifest | None) -> Iterable[str]:
+def _find_foreign(
+    ctx: Context, instance: Instance, machine: Manifest | None, known: AbstractSet[str]
+) -> Iterable[str]:
     """Return the objects of other owners that have a name that this Instance needs."""
-    if machine is not None and not is_ours(machine, ctx.uid):
+    if machine is not None and not (is_ours(machine, ctx.uid) or is_former(machine, instance)):
         yield describe(VIRTUAL_MACHINE, ctx.key)
-    for name in sorted(_disk_names(instance)):
-        held = _get(ctx, DATA_VOLUME, name)
-        if held is not None and not is_ours(held, ctx.uid):
-            yield describe(DATA_VOLUME, key_of(held))
-    names = [private_claim_name(ctx.key.name)] if instance.spec.network_ref is not None else []
-    if instance.spec.public_ip.mode is PublicIPMode.AUTO:
-        names.append(public_claim_name(ctx.key.name))
-    for name in names:
+    for name in sorted(_disk_names(instance) - known):
+        for kind in (DATA_VOLUME, PVC):
+            held = _get(ctx, kind, name)
+            if held is None or is_ours(held, ctx.uid):
+                continue
+            # A claim of ours whose DataVolume no longer exists is about to be deleted as well.
+            if kind == DATA_VOLUME or not (is_deleting(held) or instance_uid(held) == ctx.uid):
+                yield describe(kind, key_of(held))
+                break
+    for name in _list_claim_names(instance):
         held = _get(ctx, IP_CLAIM, name)
-        if held is not None and not is_ours(held, ctx.uid):
+        if held is not None and not _is_own(held, instance):
             yield describe(IP_CLAIM, key_of(held))
 
 

@@ -16,6 +16,7 @@ from libs.contracts.kubevirt import RunStrategy, VmCondition, VmiView, VmView
 from libs.contracts.network import FirewallView, NetworkView
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
 from operators.compute.api.instance import RESCUED, ROOT, Instance
+from operators.compute.instance.record import read_record
 from operators.compute.naming import root_disk_name
 
 
@@ -236,6 +237,10 @@ class Observed:
         shut_down: Whether the guest of the run shut itself down and the machine stays off.
         private_claim: IPClaim of the private address; None if it does not exist.
         disks: Root disks that are ours, by name.
+        disk_problem: Why the root disk of a restored Instance cannot be determined; empty if it can
+            or need not be.
+        former_claims: IPClaims that an earlier Instance with this name has left.
+        former_machine: VirtualMachine of an earlier Instance with this name; None for none.
         foreign: Objects of other owners with names that the Instance needs, for messages.
         silent_node: Node of the run if it has stopped reporting; otherwise empty.
         operation: Operation in progress.
@@ -257,6 +262,9 @@ class Observed:
     shut_down: bool = False
     private_claim: IpClaimView | None = None
     disks: Mapping[str, DiskView] = field(default_factory=dict)
+    disk_problem: str = ""
+    former_claims: tuple[Manifest, ...] = ()
+    former_machine: Manifest | None = None
     foreign: tuple[str, ...] = ()
     silent_node: str = ""
     operation: OperationView | None = None
@@ -267,8 +275,8 @@ def find_current_disk(instance: Instance, observed: Observed) -> str:
 
     The machine itself has precedence. If it does not exist, for example because its first disk
     cannot be filled, the disk of a directive is used, else the disk in the status. If the status is
-    lost as well, for example after a restore from a backup, an existing disk is used, and only then
-    a new one.
+    lost as well, for example after a restore from a backup, the disk in the record is used, then an
+    existing disk, and only then a new one.
     """
     if observed.machine is not None and observed.machine.disk:
         return observed.machine.disk
@@ -277,6 +285,8 @@ def find_current_disk(instance: Instance, observed: Observed) -> str:
         return asked
     if instance.observed.root_disk is not None:
         return instance.observed.root_disk.name
+    if recorded := read_record(instance).disk:
+        return recorded
     default = root_disk_name(instance.metadata.name)
     directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
     held = [name for name in sorted(observed.disks) if directive is None or name != directive.disk]

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from libs.common.actions import Action
 from libs.common.conditions import parse_time
-from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, key_of, uid_of
+from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.ip_claims import IP_CLAIM
@@ -37,6 +37,7 @@ from operators.compute.instance.observed import (
     has_network,
     is_protected,
 )
+from operators.compute.instance.record import plan_record
 from operators.compute.instance.resources import (
     build_cloud_init,
     build_disk,
@@ -52,9 +53,11 @@ from operators.compute.instance.sizing import (
     is_preference_missing,
 )
 from operators.compute.marks import (
+    build_adopt_patch,
     build_mark_patch,
     build_release_patch,
     has_other_owner,
+    is_former,
     is_ours,
 )
 from operators.compute.naming import public_claim_name
@@ -78,10 +81,12 @@ def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tupl
     if observed.missing_apis:
         return ()
     return (
+        *_plan_adoption(instance, observed),
         *_plan_disks(instance, observed),
         *_plan_settings(instance, observed),
         *_plan_machine(instance, observed),
         *_plan_restart(instance, observed),
+        *_plan_record(instance, observed),
         *_plan_rerun(observed, now),
         *_plan_address(instance, observed),
         *_plan_private_address(instance, observed),
@@ -125,6 +130,45 @@ def may_start(instance: Instance, observed: Observed) -> bool:
     )
 
 
+def _plan_adoption(instance: Instance, observed: Observed) -> list[Action]:
+    """Take over what an earlier Instance with this name has left, as after a restore."""
+    policy = instance.spec.deletion_policy
+    actions = []
+    for disk in observed.disks.values():
+        if is_former(disk.manifest, instance):
+            note = (
+                f"Adopting {describe(disk.kind, key_of(disk.manifest))} with its data, which an "
+                "earlier Instance has left; it is not filled from spec.image"
+            )
+            actions.append(_adopt(instance, disk.kind, disk.manifest, policy.root_disk, note))
+    public = public_claim_name(instance.metadata.name)
+    for claim in observed.former_claims:
+        mode = policy.public_ip if key_of(claim).name == public else DeletionMode.DELETE
+        note = f"Adopting {describe(IP_CLAIM, key_of(claim))}, which an earlier Instance has left"
+        actions.append(_adopt(instance, IP_CLAIM, claim, mode, note))
+    held = observed.former_machine
+    if held is not None and not is_deleting(held):
+        # It contains no data, it may boot from the disk of an unfinished Operation, and its pod has
+        # the labels of the former Instance, by which no policy protects it.
+        what = describe(VIRTUAL_MACHINE, key_of(held))
+        note = f"Deleting {what} of an earlier Instance, to create it from the present spec"
+        step = Delete(VIRTUAL_MACHINE, key_of(held), uid_of(held))
+        actions.append(Action(step, Reason.DELETING_MACHINE, note, warning=True))
+    return actions
+
+
+def _adopt(instance: Instance, kind: Kind, held: Manifest, mode: DeletionMode, note: str) -> Action:
+    operations = build_adopt_patch(held, instance, owned=mode is DeletionMode.DELETE)
+    version = held["metadata"].get("resourceVersion", "")
+    step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
+    return Action(step, Reason.DISK_ADOPTED, note, warning=True)
+
+
+def _plan_record(instance: Instance, observed: Observed) -> list[Action]:
+    machine = observed.machine
+    return [] if machine is None or not machine.disk else plan_record(instance, machine.disk)
+
+
 def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
     """Delete a disk that CDI refuses to create, if the spec has changed since."""
     same = disk.manifest.get("spec", {}).get("storage") == wanted["spec"]["storage"]
@@ -138,6 +182,8 @@ def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
 
 def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
     """Create the boot disk of the machine, and the disk that a directive requests."""
+    if observed.disk_problem:
+        return []
     actions = []
     wanted = {find_current_disk(instance, observed): instance.spec.image}
     directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
@@ -146,7 +192,8 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
     uid = instance.metadata.uid
     for name, image in wanted.items():
         sized = bool(instance.spec.root_disk.size or observed.disk_size)
-        if not sized:
+        taken = any(held.endswith(f"/{name}") for held in observed.foreign)
+        if not sized or taken:
             continue
         node = _find_node(instance, observed, name)
         manifest = build_disk(instance, name, image, observed.disk_size, node)
@@ -202,7 +249,9 @@ def _plan_settings(instance: Instance, observed: Observed) -> list[Action]:
 def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
     sizing = find_sizing(instance, observed)
     machine = observed.machine
-    if sizing is None or (machine is not None and machine.view.deleting):
+    if sizing is None or observed.former_machine is not None:
+        return []
+    if machine is not None and machine.view.deleting:
         return []
     missing = observed.foreign or is_preference_missing(instance, observed)
     if machine is None and (missing or not may_start(instance, observed)):
@@ -330,6 +379,8 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     if public.mode is PublicIPMode.AUTO:
         if observed.claim_manifest is not None:
             return _plan_ports(instance, observed.claim_manifest)
+        if any(key_of(held).name == name for held in observed.former_claims):
+            return []
         step = Create(IP_CLAIM, build_public_claim(instance), ours=lambda held: is_ours(held, uid))
         return [Action(step, Reason.ADDRESS_PENDING, f"Created {describe(IP_CLAIM, step.key)}")]
     held = observed.claim_manifest
@@ -363,7 +414,7 @@ def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
     targets = [
         (disk.kind, disk.manifest, policy.root_disk)
         for disk in observed.disks.values()
-        if not disk.deleting and disk.kind == DATA_VOLUME
+        if not disk.deleting and disk.kind == DATA_VOLUME and not is_former(disk.manifest, instance)
     ]
     claim = observed.claim_manifest
     auto = instance.spec.public_ip.mode is PublicIPMode.AUTO

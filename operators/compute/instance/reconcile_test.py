@@ -12,9 +12,10 @@ from libs.common.conditions import Condition
 from libs.common.kinds import Key
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
+from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.network import FirewallView, NetworkView
-from operators.compute.api.instance import Instance
+from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.instance.facts import evaluate_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
 from operators.compute.instance.reconcile import (
@@ -326,13 +327,13 @@ def test_claim_that_mode_auto_made_is_kept_for_mode_claim() -> None:
     observed = build_observation(disks=[show_disk()], machine=show_machine(), claim_manifest=claim)
 
     assert steps(instance, observed, Delete) == []
-    (step,) = steps(instance, observed, Patch)
+    (step,) = [each for each in steps(instance, observed, Patch) if each.kind == IP_CLAIM]
     patched = apply_json_patch(claim, step.operations)
     assert not is_ours(patched, UID), "it goes with the Instance no more"
     released = build_observation(
         disks=[show_disk()], machine=show_machine(), claim_manifest=patched
     )
-    assert steps(instance, released, Patch) == []
+    assert [each.kind for each in steps(instance, released, Patch)] == [INSTANCE], "the record"
 
     nothing = parse_instance(publicIP={"mode": "None"})
     assert [step.uid for step in steps(nothing, observed, Delete)] == ["claim-1"]

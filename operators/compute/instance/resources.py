@@ -13,7 +13,12 @@ from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
-from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
+from libs.contracts.cdi import (
+    ALLOW_CLAIM_ADOPTION,
+    BIND_IMMEDIATELY,
+    DATA_VOLUME,
+    KEEP_AFTER_COMPLETION,
+)
 from libs.contracts.claims import SELECTED_NODE
 from libs.contracts.compute import NETWORK_LABEL
 from libs.contracts.images import Image
@@ -32,6 +37,7 @@ from operators.compute.api.instance import (
     OnGuestShutdown,
 )
 from operators.compute.instance.observed import Capacity
+from operators.compute.instance.record import read_record
 from operators.compute.instance.sizing import Sizing
 from operators.compute.marks import build_mark, build_reference
 from operators.compute.naming import (
@@ -91,7 +97,13 @@ def build_disk(
     manifest = _build(instance, DATA_VOLUME, name, build_mark(instance, owned=owned), spec=spec)
     metadata = manifest["metadata"]
     metadata["labels"][ROLE_LABEL] = ROOT_ROLE
-    annotations = {BIND_IMMEDIATELY: "true", KEEP_AFTER_COMPLETION: "false"}
+    annotations = {
+        BIND_IMMEDIATELY: "true",
+        KEEP_AFTER_COMPLETION: "false",
+        # Backup tools restore the claim first. The operator itself never creates a disk whose claim
+        # exists.
+        ALLOW_CLAIM_ADOPTION: "true",
+    }
     if node:
         annotations[SELECTED_NODE] = node
     metadata["annotations"] = {**annotations, **metadata.get("annotations", {})}
@@ -238,11 +250,11 @@ def _build_template(
     *,
     network_data: bool,
 ) -> Manifest:
-    spec, uid = instance.spec, instance.metadata.uid
+    spec, seed = instance.spec, read_record(instance).seed
     names = [ROOT, CLOUD_INIT, *claims]
     # A preference sets only fields that the template does not set.
     bus = {"bus": "virtio"} if preference is None else {}
-    interface: Manifest = {"name": "default", "macAddress": mac_address(uid)}
+    interface: Manifest = {"name": "default", "macAddress": mac_address(seed)}
     interface |= {_BINDINGS["Masquerade" if network is None else network.binding]: {}}
     attachment = "" if network is None else network.attachment
     attached: Manifest = {"multus": {"networkName": attachment}} if attachment else {"pod": {}}
@@ -252,7 +264,7 @@ def _build_template(
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "domain": {
             **_build_resources(sizing.capacity),
-            "firmware": {"uuid": firmware_uuid(uid)},
+            "firmware": {"uuid": firmware_uuid(seed)},
             "features": {"acpi": {"enabled": True}},
             "devices": {
                 "disks": [{"name": name, "disk": dict(bus)} for name in names],

@@ -36,6 +36,7 @@ from operators.compute.instance.facts import (
     evaluate_running,
 )
 from operators.compute.instance.observed import Observed, find_current_disk
+from operators.compute.instance.record import read_record
 from operators.compute.instance.sizing import (
     find_current_size,
     is_instancetype_missing,
@@ -109,7 +110,8 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
             return DirectiveState.FAILED, f"{taken[0]} belongs to another owner"
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
-        return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"
+        cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
+        return DirectiveState.FAILED, f"the disk cannot be filled: {cause}"
     if not disk.filled:
         return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
     if directive.use is DiskUse.PREPARE:
@@ -178,6 +180,8 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
             f"{observed.foreign[0]} belongs to another owner and is not changed; rename one of them"
         )
         return Condition.false(ConditionType.READY, Reason.CONFLICT, message)
+    if observed.disk_problem:
+        return Condition.false(ConditionType.READY, Reason.DISK_MISSING, observed.disk_problem)
     if is_instancetype_missing(instance, observed):
         wanted = describe_size(instance.spec.size_ref)
         message = f"spec.instancetype: {wanted} does not exist; create it"
@@ -238,7 +242,7 @@ def _build(
     now: datetime,
     kept: list[KeptDisk],
 ) -> Manifest:
-    uid, run, machine = instance.metadata.uid, observed.run, observed.machine
+    seed, run, machine = read_record(instance).seed, observed.run, observed.machine
     claim = observed.claim
     size = find_current_size(instance, observed)
     current = [condition.to_manifest() for condition in instance.observed.conditions]
@@ -254,8 +258,8 @@ def _build(
         cloud_init_hash=instance.observed.cloud_init_hash,
         kept_disks=kept,
         verified_boot=find_verified_boot(instance, observed),
-        mac_address=mac_address(uid),
-        firmware_uuid=firmware_uuid(uid),
+        mac_address=mac_address(seed),
+        firmware_uuid=firmware_uuid(seed),
         private_ip=_find_private_ip(instance, observed),
         public_ip=(claim.address or None) if claim is not None else None,
         operation=_show_operation(observed),

@@ -106,6 +106,39 @@ def test_paused_machine_is_shown_as_such() -> None:
     assert shown["status"]["phase"] == "Paused"
 
 
+@pytest.mark.parametrize(
+    ("condition", "phase", "reason", "words"),
+    [
+        (
+            ("Paused", "True", "low-level IO error", "PausedIOError"),
+            "Running",
+            "Paused",
+            "low-level IO error",
+        ),
+        (
+            ("Synchronized", "False", "Failed to get write lock", "Failed"),
+            "Scheduled",
+            "StartFailed",
+            "write lock",
+        ),
+        (("Ready", "False", "", "PodTerminating"), "Running", "Stopping", "is being deleted"),
+        (("Ready", "False", "", "GuestNotRunning"), "Scheduling", "Starting", "Events of its pod"),
+        (("Ready", "False", "", ""), "Running", "Starting", "the guest boots"),
+    ],
+)
+def test_machine_that_does_not_run_says_why(
+    condition: tuple[str, str, str, str], phase: str, reason: str, words: str
+) -> None:
+    run = build_run(cpus=4, memory="8Gi")
+    conditions = [{"type": "Ready", "status": "False"}, state(*condition)]
+    run["status"] |= {"phase": phase, "conditions": conditions[condition[0] == "Ready" :]}
+
+    running = find_condition(show(run), "Running")
+    assert running is not None
+    assert (running["status"], running["reason"]) == ("False", reason)
+    assert words in running["message"]
+
+
 def test_disk_that_one_node_alone_can_mount_is_why_a_guest_cannot_move() -> None:
     pinned = state("LiveMigratable", "False", NOT_SHARED, "DisksNotLiveMigratable")
 

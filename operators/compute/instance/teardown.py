@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from libs.common.actions import Action, Teardown
 from libs.common.kinds import Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.plan import Delete
@@ -16,9 +14,6 @@ from operators.compute.instance.observed import Observed
 from operators.compute.instance.reconcile import release
 from operators.compute.marks import has_other_owner, is_ours
 
-_ORPHAN: Final = "orphan"
-"""Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
-
 
 def plan_teardown(instance: Instance, observed: Observed) -> Teardown:
     """Plan the clean-up before the finalizer of an Instance can be removed.
@@ -27,9 +22,6 @@ def plan_teardown(instance: Instance, observed: Observed) -> Teardown:
     that is being deleted, and no running machine loses its disk. The current deletion policy
     applies.
     """
-    if _ORPHAN in instance.metadata.finalizers:
-        # With --cascade=orphan, all children are kept as they are.
-        return Teardown(done=True)
     address = _end_address(instance, observed)
     machine = observed.machine
     if machine is not None:

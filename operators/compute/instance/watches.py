@@ -18,7 +18,7 @@ from libs.common.reading import condition_at, maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, IndexFunction
 from libs.common.runtime.controller import Mapper
 from libs.contracts.cdi import DATA_VOLUME
-from libs.contracts.compute import INSTANCE_UID_LABEL
+from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
@@ -32,6 +32,8 @@ from operators.compute.naming import private_claim_name, public_claim_name, root
 
 BY_UID: Final = "instance-uid"
 """Index of disks by the UID of their Instance."""
+BY_INSTANCE: Final = "instance-name"
+"""Index of disks by the namespace and label of their Instance."""
 BY_RUN: Final = "run"
 """Index of launcher pods by the UID of their VirtualMachineInstance."""
 BY_TARGET: Final = "target"
@@ -49,6 +51,12 @@ def index_by_uid(manifest: Manifest) -> Iterable[str]:
     """Index a disk by the UID of its Instance."""
     uid = instance_uid(manifest)
     return (uid,) if uid else ()
+
+
+def index_by_instance(manifest: Manifest) -> Iterable[str]:
+    """Index a disk by its Instance."""
+    name = text_at(manifest, "metadata", "labels", INSTANCE_LABEL)
+    return (str(Key(key_of(manifest).namespace, name)),) if name else ()
 
 
 def index_by_run(pod: Manifest) -> Iterable[str]:
@@ -111,7 +119,7 @@ def map_disk(kind: Kind) -> Mapper:
 
     def map_object(disk: Manifest, cache: Cache) -> Iterable[Key]:
         yield from map_named_disk(disk, cache)
-        instance = text_map_at(disk, "metadata", "labels").get("compute.slipway.dev/instance", "")
+        instance = text_map_at(disk, "metadata", "labels").get(INSTANCE_LABEL, "")
         if instance:
             yield Key(key_of(disk).namespace, instance)
 
@@ -164,7 +172,10 @@ INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_USE: index_by_use}
 """Indexes of the Instances in the cache."""
 POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_by_run}
 """Indexes of the launcher pods in the cache."""
-DISK_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_UID: index_by_uid}
+DISK_INDEXES: Final[Mapping[str, IndexFunction]] = {
+    BY_UID: index_by_uid,
+    BY_INSTANCE: index_by_instance,
+}
 """Indexes of the disks in the cache."""
 OPERATION_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_by_target}
 """Indexes of the Operations in the cache."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from libs.common.crd import ParseError
 from libs.common.kinds import LEASE, POD, Key, Kind, Manifest, is_deleting, key_of, uid_of
@@ -29,11 +30,14 @@ from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import INSTANCE, ROOT, Instance
 from operators.compute.api.instancetypes import Instancetype
 from operators.compute.api.operation import OPERATION, Operation, OperationType
+from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.watches import BY_RUN, BY_TARGET
 from operators.compute.naming import MADE_IN, lease_name, migration_name
 from operators.compute.operation.observed import Lock, Observed, Restorable, Target
 from operators.compute.operation.resources import holder_of
+
+_ADDRESS_SECONDS: Final = 30.0
 
 
 def observe_operation(ctx: Context, operation: Operation) -> Observed:
@@ -136,7 +140,23 @@ def _find_target(ctx: Context, operation: Operation) -> Target | None:
         run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
     if run is None:
         return Target(held, instance)
-    return Target(held, instance, uid_of(run), is_deleting(run), find_agent(run))
+    wait = seconds_for_address(held, ctx.now())
+    return Target(held, instance, uid_of(run), is_deleting(run), find_agent(run), wait)
+
+
+def seconds_for_address(instance: Manifest, now: datetime) -> float:
+    """Return the seconds for which an Operation waits for the public address of a new run.
+
+    They begin when the machine runs and its address is not routed to it yet.
+    """
+    conditions = [
+        condition_at(instance, type_)
+        for type_ in (ConditionType.ADDRESS_READY, ConditionType.RUNNING)
+    ]
+    if text_at(conditions[0], "reason") != Reason.ADDRESS_UNBOUND:
+        return 0.0
+    begun = [time_at(condition, "lastTransitionTime") or now for condition in conditions]
+    return max(_ADDRESS_SECONDS - (now - max(begun)).total_seconds(), 0.0)
 
 
 def find_agent(run: Manifest) -> datetime | None:

@@ -43,6 +43,8 @@ class Target:
         run_uid: UID of the current run of the machine; empty for none.
         run_ending: Whether that run is being ended.
         agent_since: Time since which the guest agent is connected; None if it is not.
+        address_wait: Seconds for which an Operation still waits for the public address to follow
+            the run. The wait is short, because another operator moves the address.
     """
 
     manifest: Manifest
@@ -50,6 +52,7 @@ class Target:
     run_uid: str = ""
     run_ending: bool = False
     agent_since: datetime | None = None
+    address_wait: float = 0.0
 
     @property
     def uid(self) -> str:
@@ -91,8 +94,8 @@ class Target:
     @property
     def _address_follows(self) -> bool:
         """Whether the public address is not moving to this run; other problems do not count."""
-        condition = condition_at(self.manifest, ConditionType.ADDRESS_READY)
-        return bool(condition) and text_at(condition, "reason") != Reason.ADDRESS_UNBOUND
+        known = bool(condition_at(self.manifest, ConditionType.ADDRESS_READY))
+        return known and not self.address_wait
 
     @property
     def stopped(self) -> bool:

@@ -75,6 +75,8 @@ _DISKS: Final = frozenset({OperationType.REBUILD, OperationType.RESTORE, Operati
 """Types that make the machine boot from another disk."""
 _UNDONE: Final = _DISKS | {OperationType.RESIZE}
 """Types that are rolled back if they fail after a change."""
+_ABORT_TIME: Final = timedelta(seconds=120)
+"""Time after the deadline for KubeVirt to end a migration or a snapshot."""
 _REBOOTS: Final = frozenset({OperationType.REBOOT, OperationType.SOFT_REBOOT})
 
 
@@ -182,7 +184,13 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
 
 def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> NextAction:
     deadline = deadline_of(operation) or now
-    if is_cancelled(operation):
+    if is_cancelled(operation) or now >= deadline:
+        # What was started in KubeVirt ends first. KubeVirt may never end it, so this has a limit.
+        end_by = deadline + _ABORT_TIME
+        abort = _abort(operation, observed)
+        if abort is not None and now < end_by:
+            return _with_timer(abort, end_by, now, target)
+    if is_cancelled(operation) and now < deadline:
         stopped = _cancel(operation, target, observed)
         if stopped is not None:
             return stopped
@@ -190,6 +198,8 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
         message = (
             f"{operation.spec.timeout_seconds} s were not enough for {operation.observed.step}"
         )
+        if _abort(operation, observed) is not None:
+            message += _explain_abort(observed)
         return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     ready = _ready_deadline(operation)
     if ready is not None and now >= ready:
@@ -197,7 +207,7 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
         return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, explain_wait(target, message))
     turn = take_step(operation, target, observed, now)
     soonest = min(deadline, ready) if ready is not None else deadline
-    return _with_timer(turn, soonest, now)
+    return _with_timer(turn, soonest, now, target)
 
 
 def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAction | None:
@@ -214,28 +224,44 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> NextAct
         # For a rescue, cancelling is the normal end.
         return None
     if kind is OperationType.SNAPSHOT and observed.snapshot is not None:
-        return _cancel_snapshot(operation, observed.snapshot)
-    migration = observed.migration
-    if kind is OperationType.MIGRATE and migration is not None:
-        if migration.succeeded:
+        if _is_own_snapshot(operation, observed.snapshot):
             return None
-        if not migration.final:
-            delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
-            actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
-            return wait("waiting for the migration to be cancelled", *actions)
+        return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
+    migration = observed.migration
+    if kind is OperationType.MIGRATE and migration is not None and migration.succeeded:
+        return None
     return _give_up(operation, OperationReason.CANCELLED, message)
 
 
-def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> NextAction | None:
-    """Delete a snapshot that is not ready yet; None if it is ready."""
-    ours = held.annotations.get(MADE_BY) == operation.metadata.uid
-    if not ours:
-        return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
-    if held.ready:
-        return None
-    delete = Delete(MACHINE_SNAPSHOT, held.key, held.uid)
-    actions = () if held.deleting else (Action(delete, OperationReason.CANCELLED),)
-    return wait("waiting for the snapshot to be cancelled", *actions)
+def _abort(operation: Operation, observed: Observed) -> NextAction | None:
+    """End the migration or the snapshot of an Operation; None if nothing is in progress."""
+    migration, snapshot = observed.migration, observed.snapshot
+    if migration is not None and not migration.final:
+        delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
+        actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
+        message = "waiting for the migration to be cancelled"
+        if observed.held_up:
+            message += f"; {observed.held_up}"
+        return wait(message, *actions)
+    if snapshot is not None and _is_own_snapshot(operation, snapshot) and not snapshot.ready:
+        delete = Delete(MACHINE_SNAPSHOT, snapshot.key, snapshot.uid)
+        actions = () if snapshot.deleting else (Action(delete, OperationReason.CANCELLED),)
+        return wait("waiting for the snapshot to be cancelled", *actions)
+    return None
+
+
+def _is_own_snapshot(operation: Operation, held: MachineSnapshotView) -> bool:
+    return held.annotations.get(MADE_BY) == operation.metadata.uid
+
+
+def _explain_abort(observed: Observed) -> str:
+    """Explain what to do if KubeVirt does not end what it was asked to end."""
+    migration = observed.migration
+    if migration is None:
+        return "; KubeVirt does not end the snapshot, see its Events"
+    pod = "" if migration.state is None else migration.state.target_pod
+    named = f"pod {pod}" if pod else f"the target pod of migration {migration.key.name}"
+    return f"; KubeVirt does not end the migration; delete {named}"
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> NextAction:
@@ -267,7 +293,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> NextActio
     undo = _undo_rebuild if rebuild else undo_resize
     turn = undo(operation, target)
     if turn is not None:
-        return _with_timer(turn, deadline, now)
+        return _with_timer(turn, deadline, now, target)
     what = f"disk {status.facts.old_disk}" if rebuild else describe_size(status.facts.old_size_ref)
     if cancelled:
         return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, f"back on {what}")
@@ -325,7 +351,9 @@ def _ready_deadline(operation: Operation) -> datetime | None:
     return None if begun is None else begun + timedelta(seconds=operation.spec.ready_seconds)
 
 
-def _with_timer(turn: NextAction, deadline: datetime, now: datetime) -> NextAction:
+def _with_timer(turn: NextAction, deadline: datetime, now: datetime, target: Target) -> NextAction:
     seconds = max((deadline - now).total_seconds(), 0.1)
+    if target.address_wait:
+        seconds = min(seconds, target.address_wait + 0.1)
     soonest = seconds if turn.look_again is None else min(seconds, turn.look_again)
     return replace(turn, look_again=soonest)

@@ -106,7 +106,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
     facts = operation.observed.facts
     node = target.instance.observed.node_name
     if operation.observed.step == BASELINE:
-        if not target.powered or not target.run_uid:
+        if not target.powered or not target.run_uid or target.shut_down:
             return refuse_stopped(target)
         if not target.running:
             # For example right after a Rebuild: the status of the Instance does not contain the

@@ -10,8 +10,9 @@ from libs.common.conditions import Condition, build_conditions, render_time
 from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
+from operators.compute.operation.observe import seconds_for_address
 from operators.compute.operation.observed import NextAction, Observed, Target
-from operators.compute.operation.requests import BASELINE
+from operators.compute.operation.requests import BASELINE, explain_wait
 from operators.compute.operation.steps import take_step
 from operators.compute.samples import build_instance, build_operation
 
@@ -47,6 +48,48 @@ def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: s
 
     assert (turn.changes["outcome"], turn.changes["reason"]) == ("Failed", "NotRunning")
     assert turn.message == f"the machine does not run: {why}"
+
+
+def test_migration_of_a_guest_that_shut_itself_down_fails_at_once() -> None:
+    """A wait would keep the Start that is queued behind it from booting the guest."""
+    manifest = build_instance("web")
+    manifest["metadata"] |= {"uid": "u1", "generation": 1}
+    off = [
+        Condition.false(type_, "GuestShutDown", "the guest shut itself down")
+        for type_ in ("Ready", "Running")
+    ]
+    conditions = build_conditions([], off, generation=1, now=NOW)
+    manifest["status"] = {"vmiUID": "run-1", "observedGeneration": 1, "conditions": conditions}
+    operation = build_operation("Migrate")
+    operation["metadata"]["uid"] = "u2"
+    operation["status"] = {"phase": OperationPhase.RUNNING, "step": BASELINE}
+    target = Target(manifest, Instance.parse(manifest), "run-1")
+
+    turn = take_step(Operation.parse(operation), target, Observed(target), NOW)
+
+    assert (turn.changes["outcome"], turn.changes["reason"]) == ("Failed", "NotRunning")
+    assert "shut itself down" in turn.message
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(0, True), (29, True), (30, False), (900, False)])
+def test_address_that_does_not_follow_holds_an_operation_up_for_a_short_time(
+    seconds: float, waits: bool
+) -> None:
+    """Ipam may not run at all, and then nothing would ever end."""
+    manifest = build_instance("web")
+    manifest["metadata"] |= {"uid": "u1", "generation": 1}
+    held = [
+        Condition.true("Running", "Running"),
+        Condition.false("AddressReady", "AddressUnbound", "the address is not routed yet"),
+    ]
+    conditions = build_conditions([], held, generation=1, now=NOW)
+    manifest["status"] = {"vmiUID": "run-1", "observedGeneration": 1, "conditions": conditions}
+
+    left = seconds_for_address(manifest, NOW + timedelta(seconds=seconds))
+    target = Target(manifest, Instance.parse(manifest), "run-1", address_wait=left)
+
+    assert target.runs is not waits
+    assert explain_wait(target, "waiting").endswith("routed yet") is waits
 
 
 def fail_migration(

@@ -86,7 +86,7 @@ def build_fields(
 def list_announced(service: Mapping[str, object]) -> tuple[str, ...]:
     """Return the addresses and host names that a load balancer reports for a Service."""
     return tuple(
-        _normalize(text_at(each, "ip")) or text_at(each, "hostname")
+        normalize(text_at(each, "ip")) or text_at(each, "hostname")
         for each in maps_at(service, "status", "loadBalancer", "ingress")
     )
 
@@ -152,7 +152,7 @@ def require_announced(plan: BindingPlan, announced: Condition) -> BindingPlan:
     )
 
 
-def _normalize(address: str) -> str:
+def normalize(address: str) -> str:
     """Return an address in canonical form; load balancers may write another form."""
     try:
         return str(ipaddress.ip_address(address))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.conditions import Condition, conditions_of
-from libs.common.errors import Conflict, ForeignObject, UnknownOutcome, Unreachable
+from libs.common.errors import Conflict, ForeignObject, Invalid, UnknownOutcome, Unreachable
 from libs.common.finalizers import has_finalizer
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -17,9 +17,11 @@ from libs.common.kinds import (
     Kind,
     Manifest,
     key_of,
+    uid_of,
 )
 from libs.common.labels import SERVICE_NAME
-from libs.common.plan import Apply, Delete, Outcome, Step
+from libs.common.ownership import controller_uid
+from libs.common.plan import Apply, Delete, Outcome, Patch, Step
 from libs.common.reading import map_at, text_at
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.compute import INSTANCE
@@ -38,15 +40,23 @@ from operators.ipam.api.v1alpha1.claims import (
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.claim import whole_address
 from operators.ipam.claim.announced import AnnouncementState, observe_announcement
-from operators.ipam.claim.announcement import require_announced
+from operators.ipam.claim.announcement import ANNOUNCERS, require_announced
 from operators.ipam.claim.binding import Binding, BindingPlan, plan_binding
+from operators.ipam.claim.exclusive import (
+    AddressConflict,
+    is_conflicting,
+    require_exclusive,
+)
 from operators.ipam.claim.observe import (
+    BY_ADDRESS,
     CLAIM_INDEXES,
     POD_INDEXES,
+    SERVICE_INDEXES,
     SLICE_INDEXES,
     Target,
     has_target,
     map_allocation,
+    map_carrier,
     map_launcher,
     map_machine,
     map_pool,
@@ -56,13 +66,16 @@ from operators.ipam.claim.observe import (
     observe_binding,
     observe_target,
 )
+from operators.ipam.claim.pods import PodEndpoints
 from operators.ipam.claim.reconcile import (
     Holding,
+    admit_unserved,
     build_status,
     check_reach,
     find_holding,
     may_publish,
     plan_lingering,
+    plan_owner_release,
     plan_unpublished,
     require_ports,
 )
@@ -92,7 +105,13 @@ def build_controller(settings: Settings) -> Controller:
             needs_finalizer=needs_finalizer,
             source="reflector",
         )
-        .owns(SERVICE, source="reflector", writes=_WRITES, why="announce addresses")
+        .owns(
+            SERVICE,
+            source="reflector",
+            indexes=SERVICE_INDEXES,
+            writes=_WRITES,
+            why="announce addresses",
+        )
         .owns(
             ENDPOINT_SLICE,
             source="reflector",
@@ -122,6 +141,7 @@ def build_controller(settings: Settings) -> Controller:
             why="find the addresses of launcher pods",
         )
         .watches(SERVICE, map_service)
+        .watches(SERVICE, map_carrier)
         .watches(ENDPOINT_SLICE, map_slice)
         .projects(LedgerProjection)
     )
@@ -153,8 +173,11 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Store the settings; the reconciler has no other state."""
+        """Store the settings."""
         self._settings = settings
+        # Families of which the API server refuses Services; True means IPv6.
+        self._unserved: set[bool] = set()
+        self._pods = PodEndpoints()
         # In the order of their deletion: the Service first, so that the address is no longer
         # announced when its endpoints disappear.
         further = (ENDPOINTS,) if settings.cozy_proxy else ()
@@ -163,11 +186,13 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a claim that is not being deleted."""
         claim = IPClaim.parse(ctx.primary)
+        if released := plan_owner_release(ctx.primary):
+            return await _release_owner(ctx, claim, released)
         holdings = _read_holdings(ctx, claim)
         if not all(holding.known for holding in holdings):
             # The pool has not decided about this claim yet; its controller wakes the claim then.
             return None
-        plan, target = self._plan(ctx, claim, holdings)
+        plan, target = await self._plan(ctx, claim, holdings)
         outcome = await self._publish(ctx, claim, holdings, plan, target)
         if isinstance(outcome.first_error(), _PASSING):
             # The next reconcile reports the result.
@@ -180,11 +205,17 @@ class Reconciler:
             # claim must stay.
             plan = plan_lingering(plan, key_of(left[0]).name)
         announcement = AnnouncementState()
+        addresses = self._list_served(holdings)
         if may_publish(holdings):
-            addresses = _list_addresses(holdings)
             announcement = await observe_announcement(ctx, self._settings, addresses)
         if announcement.announced is not None:
             plan = require_announced(plan, announcement.announced)
+        conflicts = _find_conflicts(
+            ctx, claim, addresses, self._choose_ports(claim, holdings, target)
+        )
+        plan = require_exclusive(plan, ctx.key.namespace, conflicts)
+        unserved = [each for each in _list_addresses(holdings) if each not in addresses]
+        plan = admit_unserved(plan, unserved)
         status = build_status(
             claim,
             holdings,
@@ -195,6 +226,9 @@ class Reconciler:
         )
         if await ctx.apply_status(status):
             _report_move(ctx, claim, plan)
+            for conflict in conflicts:
+                where = str(conflict.service)
+                ctx.log.warning("Address conflict", address=conflict.address, service=where)
         # The next reconcile removes the finalizer from an idle claim. The event of our own status
         # write does not trigger it, so it is requested here.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
@@ -224,11 +258,11 @@ class Reconciler:
         await self._report_terminating(ctx, claim, ClaimReason.WITHDRAWING, message)
         return Result.from_outcome(outcome, requeue_after=find_relist_delay(ctx, remaining))
 
-    def _plan(
+    async def _plan(
         self, ctx: Context, claim: IPClaim, holdings: Sequence[Holding]
     ) -> tuple[BindingPlan, Target]:
         families = {":" in holding.address for holding in holdings if holding.address}
-        target = observe_target(ctx, claim, families)
+        target = await observe_target(ctx, claim, families, self._pods)
         ports = self._choose_ports(claim, holdings, target)
         current = observe_binding(ctx, claim)
         finding = target.finding
@@ -239,10 +273,11 @@ class Reconciler:
         if not ports:
             finding = narrow_unserved(claim, finding, v6=":" in holdings[0].address)
             plan = plan_binding(current, finding)
-            if problem := self._explain_unsupported(claim, holdings):
-                return require_supported(plan, problem), target
+            if obstacle := self._find_obstacle(claim, holdings):
+                return require_supported(plan, *obstacle), target
             return require_ports(plan), target
-        return check_reach(plan_binding(current, finding), holdings[0].address), target
+        served = (self._list_served(holdings) or _list_addresses(holdings))[0]
+        return check_reach(plan_binding(current, finding), served), target
 
     async def _publish(
         self,
@@ -255,8 +290,29 @@ class Reconciler:
         ports = self._choose_ports(claim, holdings, target)
         if not may_publish(holdings) or not ports or claim.spec.target is None:
             return await ctx.execute(self._plan_withdrawal(ctx))
-        shown = Publication(
-            _list_addresses(holdings),
+        addresses = self._list_served(holdings)
+        outcome = await self._write(ctx, claim, self._show(claim, plan, target, ports, addresses))
+        if len(addresses) == 1 or not isinstance(outcome.first_error(), Invalid):
+            return outcome
+        for address in addresses:
+            # A cluster with Services of one family refuses a Service with two.
+            shown = self._show(claim, plan, target, ports, (address,))
+            alone = await self._write(ctx, claim, shown)
+            if alone.ok:
+                self._unserved.add(":" not in address)
+                return alone
+        return outcome
+
+    def _show(
+        self,
+        claim: IPClaim,
+        plan: BindingPlan,
+        target: Target,
+        ports: tuple[PortMap, ...],
+        addresses: tuple[str, ...],
+    ) -> Publication:
+        return Publication(
+            addresses,
             plan.binding,
             ports,
             self._settings.announcement,
@@ -265,30 +321,59 @@ class Reconciler:
             whole_address.LABELS if is_whole(claim) else {},
             whole_address.ANNOTATIONS if is_whole(claim) else {},
         )
+
+    async def _write(self, ctx: Context, claim: IPClaim, shown: Publication) -> Outcome:
         children = build_children(claim, shown)
         kept = {(kind, key_of(manifest)) for kind, manifest in children}
-        return await ctx.execute(
-            *([Apply(kind, manifest)] for kind, manifest in children),
+        batches: list[list[Step]] = [[Apply(kind, manifest)] for kind, manifest in children]
+        batches.append(
             [
                 Delete.of(kind, each)
                 for kind in self._children
                 for each in ctx.children(kind)
                 if (kind, key_of(each)) not in kept
-            ],
+            ]
         )
+        outcome = await ctx.execute(*batches)
+        if isinstance(outcome.first_error(), Invalid) and (
+            steps := _plan_other_class(ctx, children[-1][1])
+        ):
+            outcome = await ctx.execute(steps, *batches)
+        return outcome
 
     def _choose_ports(
         self, claim: IPClaim, holdings: Sequence[Holding], target: Target
     ) -> tuple[PortMap, ...]:
+        if self._find_obstacle(claim, holdings):
+            return ()
         if is_whole(claim):
-            return () if self._explain_unsupported(claim, holdings) else whole_address.WHOLE_PORTS
+            return whole_address.WHOLE_PORTS
         return tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
 
-    def _explain_unsupported(self, claim: IPClaim, holdings: Sequence[Holding]) -> str:
-        """Return why the whole address of a claim cannot be routed; empty if it can."""
+    def _find_obstacle(
+        self, claim: IPClaim, holdings: Sequence[Holding]
+    ) -> tuple[ClaimReason, str] | None:
+        """Return why nothing can route the traffic as the claim requires it; None if it can."""
+        announcement = self._settings.announcement
+        if claim.spec.allowed_cidrs and not ANNOUNCERS[announcement].balances:
+            message = (
+                "spec.allowedCidrs is set, and only Services of load balancers enforce it; "
+                f"settings.announcement of the operator is {announcement}"
+            )
+            return ClaimReason.ALLOWED_CIDRS_UNSUPPORTED, message
         if not is_whole(claim):
-            return ""
-        return explain_unsupported(self._settings, _list_addresses(holdings))
+            return None
+        problem = explain_unsupported(self._settings, _list_addresses(holdings))
+        return (ClaimReason.WHOLE_ADDRESS_UNSUPPORTED, problem) if problem else None
+
+    def _list_served(self, holdings: Sequence[Holding]) -> tuple[str, ...]:
+        """Return the addresses of the families of which the cluster has Services.
+
+        For a claim with one address, the API server itself says that it refuses the family.
+        """
+        addresses = _list_addresses(holdings)
+        served = tuple(each for each in addresses if (":" in each) not in self._unserved)
+        return served or addresses
 
     def _plan_withdrawal(self, ctx: Context) -> list[Step]:
         return [Delete.of(kind, child) for kind in self._children for child in ctx.children(kind)]
@@ -328,6 +413,45 @@ def _read_holding(ctx: Context, pool: str, held: str) -> Holding:
         message = f"IPPool {pool} cannot be read; see its condition Ready"
         pending_reason = PendingReason(ClaimReason.POOL_NOT_READY, message)
     return find_holding(pool, held, entries, pending_reason)
+
+
+def _find_conflicts(
+    ctx: Context, claim: IPClaim, addresses: Sequence[str], ports: Sequence[PortMap]
+) -> list[AddressConflict]:
+    """Return the other Services with an address of a claim that routes traffic."""
+    if claim.spec.target is None:
+        return []
+    owner = controller_uid(ctx.primary)
+    return [
+        AddressConflict(address, key_of(service))
+        for address in addresses
+        for service in ctx.indexed(SERVICE, BY_ADDRESS, address)
+        if is_conflicting(claim, owner, ports, service)
+    ]
+
+
+def _plan_other_class(ctx: Context, wanted: Manifest) -> list[Step]:
+    """Plan the write that lets the class of a Service change; empty if it does not change.
+
+    The class of a Service of type LoadBalancer is immutable, so it has another type in between.
+    """
+    service = ctx.get(SERVICE, key_of(wanted))
+    classes = {text_at(each or {}, "spec", "loadBalancerClass") for each in (service, wanted)}
+    if service is None or controller_uid(service) != ctx.uid or len(classes) == 1:
+        return []
+    operation = {"op": "replace", "path": "/spec/type", "value": "ClusterIP"}
+    return [Patch(SERVICE, key_of(service), uid_of(service), [operation])]
+
+
+async def _release_owner(ctx: Context, claim: IPClaim, operations: Sequence[Manifest]) -> Result:
+    outcome = await ctx.execute([Patch(IP_CLAIM, ctx.key, ctx.uid, operations)])
+    if outcome.ok:
+        note = (
+            f"The claim does not belong to another Instance any more, because spec.target is "
+            f"{claim.spec.target}"
+        )
+        ctx.event("Normal", ClaimReason.OWNER_RELEASED, note)
+    return Result.from_outcome(outcome, requeue_after=0)
 
 
 def _list_addresses(holdings: Sequence[Holding]) -> tuple[str, ...]:

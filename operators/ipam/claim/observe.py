@@ -30,6 +30,7 @@ from operators.ipam.api.v1alpha1.claims import (
     TargetKind,
 )
 from operators.ipam.api.v1alpha1.pools import IP_POOL, AddressTargets
+from operators.ipam.claim.announcement import list_announced, normalize
 from operators.ipam.claim.binding import (
     Binding,
     Finding,
@@ -38,12 +39,15 @@ from operators.ipam.claim.binding import (
     find_machine,
     sort_places,
 )
+from operators.ipam.claim.pods import PodEndpoints
 from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import OPERATOR
 
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
+BY_ADDRESS: Final = "address"
+"""Index of claims and Services by their addresses."""
 BY_RUN: Final = "run"
 """Index of launcher pods by the UID of their VirtualMachineInstance."""
 BY_SERVICE: Final = "service"
@@ -69,13 +73,16 @@ class Target:
     ports_at: Mapping[RoutedEndpoint, tuple[PortMap, ...]] = field(default_factory=dict)
 
 
-def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> Target:
+async def observe_target(
+    ctx: Context, claim: IPClaim, families: Collection[bool], pods: PodEndpoints
+) -> Target:
     """Observe the target of a claim.
 
     Args:
         ctx: Context of the reconcile.
         claim: The claim.
         families: Families of its addresses; True means IPv6.
+        pods: Endpoints that were compared with their pods.
     """
     target = claim.spec.target
     if target is None:
@@ -85,7 +92,8 @@ def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> 
         case TargetKind.INSTANCE:
             return Target(_observe_machine(ctx, target, named, families))
         case TargetKind.SERVICE:
-            return _observe_service(ctx, target, named, families)
+            found = _observe_service(ctx, target, named, families)
+            return found if _allows_addresses(ctx, claim) else await _keep_pods(ctx, found, pods)
         case TargetKind.ADDRESS:
             return Target(_observe_address(ctx, claim, target, named, families))
 
@@ -204,13 +212,39 @@ def _observe_service(
     return Target(there, ports, {place: found[place] for place in places})
 
 
+async def _keep_pods(ctx: Context, target: Target, pods: PodEndpoints) -> Target:
+    """Remove the endpoints that are neither pods nor machines of the namespace."""
+    finding = target.finding
+    if finding is None or finding.observation is not Observation.FOUND:
+        return target
+    machines = {text_at(each, "status", "privateIP") for each in ctx.list(INSTANCE)}
+    kept = [
+        place
+        for place in finding.binding.places
+        if place.address in machines or await pods.contains(ctx, place)
+    ]
+    places = tuple(kept)
+    binding = replace(finding.binding, places=places)
+    if places:
+        return replace(target, finding=replace(finding, binding=binding))
+    message = (
+        f"spec.target: no endpoint of {binding.target} is a pod of namespace {ctx.key.namespace}, "
+        "and the IPPool does not allow plain IPs; its spec.addressTargets is Deny"
+    )
+    reason = ClaimReason.TARGET_NOT_ALLOWED
+    return replace(target, finding=Finding(Observation.ABSENT, binding, reason, message))
+
+
+def _allows_addresses(ctx: Context, claim: IPClaim) -> bool:
+    pool = ctx.get(IP_POOL, Key("", claim.spec.pool_ref.name))
+    return pool is not None and text_at(pool, "spec", "addressTargets") == AddressTargets.ALLOW
+
+
 def _observe_address(
     ctx: Context, claim: IPClaim, target: ClaimTarget, named: Binding, families: Collection[bool]
 ) -> Finding:
-    pool = ctx.get(IP_POOL, Key("", claim.spec.pool_ref.name))
-    allowed = pool is not None and text_at(pool, "spec", "addressTargets") == AddressTargets.ALLOW
     address = target.address or ""
-    if not allowed:
+    if not _allows_addresses(ctx, claim):
         message = (
             f"spec.target: IPPool {claim.spec.pool_ref.name} does not allow a plain "
             "IP as the target of a claim; its spec.addressTargets is Deny"
@@ -254,6 +288,17 @@ def index_claim_by_target(claim: Manifest) -> Iterable[str]:
         yield f"{kind} {Key(key_of(claim).namespace, name)}"
     elif kind:
         yield f"{kind} of {text_at(claim, 'spec', 'poolRef', 'name')}"
+
+
+def index_claim_by_address(claim: Manifest) -> Iterable[str]:
+    """Index a claim by its addresses."""
+    found = (text_at(claim, "status", name) for name in ("address", "secondaryAddress"))
+    return [address for address in found if address]
+
+
+def index_service_by_address(service: Manifest) -> Iterable[str]:
+    """Index a Service by the external addresses for which kube-proxy serves it."""
+    return {*map(normalize, texts_at(service, "spec", "externalIPs")), *list_announced(service)}
 
 
 def index_pod_by_run(pod: Manifest) -> Iterable[str]:
@@ -309,6 +354,12 @@ def map_service(service: Manifest, cache: Cache) -> Iterable[Key]:
     return _map_target(TargetKind.SERVICE, key_of(service), cache)
 
 
+def map_carrier(service: Manifest, cache: Cache) -> Iterable[Key]:
+    """Return the claims that have an address of a Service."""
+    for address in index_service_by_address(service):
+        yield from map(key_of, cache.store(IP_CLAIM).indexed(BY_ADDRESS, address))
+
+
 def map_slice(endpoint_slice: Manifest, cache: Cache) -> Iterable[Key]:
     """Return the claims with the Service of an EndpointSlice as target."""
     name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_NAME, "")
@@ -319,8 +370,13 @@ def _map_target(kind: TargetKind, key: Key, cache: Cache) -> Iterable[Key]:
     return [key_of(each) for each in cache.store(IP_CLAIM).indexed(BY_TARGET, f"{kind} {key}")]
 
 
-CLAIM_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_claim_by_target}
+CLAIM_INDEXES: Final[Mapping[str, IndexFunction]] = {
+    BY_TARGET: index_claim_by_target,
+    BY_ADDRESS: index_claim_by_address,
+}
 """Indexes of the claims in the cache."""
+SERVICE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_ADDRESS: index_service_by_address}
+"""Indexes of the Services in the cache."""
 POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_pod_by_run}
 """Indexes of the launcher pods in the cache."""
 SLICE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_SERVICE: index_slice_by_service}

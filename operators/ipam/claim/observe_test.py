@@ -52,7 +52,7 @@ async def test_address_of_one_family_leads_to_no_endpoint_of_the_other(
             ports=[{"name": "http", "port": 8080, "protocol": "TCP"}],
         )
         api.create(endpoints)
-    api.create(build_pool())
+    api.create(build_pool(addressTargets="Allow"))
     api.create(build_claim(target={"kind": "Service", "name": "shop"}))
     await harness.converged()
 

@@ -9,6 +9,12 @@ from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
+from libs.common.labels import INSTANCE as INSTANCE_LABEL
+from libs.common.labels import MANAGED_BY
+from libs.common.ownership import build_release_patch, controller_of
+from libs.common.plan import escape_pointer
+from libs.common.reading import map_at, text_map_at
+from libs.contracts.compute import INSTANCE
 from operators.ipam.api.v1alpha1.claims import (
     BindingState,
     ClaimBinding,
@@ -16,6 +22,7 @@ from operators.ipam.api.v1alpha1.claims import (
     ClaimReason,
     IPClaim,
     IPClaimStatus,
+    TargetKind,
 )
 from operators.ipam.api.v1alpha1.fields import NamedReference
 from operators.ipam.claim.binding import Binding, BindingPlan
@@ -120,6 +127,42 @@ def require_ports(plan: BindingPlan) -> BindingPlan:
     return replace(
         plan, state=BindingState.PENDING, reason=ClaimReason.NO_PORTS, message=f"{message}; set it"
     )
+
+
+def admit_unserved(plan: BindingPlan, addresses: Sequence[str]) -> BindingPlan:
+    """Report the addresses of a family of which the cluster has no Services."""
+    if plan.state is not BindingState.BOUND or not addresses:
+        return plan
+    message = (
+        f"{', '.join(addresses)} routes no traffic, because the cluster has no Services of its "
+        "address family"
+    )
+    return replace(plan, reason=ClaimReason.FAMILY_NOT_SERVED, message=message)
+
+
+def plan_owner_release(claim: Manifest) -> list[Manifest]:
+    """Plan that a claim no longer belongs to an Instance if its target is another Instance.
+
+    Otherwise the address of the other Instance would be released with the former one. Without the
+    labels, the former Instance does not adopt the claim again.
+
+    Returns:
+        Operations of a JSON patch; empty if nothing changes.
+    """
+    owner, target = controller_of(claim) or {}, map_at(claim, "spec", "target")
+    if owner.get("kind") != INSTANCE.kind or target.get("kind") != TargetKind.INSTANCE:
+        return []
+    if target.get("name") == owner.get("name"):
+        return []
+    labels = text_map_at(claim, "metadata", "labels")
+    return [
+        *build_release_patch(claim, str(owner.get("uid"))),
+        *(
+            {"op": "remove", "path": f"/metadata/labels/{escape_pointer(name)}"}
+            for name in (MANAGED_BY, INSTANCE_LABEL)
+            if name in labels
+        ),
+    ]
 
 
 def build_status(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -40,6 +41,9 @@ from operators.ipam.naming import (
     slice_name,
 )
 from operators.ipam.settings import Announcement
+
+_NOBODY: Final = {False: "127.0.0.1/32", True: "::1/128"}
+"""A range of each family without any client; True means IPv6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,10 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
         ],
     }
     spec |= build_fields(shown.announcement, shown.addresses, shown.load_balancer_class)
+    if claim.spec.allowed_cidrs:
+        spec["loadBalancerSourceRanges"] = build_source_ranges(
+            claim.spec.allowed_cidrs, shown.addresses
+        )
     if spec["type"] == "LoadBalancer" or "externalIPs" in spec:
         # The API server allows the policy only for Services with external traffic.
         spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
@@ -141,6 +149,16 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
         metadata["annotations"] = annotations
     name = service_name(claim.metadata.name)
     return build_object(SERVICE, name, claim.metadata.namespace, metadata=metadata, spec=spec)
+
+
+def build_source_ranges(cidrs: Sequence[str], addresses: Sequence[str]) -> list[str]:
+    """Build the client addresses that a Service accepts.
+
+    kube-proxy admits everyone for a family without any range. So such a family gets a range that no
+    client has.
+    """
+    served = {":" in each for each in cidrs}
+    return [*cidrs, *(_NOBODY[v6] for v6 in sorted({":" in each for each in addresses} - served))]
 
 
 def build_endpoints(claim: IPClaim, shown: Publication) -> Manifest:

@@ -45,9 +45,8 @@ def explain_unsupported(settings: Settings, addresses: Sequence[str]) -> str:
     return ""
 
 
-def require_supported(plan: BindingPlan, problem: str) -> BindingPlan:
-    """Change a binding to Pending if nothing can route the whole address."""
+def require_supported(plan: BindingPlan, reason: ClaimReason, problem: str) -> BindingPlan:
+    """Change a binding to Pending if nothing can route the traffic as the claim requires it."""
     if plan.state not in (BindingState.BOUND, BindingState.PENDING):
         return plan
-    reason = ClaimReason.WHOLE_ADDRESS_UNSUPPORTED
     return replace(plan, state=BindingState.PENDING, reason=reason, message=problem)

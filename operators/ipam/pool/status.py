@@ -8,9 +8,10 @@ from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
-from operators.ipam.addresses import render_address
+from operators.ipam.addresses import AddressSet, parse_range, render_address
 from operators.ipam.api.v1alpha1.claims import ClaimReason
 from operators.ipam.api.v1alpha1.pools import (
+    BLOCKS_LIMIT,
     IPPool,
     IPPoolStatus,
     PoolCapacity,
@@ -104,11 +105,21 @@ def _build(
         capacity=capacity,
         last_address=None if view.last is None else render_address(view.last, v6=view.range.v6),
         next_release=min(ends, default=None),
+        blocks=_list_blocks(pool, view, ledger),
     ).to_manifest()
     status["conditions"] = build_conditions(
         current, conditions, generation=pool.metadata.generation, now=now
     )
     return status
+
+
+def _list_blocks(pool: IPPool, view: PoolView, ledger: Ledger) -> list[str]:
+    """Return the addresses that only claims can have, as CIDRs."""
+    excluded = AddressSet.of(parse_range(text) for text in pool.spec.excluded)
+    whole = AddressSet.of(parse_range(text) for text in pool.spec.addresses).without(excluded)
+    outside = ledger.list_outside(view.name, view.range.addresses)
+    guarded = AddressSet.of((*whole.runs, *((each, each) for each in outside)))
+    return guarded.list_blocks(BLOCKS_LIMIT, v6=view.range.v6)
 
 
 def _evaluate_ready(

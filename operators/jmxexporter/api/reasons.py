@@ -16,8 +16,9 @@ class ConditionType(StrEnum):
     """Conflicting is True when an older PrometheusJmxExporter selects some of the pods; the older
     one instruments them."""
     DEGRADED = "Degraded"
-    """Degraded is True when a JVM ended during an injection. No other JVM is instrumented until the
-    spec changes."""
+    """Degraded is True when JVMs of two pods, or of the only one, ended during an injection. No
+    other JVM is instrumented until the spec changes, the containers also end without an injection,
+    or the annotation banzaicloud.com/jmx-resume is set to a later time."""
 
 
 class Reason(StrEnum):
@@ -54,7 +55,17 @@ class Reason(StrEnum):
     ANNOTATED = "Annotated"
     """Annotated means that annotations for Prometheus were added to a pod or removed."""
     REFUSED = "Refused"
-    """Refused means that the API server refused an ephemeral container or an annotation."""
+    """Refused means that the API server refused an ephemeral container or an annotation; the
+    message contains its error. The operator tries again with growing pauses."""
+    STATIC_POD = "StaticPod"
+    """StaticPod means that the kubelet runs the pod from a file, and the API server accepts no
+    injectors for it; add the exporter to the file as -javaagent, or opt the pod out."""
+    CONTAINER_UNSTABLE = "ContainerUnstable"
+    """ContainerUnstable means that the container ended during an injection, and also without one;
+    fix the container and replace the pod."""
+    SCRAPE_FAILED = "ScrapeFailed"
+    """ScrapeFailed means that the last scrape of the JVM failed or was incomplete; the message
+    contains the cause."""
     POD_NOT_READY = "PodNotReady"
     """PodNotReady means that the pod is not ready for spec.minReadySeconds yet."""
     POD_BUSY = "PodBusy"

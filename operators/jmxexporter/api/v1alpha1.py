@@ -229,10 +229,13 @@ class PrometheusJmxExporterSpec(
     mode: Mode = Mode.ACTIVE
     """mode is Active, DryRun to report what would be done, or Paused to change nothing."""
     agent: AgentKind = AgentKind.GUARD
-    """agent is Guard; or Upstream, which ends its JVM if it cannot start, and cannot be removed."""
+    """agent is Guard; or Upstream, which is deprecated: it ends its JVM if it cannot start, and
+    cannot be changed or removed. Guard exports the same metrics."""
     startup: Startup = Startup.NEVER
     """startup is Never; or NewPods to start the JVMs of new pods with the exporter, so that no
-    injector is needed. The namespace must allow it by a label. Defaults to Never."""
+    injector is needed. The namespace must allow it by a label. It sets JAVA_TOOL_OPTIONS in the
+    pod, which hides a value that the image sets: repeat such a value in the pod. Defaults to
+    Never."""
     service: MetricsService | None = None
     """service creates a headless Service with an EndpointSlice for each port. Defaults to no
     Service."""
@@ -258,7 +261,8 @@ class PrometheusJmxExporterSpec(
     min_ready_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
     """minReadySeconds is how long a pod must be ready before it is instrumented."""
     timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 40
-    """timeoutSeconds is the maximum time for the injection into one JVM."""
+    """timeoutSeconds is the maximum time for the injection into one JVM. In half of it, the JVM
+    must serve the metrics twice; raise it for JVMs with tens of thousands of beans."""
     max_concurrent: Annotated[int, Field(ge=1, le=100)] = 5
     """maxConcurrent is the maximum number of pods that are instrumented at the same time."""
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
@@ -316,7 +320,7 @@ class MetricsEndpoint(KubernetesModel):
     """state is Serving; WouldInject in a dry run; StartedWith if the JVM began with the exporter
     and its endpoint responded; NotVerified if it has not responded to the operator yet."""
     last_verified_time: Timestamp | None = None
-    """lastVerifiedTime is the time at which an injector last read the metrics."""
+    """lastVerifiedTime is the time at which an injector last verified the endpoint."""
 
 
 class Failure(KubernetesModel):

@@ -131,7 +131,7 @@ def test_metrics_are_served_by_https_with_the_keys_that_tools_write(
 
     assert report.state is State.SERVING, report
     assert "shop_orders" in read(port, trust=certificate)
-    with pytest.raises(OSError, match=r"."):
+    with pytest.raises((OSError, http.client.HTTPException)):
         read(port)
 
 
@@ -146,7 +146,7 @@ def test_metrics_need_the_login_and_the_password_is_not_kept(
     assert "shop_orders" in read(port, login="prometheus:pass:wörd")
     assert refuse(port) == 401
     assert refuse(port, login="prometheus:other") == 401
-    place = next(Path("/tmp").glob(f"slipway-jmx-*/jvm-{jvm.process.pid}-*.json")).parent
+    (place,) = Path("/tmp").glob(f"slipway-jmx-{build_request(Action.STOP).id[:8]}-*")
     assert not [path for path in place.iterdir() if b"w\xc3\xb6rd" in path.read_bytes()]
 
 

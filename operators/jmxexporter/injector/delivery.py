@@ -1,4 +1,4 @@
-"""Files for a JVM, and the record of an endpoint that an earlier injector created.
+"""Files for a JVM: jars, the configuration, requests and their answers.
 
 The files are in /tmp, which attaching to a JVM requires anyway. They are not in /dev/shm: the
 containers of a pod share it, so another container with the same user could replace a jar before the
@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from operators.jmxexporter.injector.processes import Process
 
-_RECORD_PREFIX: Final = "jvm-"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLACE: Final = "/tmp"  # noqa: S108 - only a directory that belongs to us is used.
-_FORMER_PLACE: Final = "/dev/shm"  # noqa: S108 - it is only read.
-"""Directory of the files of version 0.1; the records in it are still read."""
+_STALE_SECONDS: Final = 600
+"""Age at which no injector uses a request any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,16 @@ class SharedDirectory:
         return self.put(f"{jar.stem}-{digest}.jar", content)
 
     def clear(self) -> None:
-        """Remove all files unless another JVM still has a record here.
-
-        A JVM that has a jar open can still read it: only its name disappears.
-        """
+        """Remove all files. A JVM that has a jar open can still read it."""
         with contextlib.suppress(OSError):
-            names = [entry.name for entry in self.outside.iterdir()]
-            if not any(name.startswith(_RECORD_PREFIX) for name in names):
-                self.remove(*names)
+            self.remove(*(entry.name for entry in self.outside.iterdir()))
+
+    def remove_stale(self) -> None:
+        """Remove requests of injectors that were killed: they may contain a private key."""
+        with contextlib.suppress(OSError):
+            for path in (*self.outside.glob("request-*"), *self.outside.glob(".request-*")):
+                if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
+                    self.remove(path.name)
 
     def remove(self, *names: str) -> None:
         """Remove files if they exist."""
@@ -77,37 +78,19 @@ class SharedDirectory:
                 (self.outside / name).unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The record of an endpoint that was created in a JVM, or was about to be created.
-
-    Attributes:
-        port: Port that it serves on.
-        config_hash: Hash of its configuration.
-        path: Path of the metrics.
-        encrypted: Whether it serves HTTPS.
-        closed: Whether the metrics need a login or a certificate.
-    """
-
-    port: int
-    config_hash: str
-    path: str = "/metrics"
-    encrypted: bool = False
-    closed: bool = False
-
-
-def find_directory(process: Process, name: str, *, dry: bool = False) -> SharedDirectory | None:
+def find_directory(process: Process, id: str, *, dry: bool = False) -> SharedDirectory | None:
     """Return the directory for files that the JVM reads; None if it cannot be created.
 
     Args:
         process: The JVM.
-        name: Name of the directory; the id of the injector's user is appended.
+        id: Name of the endpoint.
         dry: Whether to return where the directory would be, without creating it.
     """
-    inside = f"{_PLACE}/{name}-{os.geteuid()}"
+    name = f"{_name_directory(id)}{os.geteuid()}"
+    inside = f"{_PLACE}/{name}"
     try:
         directory = process.root.resolve(_PLACE)
-        outside = directory / f"{name}-{os.geteuid()}"
+        outside = directory / name
         if dry and not outside.exists():
             return (
                 SharedDirectory(inside, outside)
@@ -120,49 +103,23 @@ def find_directory(process: Process, name: str, *, dry: bool = False) -> SharedD
         return None
 
 
+def has_engine(process: Process, id: str) -> bool:
+    """Return whether a JVM has the engine of an endpoint open: it has until the endpoint stops.
+
+    The kernel tells the truth even after something has removed the files in /tmp.
+    """
+    mark = f"/{_name_directory(id)}"
+    return any(mark in name and "/engine-" in name for name in process.list_files())
+
+
+def _name_directory(id: str) -> str:
+    return f"slipway-jmx-{id[:8]}-"
+
+
 def _is_ours(directory: Path) -> bool:
     mode = directory.lstat()
     owned = stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid()
     return owned and not mode.st_mode & 0o022
-
-
-def record_name(process: Process) -> str:
-    """Name the record of a JVM; the start distinguishes JVMs with the same process id."""
-    return f"{_RECORD_PREFIX}{process.pid}-{process.start}.json"
-
-
-def read_record(shared: SharedDirectory, process: Process) -> Record | None:
-    """Return the record of a JVM; None if there is none."""
-    return _parse_record(shared.outside, process) or _read_former(shared, process)
-
-
-def _read_former(shared: SharedDirectory, process: Process) -> Record | None:
-    try:
-        directory = process.root.resolve(_FORMER_PLACE) / shared.outside.name
-        return _parse_record(directory, process) if _is_ours(directory) else None
-    except OSError:
-        return None
-
-
-def _parse_record(directory: Path, process: Process) -> Record | None:
-    try:
-        text = (directory / record_name(process)).read_text()
-        raw = json.loads(text)  # security: written by this program
-        path = str(raw.get("path", "/metrics"))
-        return Record(
-            int(raw["port"]),
-            str(raw["config_hash"]),
-            path,
-            encrypted=raw.get("encrypted") is True,
-            closed=raw.get("closed") is True,
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def write_record(shared: SharedDirectory, process: Process, record: Record) -> None:
-    """Write the record of a JVM."""
-    shared.put(record_name(process), json.dumps(asdict(record)).encode())
 
 
 def render_properties(values: Mapping[str, str]) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import signal
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -14,14 +18,11 @@ from typing import Final
 from operators.jmxexporter.injector.access import Access
 from operators.jmxexporter.injector.attach import AttachError, Attachment
 from operators.jmxexporter.injector.delivery import (
-    Record,
     SharedDirectory,
     find_directory,
+    has_engine,
     parse_properties,
-    read_record,
-    record_name,
     render_properties,
-    write_record,
 )
 from operators.jmxexporter.injector.messages import (
     Action,
@@ -42,7 +43,7 @@ from operators.jmxexporter.injector.preflight import (
 )
 from operators.jmxexporter.injector.processes import PROC, Process, find_processes
 from operators.jmxexporter.injector.scrape import (
-    CONTROL_PATH,
+    UPSTREAM_PATH,
     Address,
     Scrape,
     await_scrape,
@@ -50,6 +51,7 @@ from operators.jmxexporter.injector.scrape import (
 )
 
 _PAUSE: Final = 0.05
+_SEARCH_SECONDS: Final = 5.0
 _LOOPBACK: Final = "127.0.0.1"
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - only compared.
 
@@ -108,7 +110,12 @@ def run(
             return Report(reason=Reason.CONFIG_CHANGED, message=message)
         if missing := access.find_missing(request):
             return Report(reason=Reason.SECRET_MISSING, message=missing)
-    candidates = find_candidates(request, jars.proc)
+    try:
+        with _limit_search():
+            candidates = find_candidates(request, jars.proc)
+    except TimeoutError:
+        message = "spec.mainClass or spec.excludeMainClass takes too long; simplify the pattern"
+        return Report(reason=Reason.INVALID_SPEC, message=message)
     if not candidates:
         return Report(reason=Reason.NO_JVM_FOUND, message="no process in this container is a JVM")
     # Stop the endpoints of all JVMs: the limit may have been higher when they were created.
@@ -137,9 +144,33 @@ def find_candidates(request: Request, proc: Path) -> list[Process]:
                 continue
             if _is_jvm(process) and _is_wanted(process, request):
                 found.append(process)
+        except TimeoutError:
+            raise
         except (OSError, KeyError, ValueError):
             continue  # The process has ended in the meantime.
     return found
+
+
+@contextlib.contextmanager
+def _limit_search() -> Iterator[None]:
+    """End a search that needs more CPU than any useful pattern does, with a `TimeoutError`.
+
+    Nobody can end an ephemeral container, so it would use a core until the pod is deleted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only in tests.
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SEARCH_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _is_jvm(process: Process) -> bool:
@@ -210,42 +241,55 @@ class Job:
     def run(self) -> JvmReport:
         """Execute the request."""
         dry = self.request.action is Action.CHECK
-        shared = find_directory(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
+        shared = find_directory(self.process, self.request.id, dry=dry)
         if shared is None:
             message = "the directory for the jars cannot be created in /tmp"
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
-        record = read_record(shared, self.process)
         if self.request.action is Action.STOP:
-            return self._stop(shared, record)
-        port = self._choose_port(record)
-        if port is None:
-            # Another injector may have started the endpoint since the record was read.
-            record = read_record(shared, self.process)
-            port = self._choose_port(record)
+            return self._stop(shared)
+        # Another injector may start the endpoint, and take the port, while this one looks.
+        port = self._choose_port() or self._choose_port()
         if port is None:
             message = f"no port from {self.request.port} to {self.request.last_port} is free"
             return _refuse(self.blank, Refusal(Reason.PORT_IN_USE, message))
-        refusal = None if record else check_memory(self.process, self.request)
+        loaded = has_engine(self.process, self.request.id)
+        refusal = None if loaded else check_memory(self.process, self.request)
         if refusal is not None:
             return _refuse(self.blank, refusal)
         if self.request.action is Action.CHECK:
             return replace(self.blank, state=State.WOULD_INJECT, port=port)
-        if self.request.agent is Agent.UPSTREAM:
-            return self._load_upstream(shared, record, port)
-        return self._ensure(shared, record, port)
+        if self.request.agent is not Agent.UPSTREAM:
+            return self._ensure(shared, port)
+        if loaded:
+            message = "has the guard; set spec.agent to Guard, or restart the JVM"
+            return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
+        return self._load_upstream(shared, port)
 
-    def _choose_port(self, record: Record | None) -> int | None:
-        """Return the port that the JVM serves on if the request allows it, else a free port."""
+    def _choose_port(self) -> int | None:
+        """Return the port on which the JVM serves the endpoint, else a free port of the request."""
         ports = range(self.request.port, self.request.last_port + 1)
-        if record is not None and record.port in ports and self._scrape_record(record):
-            return record.port
+        if (served := self._find_served()) is not None:
+            return served
         return find_port(self.request.host, [port for port in ports if port not in self.taken])
 
-    def _ensure(self, shared: SharedDirectory, record: Record | None, port: int) -> JvmReport:
+    def _find_served(self) -> int | None:
+        """Return the port of the request on which the JVM serves the endpoint; None for none."""
+        if not has_engine(self.process, self.request.id):
+            return None
+        ports = range(self.request.port, self.request.last_port + 1)
+        for port in sorted(self.process.list_ports().intersection(ports)):
+            if (found := self._query(port)) is not None and found.id == self.request.id:
+                return port
+        return None
+
+    def _query(self, port: int) -> Scrape | None:
+        """Ask a guard, which may serve HTTPS; a refused plain request is answered immediately."""
+        plain, secret = (Address(self._target, port, encrypted=each) for each in (False, True))
+        limit = self.request.timeout_seconds
+        return scrape(plain, limit) or scrape(secret, limit)
+
+    def _ensure(self, shared: SharedDirectory, port: int) -> JvmReport:
         request = self.request
-        # Write the record first: a guard that responds too late serves nevertheless. The record
-        # tells the next injector whose port it is, and the last one that it must stop an endpoint.
-        write_record(shared, self.process, self._build_record(port, request.config_hash))
         answer = self._ask(
             shared,
             {
@@ -266,50 +310,32 @@ class Job:
         )
         late = answer.get("reason") == Reason.TIMEOUT
         if answer.get("outcome") != "ok" and not late:
-            self._write_back(shared, record)
-            return self._fail(answer, record)
-        made = self._build_record(port, request.config_hash)
-        found = await_scrape(self._address(made), request.timeout_seconds)
+            return self._fail(answer)
+        address = Address(self._target, port, encrypted=bool(request.tls_secret))
+        found = await_scrape(address, request.timeout_seconds)
         if found is None or found.config_hash != request.config_hash:
             message = f"port {port} does not serve the loaded configuration"
-            now = record if found is None else replace(made, config_hash=found.config_hash)
             refused = {"reason": Reason.NOT_SERVING, "message": message}
-            return self._fail(answer if late else refused, now)
+            return self._fail(answer if late else refused)
         return self._report(port, found, changed=answer.get("changed") == "true")
 
-    def _write_back(self, shared: SharedDirectory, record: Record | None) -> None:
-        """Restore the earlier record after the guard refused a request."""
-        if record is None:
-            shared.remove(record_name(self.process))
-        else:
-            write_record(shared, self.process, record)
-
-    def _stop(self, shared: SharedDirectory, record: Record | None) -> JvmReport:
-        answer = self._ask(shared, {"command": "stop"}) if record is not None else {"outcome": "ok"}
+    def _stop(self, shared: SharedDirectory) -> JvmReport:
+        loaded = has_engine(self.process, self.request.id)
+        answer = self._ask(shared, {"command": "stop"}) if loaded else {"outcome": "ok"}
         if answer.get("outcome") != "ok":
             return self._fail(answer)
-        shared.remove(record_name(self.process))
         shared.clear()
         changed = answer.get("changed") == "true"
         return replace(self.blank, state=State.STOPPED, changed=changed)
 
-    def _load_upstream(
-        self, shared: SharedDirectory, record: Record | None, port: int
-    ) -> JvmReport:
+    def _load_upstream(self, shared: SharedDirectory, port: int) -> JvmReport:
         request = self.request
-        if record is not None:
-            message = "was loaded before, and cannot be changed without a restart"
-            return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
         config = shared.put("config.yaml", self.payload.config.encode())
         jar = shared.put_jar(self.payload.jars.upstream)
-        # A second attempt would end the JVM, so write the record before the first one.
-        write_record(shared, self.process, Record(port, request.config_hash))
         Attachment(self.process, request.timeout_seconds).load(
             jar, f"{request.host}:{port}:{config}"
         )
-        found = await_scrape(
-            Address(self._target, port, "/metrics", encrypted=False), request.timeout_seconds
-        )
+        found = await_scrape(Address(self._target, port, UPSTREAM_PATH), request.timeout_seconds)
         if found is None:
             message = f"port {port} does not serve"
             return self._fail({"reason": Reason.NOT_SERVING, "message": message})
@@ -321,6 +347,7 @@ class Job:
         answer = f"answer-{stem}.properties"
         request |= {"id": self.request.id, "answer": f"{shared.inside}/{answer}"}
         name = f"request-{stem}.properties"
+        shared.remove_stale()
         path = shared.put(name, render_properties(request))
         try:
             agent = shared.put_jar(self.payload.jars.agent)
@@ -344,40 +371,17 @@ class Job:
     def _target(self) -> str:
         return _LOOPBACK if self.request.host in _ANY else self.request.host
 
-    def _scrape_record(self, record: Record) -> Scrape | None:
-        return scrape(self._address(record), self.request.timeout_seconds)
-
-    def _build_record(self, port: int, config_hash: str) -> Record:
-        request = self.request
-        return Record(
-            port,
-            config_hash,
-            request.path,
-            encrypted=bool(request.tls_secret),
-            closed=request.client_certificates or bool(request.login_secret),
-        )
-
-    def _address(self, record: Record) -> Address:
-        # The guard responds at its control path even without a login.
-        path = CONTROL_PATH if record.closed else record.path
-        return Address(self._target, record.port, path, encrypted=record.encrypted)
-
-    def _fail(self, answer: dict[str, str], before: Record | None = None) -> JvmReport:
-        """Report a failure, and the endpoint that the JVM serves nevertheless.
-
-        Args:
-            answer: Response of the guard.
-            before: Endpoint that the JVM may still serve; a request verifies it.
-        """
+    def _fail(self, answer: dict[str, str]) -> JvmReport:
+        """Report a failure, and the endpoint that the JVM serves nevertheless."""
         reason = answer.get("reason", Reason.AGENT_ERROR)
         report = replace(
             self.blank, state=State.FAILED, reason=reason, message=answer.get("message", "")
         )
-        if before is None or (found := self._scrape_record(before)) is None:
+        port = self._find_served()
+        found = self._query(port) if port is not None else None
+        if port is None or found is None:
             return report
-        return replace(
-            report, port=before.port, config_hash=found.config_hash, version=found.version
-        )
+        return replace(report, port=port, config_hash=found.config_hash, version=found.version)
 
     def _report(self, port: int, found: Scrape, *, changed: bool) -> JvmReport:
         return replace(

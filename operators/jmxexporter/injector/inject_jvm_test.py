@@ -14,14 +14,11 @@ import urllib.error
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libs.common.testing.ports import find_free_port
-from operators.jmxexporter.injector import inject
 from operators.jmxexporter.injector.attach import AttachError, Attachment
-from operators.jmxexporter.injector.delivery import read_record
 from operators.jmxexporter.injector.inject import Job
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, State
 from operators.jmxexporter.injector.processes import Process
@@ -65,8 +62,7 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
   }
 
   private Map<String, String> start(Map<String, String> call) {
-    byte[] page = ("jmx_exporter_build_info{name=\\"test\\",version=\\"0\\"} 1\\n"
-        + "jmx_guard_config_info{hash=\\"" + call.get("configHash") + "\\"} 1\\n").getBytes();
+    byte[] page = ("id=" + call.get("id") + "\\nconfigHash=" + call.get("configHash")).getBytes();
     try {
       int port = Integer.parseInt(call.get("port"));
       server = HttpServer.create(new InetSocketAddress(call.get("host"), port), 0);
@@ -156,14 +152,15 @@ def test_injector_that_is_overtaken_reports_the_endpoint_of_the_other(
     start_jvm: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jvm, port = start_jvm(), find_free_port()
+    look = Job._find_served
 
-    def overtake(*arguments: Any) -> object:
-        monkeypatch.setattr(inject, "read_record", read_record)
-        before = read_record(*arguments)
+    def overtake(job: Job) -> int | None:
+        monkeypatch.setattr(Job, "_find_served", look)
+        before = look(job)
         assert jvm.inject_one(port=port).state is State.SERVING
         return before
 
-    monkeypatch.setattr(inject, "read_record", overtake)
+    monkeypatch.setattr(Job, "_find_served", overtake)
 
     report = jvm.inject_one(port=port)
 
@@ -211,13 +208,7 @@ def test_stop_frees_the_port_and_leaves_no_class_behind(start_jvm: Start, releas
     assert list(place.iterdir()) == [], "nothing stays on the disk of the container"
     with pytest.raises(urllib.error.URLError):
         scrape_metrics(port)
-    attachment = Attachment(Process(jvm.process.pid), 10)
-
-    def is_unloaded() -> bool:
-        attachment.command("jcmd", "GC.run")
-        return "slipway.jmx.engine" not in attachment.command("jcmd", "VM.class_hierarchy").text
-
-    wait_until(is_unloaded)
+    wait_until(lambda: not jvm.has_class("slipway.jmx.engine"))
     again = jvm.inject_one(port=port)
     assert (again.state, again.changed) == (State.SERVING, True), again
 
@@ -258,6 +249,7 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.parametrize("release", [17, 21, 25])
 def test_endpoint_moves_even_if_the_old_one_cannot_be_stopped(
     start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
 ) -> None:
@@ -273,6 +265,7 @@ def test_endpoint_moves_even_if_the_old_one_cannot_be_stopped(
     assert not is_open(other)
 
 
+@pytest.mark.parametrize("release", [17, 21, 25])
 def test_endpoint_that_cannot_be_stopped_is_not_forgotten(
     start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
 ) -> None:
@@ -289,6 +282,7 @@ def test_endpoint_that_cannot_be_stopped_is_not_forgotten(
     assert not is_open(port)
 
 
+@pytest.mark.parametrize("release", [17, 21, 25])
 def test_engine_whose_port_is_kept_by_the_one_before_leaves_that_one(
     start_jvm: Start, stuck_kit: Path, tmp_path: Path, release: int
 ) -> None:
@@ -425,6 +419,18 @@ def test_end_of_the_application_is_not_held_up(start_jvm: Start, release: int) -
     assert jvm.process.wait(10) == 143
 
 
+def test_upstream_agent_that_would_end_a_small_runtime_is_not_loaded(start_jvm: Start) -> None:
+    """The wheel of Java 11 has no HTTP server, as other small runtimes."""
+    jvm = start_jvm(release=11)
+
+    report = jvm.inject_one(port=find_free_port(), agent=Agent.UPSTREAM)
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.MISSING_MODULES), report
+    assert "jdk.httpserver" in report.message
+    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+
+
+@pytest.mark.parametrize("release", [17, 21, 25])
 def test_upstream_agent_is_loaded_once(start_jvm: Start, release: int) -> None:
     jvm, port = start_jvm(release=release), find_free_port()
 

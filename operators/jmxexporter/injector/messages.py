@@ -24,8 +24,9 @@ LOGIN_VARIABLES: Final = {"username": "JMX_USERNAME", "password": "JMX_PASSWORD"
 """Environment variables with the login for the metrics, by key of the Secret."""
 MESSAGE_LIMIT: Final = 4096
 """Bytes of a termination message that the kubelet keeps."""
-_TEXT_LIMIT: Final = 160
+_TEXT_LIMIT: Final = 700
 _JVMS_SHOWN: Final = 8
+_NAME_LIMIT: Final = 160
 _STATUS_LIMIT: Final = 256
 _LAST_PORT: Final = 65_535
 _TUNING: Final = (
@@ -84,6 +85,7 @@ class Reason(StrEnum):
     NO_WRITABLE_PATH = "NoWritablePath"
     PORT_IN_USE = "PortInUse"
     CONFIG_INVALID = "ConfigInvalid"
+    INVALID_SPEC = "InvalidSpec"
     CONFIG_CHANGED = "ConfigChanged"
     UID_MISMATCH = "UidMismatch"
     PTRACE_DENIED = "PtraceDenied"
@@ -131,6 +133,7 @@ class Request:
         client_certificates: Whether only clients with a certificate may read the metrics.
         login_secret: Name of the Secret with user and password; empty for no login.
         generation: Generation of the custom resource.
+        restarts: How often the container had restarted before.
     """
 
     id: str
@@ -155,6 +158,7 @@ class Request:
     client_certificates: bool = False
     login_secret: str = ""
     generation: int = 0
+    restarts: int = 0
 
     def render(self) -> str:
         """Return the request as text."""
@@ -168,7 +172,7 @@ class Request:
         return self.is_like(replace(other, **{name: getattr(self, name) for name in _TUNING}))
 
     def is_like(self, other: Request) -> bool:
-        """Return whether two requests differ at most in `generation` and `not_after`."""
+        """Return whether two requests differ at most in what does not affect an injector."""
         return self._undated() == other._undated()
 
     def looks_like(self, other: Request) -> bool:
@@ -176,7 +180,7 @@ class Request:
         return all(getattr(self, name) == getattr(other, name) for name in _FILTERS)
 
     def _undated(self) -> Request:
-        return replace(self, generation=0, not_after=0)
+        return replace(self, generation=0, not_after=0, restarts=0)
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -212,6 +216,7 @@ class Start:
         exclude_main_class: Pattern of the main classes to exclude; empty for none.
         delay_millis: How long the agent waits before it starts the endpoint.
         poll_millis: Interval at which the agent checks the configuration for changes.
+        memory_bytes: Bytes that the container must have free below its limit.
     """
 
     id: str
@@ -227,6 +232,7 @@ class Start:
     exclude_main_class: str = ""
     delay_millis: int = 5_000
     poll_millis: int = 5_000
+    memory_bytes: int = 0
 
     def render(self) -> str:
         """Return the start as text."""
@@ -298,7 +304,7 @@ class Report:
     def render(self) -> str:
         """Return the report as text that fits into a termination message."""
         text = ""
-        for length in (_TEXT_LIMIT, 40, 0):
+        for length in (_TEXT_LIMIT, _NAME_LIMIT, 40, 0):
             text = json.dumps(self._shorten(length), separators=(",", ":"))
             if len(text.encode()) <= MESSAGE_LIMIT:
                 break
@@ -307,7 +313,7 @@ class Report:
     def _shorten(self, length: int) -> Mapping[str, Any]:
         shown = self.jvms[:_JVMS_SHOWN]
         jvms = [{**asdict(jvm), "message": jvm.message[:length]} for jvm in shown]
-        jvms = [{**jvm, "main": jvm["main"][: max(length, 20)]} for jvm in jvms]
+        jvms = [{**jvm, "main": jvm["main"][: min(max(length, 20), _NAME_LIMIT)]} for jvm in jvms]
         return {"jvms": jvms, "reason": self.reason, "message": self.message[:length]}
 
     @classmethod
@@ -329,10 +335,13 @@ class Report:
 
 def _is_sound(jvm: Mapping[str, Any]) -> bool:
     """Return whether a report fits into a status; a process of the pod may have forged it."""
-    texts = [jvm.get(name, "") for name in ("main", "reason", "message", "config_hash", "version")]
+    texts = [jvm.get(name, "") for name in ("main", "reason", "config_hash", "version")]
+    message = jvm.get("message", "")
     port, numbers = jvm.get("port", 0), [jvm.get(name, 0) for name in ("pid", "start", "port")]
     return (
         all(isinstance(text, str) and len(text) <= _STATUS_LIMIT for text in texts)
+        and isinstance(message, str)
+        and len(message) <= _TEXT_LIMIT
         and all(isinstance(number, int) and number >= 0 for number in numbers)
         and all(isinstance(jvm.get(name, -1), int) for name in ("uid", "gid"))
         and port <= _LAST_PORT

@@ -17,7 +17,7 @@ from operators.jmxexporter.injector.messages import (
     Request,
     State,
 )
-from operators.jmxexporter.injector.scrape import Scrape, parse_scrape
+from operators.jmxexporter.injector.scrape import Scrape, parse_control
 
 reports = st.builds(
     JvmReport,
@@ -26,7 +26,7 @@ reports = st.builds(
     main=st.text(max_size=300),
     state=st.sampled_from(State),
     reason=st.sampled_from(["", "PortInUse"]),
-    message=st.text(max_size=400),
+    message=st.text(max_size=900),
     config_hash=st.text("0123456789abcdef", max_size=64),
 )
 
@@ -69,17 +69,14 @@ def test_properties_are_read_as_java_writes_them() -> None:
     assert parse_properties(content) == {"message": "a: b\\cé\n="}
 
 
-def test_metrics_of_somebody_else_are_no_exporter() -> None:
-    assert parse_scrape("http_requests_total 1\n") is None
+def test_page_of_another_server_is_no_guard() -> None:
+    assert parse_control("http_requests_total 1\n") is None
 
 
-def test_scrape_tells_hash_version_and_health() -> None:
-    text = (
-        'jmx_exporter_build_info{name="jmx_guard",version="1.6.0"} 1\n'
-        'jmx_guard_config_info{hash="ab"} 1\njmx_scrape_error 0.0\n'
-    )
+def test_guard_reports_id_hash_and_version() -> None:
+    text = "id=u-1\nconfigHash=ab\nversion=1.6.0\nlastScrapeStatus=200\n"
 
-    assert parse_scrape(text) == Scrape("ab", "1.6.0", healthy=True)
+    assert parse_control(text) == Scrape("u-1", "ab", "1.6.0")
 
 
 @pytest.mark.parametrize(

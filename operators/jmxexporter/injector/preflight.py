@@ -22,9 +22,10 @@ MODULES: Final = (
     "java.management",
     "java.desktop",
     "java.logging",
-    "jdk.httpserver",
 )
 """Modules that agent and engine use."""
+_SERVER: Final = "jdk.httpserver"
+"""Module that the upstream agent uses; without it, that agent ends the JVM."""
 _SIGQUIT_BIT: Final = 1 << (signal.SIGQUIT - 1)
 _TMP: Final = "/tmp"  # noqa: S108 - HotSpot puts its socket there, whatever java.io.tmpdir says.
 _UPSTREAM: Final = re.compile(r"-javaagent:\S*jmx_prometheus")
@@ -120,7 +121,8 @@ def _check_modules(process: Process, request: Request) -> Refusal | None:
         return None
     values = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
     present = {name for word in shlex.split(values.get("MODULES", "")) for name in word.split()}
-    missing = [module for module in MODULES if present and module not in present]
+    needed = (*MODULES, _SERVER) if request.agent is Agent.UPSTREAM else MODULES
+    missing = [module for module in needed if present and module not in present]
     if missing:
         return Refusal(Reason.MISSING_MODULES, f"the runtime has no {', '.join(missing)}")
     return None

@@ -37,6 +37,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         "delayMillis": str(start.delay_millis),
         "pollMillis": str(start.poll_millis),
         "answer": start.answer,
+        "memoryBytes": str(start.memory_bytes),
     }
     if start.config_text:
         (directory / Path(start.config).name).write_text(start.config_text)

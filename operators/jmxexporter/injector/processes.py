@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -16,6 +17,8 @@ _OPTION_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTI
 _WITH_VALUE: Final = ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules")
 _JVM_LIBRARY: Final = re.compile(r"\s(/\S*/lib(?:jvm|j9vm\d*)\.so)\b")
 _SYMLINKS: Final = 40
+_LISTENING: Final = "0A"
+"""State of a socket that listens, in /proc/net/tcp."""
 
 
 class RootView:
@@ -165,6 +168,35 @@ class Process:
         """
         match = _JVM_LIBRARY.search((self.path / "maps").read_text(errors="replace"))
         return match[1] if match else ""
+
+    def list_files(self) -> Sequence[str]:
+        """Return what its file descriptors refer to: paths and sockets.
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        found = []
+        for descriptor in (self.path / "fd").iterdir():
+            try:
+                found.append(os.readlink(descriptor))
+            except FileNotFoundError:
+                continue  # It was closed in the meantime.
+        return found
+
+    def list_ports(self) -> set[int]:
+        """Return the TCP ports on which the process itself listens.
+
+        The containers of a pod share its ports, so an endpoint on a port may belong to another JVM.
+        """
+        own = {name[8:-1] for name in self.list_files() if name.startswith("socket:[")}
+        ports = set()
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(FileNotFoundError):
+                for line in (self.path / "net" / table).read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == _LISTENING and fields[9] in own:
+                        ports.add(int(fields[1].rpartition(":")[2], 16))
+        return ports
 
     @property
     def root(self) -> RootView:

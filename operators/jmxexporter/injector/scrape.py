@@ -1,37 +1,37 @@
-"""Requests to an endpoint, to verify that it serves."""
+"""Requests to a guard about the endpoint that it serves.
+
+The metrics themselves may have many megabytes, which would count against the memory of the pod.
+"""
 
 from __future__ import annotations
 
 import http.client
-import re
 import time
 from dataclasses import dataclass
 from typing import Final
 
 CONTROL_PATH: Final = "/-/config"
-"""Path at which a guard reports the hash of its configuration."""
-_LIMIT: Final = 64 << 20
+"""Path at which a guard reports its configuration and its last scrape."""
+UPSTREAM_PATH: Final = "/metrics"
+"""Path of the metrics of the upstream agent."""
+_LIMIT: Final = 64 << 10
 _PAUSE: Final = 0.1
-_HASH: Final = re.compile(r'^jmx_guard_config_info\{hash="([0-9a-f]*)"\} 1', re.MULTILINE)
-_VERSION: Final = re.compile(
-    r'^jmx_exporter_build_info\{name="[^"]*",version="([^"]*)"\} 1', re.MULTILINE
-)
-_ERROR: Final = re.compile(r"^jmx_scrape_error (\S+)", re.MULTILINE)
+_OK: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The metrics of the endpoint about itself.
+    """The report of an endpoint about itself.
 
     Attributes:
-        config_hash: Hash of the configuration that the guard serves; empty for the upstream agent.
-        version: Version of the exporter.
-        healthy: Whether the beans could be read.
+        id: Name of the endpoint; empty for the upstream agent.
+        config_hash: Hash of the configuration that it serves; empty for the upstream agent.
+        version: Version of the exporter; empty for the upstream agent.
     """
 
-    config_hash: str
-    version: str
-    healthy: bool
+    id: str = ""
+    config_hash: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +41,14 @@ class Address:
     Attributes:
         host: IP address.
         port: Port.
-        path: Path of the metrics, or `CONTROL_PATH`.
+        path: `CONTROL_PATH`, or `UPSTREAM_PATH`.
         encrypted: Whether it serves HTTPS.
     """
 
     host: str
     port: int
-    path: str
-    encrypted: bool
-
-
-def parse_scrape(text: str) -> Scrape | None:
-    """Parse metrics; None if they are not from an exporter."""
-    version = _VERSION.search(text)
-    if version is None:
-        return None
-    found = _HASH.search(text)
-    error = _ERROR.search(text)
-    healthy = error is not None and float(error[1]) == 0
-    return Scrape(found[1] if found else "", version[1], healthy)
+    path: str = CONTROL_PATH
+    encrypted: bool = False
 
 
 def parse_control(text: str) -> Scrape | None:
@@ -67,7 +56,7 @@ def parse_control(text: str) -> Scrape | None:
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     if "id" not in values or "configHash" not in values:
         return None
-    return Scrape(values["configHash"], values.get("version", ""), healthy=True)
+    return Scrape(values["id"], values["configHash"], values.get("version", ""))
 
 
 def scrape(address: Address, timeout: float) -> Scrape | None:
@@ -81,8 +70,11 @@ def scrape(address: Address, timeout: float) -> Scrape | None:
         return None
     finally:
         connection.close()
-    parse = parse_control if address.path == CONTROL_PATH else parse_scrape
-    return parse(body.decode(errors="replace")) if response.status == 200 else None
+    if response.status != _OK:
+        return None
+    return (
+        parse_control(body.decode(errors="replace")) if address.path == CONTROL_PATH else Scrape()
+    )
 
 
 def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:

@@ -37,6 +37,7 @@ from operators.network.firewall.traffic import (
     Traffic,
     build_peer_ruleset,
     build_ruleset,
+    estimate_work,
     find_traffic,
     list_peers,
 )
@@ -44,6 +45,9 @@ from operators.network.firewall.traffic import (
 ENTRIES_LIMIT: Final = 2_500
 """Maximum number of allow rules, blocks, exceptions and ports of one direction, together. etcd
 could store four times as many."""
+WORK_LIMIT: Final = 5_000_000
+"""Maximum number of pairs of an address block and a class of ports in one direction. Without it, a
+firewall that the API server accepts could take the operator 16 s at each change."""
 _DROPPED: Final = "the policy would be too large; the traffic that this rule allows stays blocked"
 DEFAULT_FIELDS: Final = {
     Direction.INGRESS: "defaultIngress",
@@ -162,6 +166,9 @@ def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
     kept = ruleset
     if not _fits(_protect(ruleset, protected), limit):
         kept = _shrink(ruleset, lambda each: _fits(_protect(each, protected), limit))
+    if estimate_work(kept) > WORK_LIMIT:
+        # Only rules that deny are left, and too many of them, so nothing is allowed.
+        return (), tuple(_list_dropped(ruleset, kept))
     traffic = find_traffic(_protect(kept, protected))
     shortfalls = [*_list_dropped(ruleset, kept), *_find_shortfalls(kept, traffic)]
     if protected == NOWHERE:
@@ -173,13 +180,15 @@ def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
 @lru_cache(maxsize=1024)
 def _compile_peers(groups: tuple[tuple[Peer, Ruleset], ...], limit: int) -> _Part:
     """Compile the peers of one direction; peers with equal rules share an allow rule."""
+    work = WORK_LIMIT
     sharing: dict[tuple[AllowRule, ...], list[Peer]] = {}
     shortfalls: list[Shortfall] = []
     for peer, ruleset in groups:
-        traffic = find_traffic(ruleset)
+        work -= estimate_work(ruleset)
+        traffic = find_traffic(ruleset) if work >= 0 else Traffic((), ())
         allow_rules = tuple(_find_allow_rules(traffic))
         limit -= sum(allow_rule.cost for allow_rule in allow_rules)
-        if limit < 0:
+        if limit < 0 or work < 0:
             names = (rule.name for rule in ruleset.rules if rule.allows)
             shortfalls += [Shortfall(name, FirewallReason.TOO_LARGE, _DROPPED) for name in names]
             continue
@@ -337,7 +346,7 @@ def _describe_undefined(rule: PacketRule) -> Shortfall:
 
 def _fits(ruleset: Ruleset, limit: int) -> bool:
     """Return whether the allow rules of a ruleset fit into a policy; stop counting at the limit."""
-    return all(
+    return estimate_work(ruleset) <= WORK_LIMIT and all(
         cost <= limit
         for cost in accumulate(
             allow_rule.cost for allow_rule in _find_allow_rules(find_traffic(ruleset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +16,7 @@ from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL, InstanceVi
 from operators.network.api.v1alpha1.firewall import Direction, FirewallReason, Protocol
 from operators.network.api.v1alpha1.peers import FirewallPeer
 from operators.network.firewall.addresses import BITS, AddressSet
-from operators.network.firewall.compiler import AllowRule, PortRange, compile_firewall
+from operators.network.firewall.compiler import WORK_LIMIT, AllowRule, PortRange, compile_firewall
 from operators.network.firewall.cover import Block
 from operators.network.firewall.packets import (
     Packet,
@@ -26,7 +27,13 @@ from operators.network.firewall.packets import (
 )
 from operators.network.firewall.peers import PeerCandidates
 from operators.network.firewall.resources import build_firewall_policy
-from operators.network.firewall.traffic import PORTED
+from operators.network.firewall.traffic import (
+    PORTED,
+    Ruleset,
+    Traffic,
+    estimate_work,
+    find_traffic,
+)
 from operators.network.resources import PolicyTarget
 from operators.network.samples import build_instance, build_rule, parse_firewall
 
@@ -315,3 +322,30 @@ def test_shrunk_policy_fits_and_opens_no_more(drawn: list[Manifest], limit: int)
     assert sum(allow_rule.cost for allow_rule in shrunk.ingress) <= limit
     if sum(allow_rule.cost for allow_rule in whole.ingress) > limit:
         assert FirewallReason.TOO_LARGE in {reported.reason for reported in shrunk.shortfalls}
+
+
+def test_time_to_compile_what_the_api_server_accepts_is_bounded() -> None:
+    """A tenant may change such a firewall each minute. Its rules need 134 million steps."""
+    rules = [
+        build_rule(
+            f"r{number}",
+            action="Allow" if number % 2 else "Deny",
+            priority=number,
+            cidrs=[f"10.{number}.{block}.0/25" for block in range(64)],
+            ports=[1000 + number * 32 + port * 2 for port in range(16)],
+        )
+        for number in range(256)
+    ]
+    spec = parse_firewall("web", *rules).spec
+    work: list[int] = []
+
+    def count(ruleset: Ruleset) -> Traffic:
+        work.append(estimate_work(ruleset))
+        return find_traffic(ruleset)
+
+    with patch("operators.network.firewall.compiler.find_traffic", count):
+        compiled = compile_firewall(spec)
+
+    assert sum(work) <= 2 * WORK_LIMIT
+    assert compiled.ingress == (), "only rules that deny fit"
+    assert {each.reason for each in compiled.shortfalls} == {FirewallReason.TOO_LARGE}

@@ -209,6 +209,7 @@ class Reconciler:
             around=_find_peer_candidates(ctx, firewall),
             enforces_attached=self._settings.multi_network_policy is Enforcement.ENFORCED,
             families=self._settings.families,
+            dns=self._settings.dns,
         )
 
 

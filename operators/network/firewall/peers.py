@@ -23,7 +23,6 @@ from operators.network.resources import build_network_peers, select_instances
 
 UIDS_LIMIT: Final = 5_000
 """Maximum number of instances that the peers of one policy name; about 200 KB."""
-_CLUSTER_DNS: Final = {"kubernetes.io/metadata.name": "kube-system"}
 
 
 class PeerType(StrEnum):
@@ -71,7 +70,7 @@ class Peer:
 NEIGHBORS: Final = Peer(PeerType.NEIGHBORS)
 """Every pod of the namespace of the policy."""
 CLUSTER_DNS: Final = Peer(PeerType.CLUSTER_DNS)
-"""Pods of the namespace kube-system, where the DNS service of the cluster runs."""
+"""Pods of the DNS service of the cluster, which the settings name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +112,8 @@ def resolve_peers(
     found: dict[Peer, Sequence[Manifest]] = {}
     too_many = set()
     for peer in peers:
+        if peer == CLUSTER_DNS:
+            continue
         uids = sorted(_list_uids(peer, around))
         if len(uids) > limit:
             too_many.add(peer)
@@ -143,8 +144,6 @@ def _build(peer: Peer, uids: Sequence[str]) -> list[Manifest]:
             return [{"namespaceSelector": peer.selector}]
         case PeerType.NEIGHBORS:
             return [{"podSelector": {}}]
-        case PeerType.CLUSTER_DNS:
-            return [{"namespaceSelector": {"matchLabels": dict(_CLUSTER_DNS)}}]
         case _:
             return [{"podSelector": select_instances(uids)}]
 

@@ -35,7 +35,13 @@ from operators.network.firewall.resources import (
     build_firewall_policy,
     select_peers,
 )
-from operators.network.resources import FAMILIES, PolicyTarget, list_selected
+from operators.network.resources import (
+    DEFAULT_DNS,
+    FAMILIES,
+    ClusterDns,
+    PolicyTarget,
+    list_selected,
+)
 
 type Refusal = tuple[FirewallReason, str]
 """Why a step failed: the reason, and the message of the API server."""
@@ -66,6 +72,7 @@ class Observed:
         around: Instances that the peers of rules can select.
         enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
         families: Address families of pods.
+        dns: The pods of the DNS service of the cluster.
     """
 
     network: NetworkView | None = None
@@ -80,13 +87,14 @@ class Observed:
     around: PeerCandidates = field(default_factory=PeerCandidates)
     enforces_attached: bool = False
     families: frozenset[int] = FAMILIES
+    dns: ClusterDns = DEFAULT_DNS
 
 
 def find_policy_target(observed: Observed) -> PolicyTarget | None:
     """Return the kind of policy to write; None if no kind applies to the interfaces."""
     network = observed.network
     if network is None or network.backend != Backend.MULTUS:
-        return PolicyTarget(families=observed.families)
+        return PolicyTarget(families=observed.families, dns=observed.dns)
     if MULTI_NETWORK_POLICY in observed.served:
         return PolicyTarget.of_attachment(network.key)
     return None

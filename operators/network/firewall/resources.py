@@ -10,9 +10,20 @@ from libs.common.kinds import Manifest
 from operators.network.api.v1alpha1 import FIREWALL, Firewall
 from operators.network.firewall.compiler import AllowRule, CompiledFirewall, PortRange
 from operators.network.firewall.cover import Block
-from operators.network.firewall.peers import PeerCandidates, ResolvedPeers, resolve_peers
+from operators.network.firewall.peers import (
+    CLUSTER_DNS,
+    PeerCandidates,
+    ResolvedPeers,
+    resolve_peers,
+)
 from operators.network.naming import closing_policy_name, firewall_policy_name
-from operators.network.resources import Owner, PolicyTarget, build_policy, select_instances
+from operators.network.resources import (
+    ClusterDns,
+    Owner,
+    PolicyTarget,
+    build_policy,
+    select_instances,
+)
 
 _NOBODY_AROUND: Final = PeerCandidates()
 _NO_PEERS: Final = ResolvedPeers()
@@ -85,7 +96,15 @@ def build_rules(
         selections: Resolved peers of the rules.
     """
     kept = (_narrow(allow_rule, policy_target) for allow_rule in allow_rules)
-    return [_build_rule(each, field, selections) for each in kept if each is not None]
+    return [
+        (
+            _build_dns_rule(each, field, policy_target.dns)
+            if CLUSTER_DNS in each.peers
+            else _build_rule(each, field, selections)
+        )
+        for each in kept
+        if each is not None
+    ]
 
 
 def _narrow(allow_rule: AllowRule, policy_target: PolicyTarget) -> AllowRule | None:
@@ -95,6 +114,15 @@ def _narrow(allow_rule: AllowRule, policy_target: PolicyTarget) -> AllowRule | N
     """
     blocks = tuple(each for each in allow_rule.blocks if each.family in policy_target.families)
     return None if allow_rule.blocks and not blocks else replace(allow_rule, blocks=blocks)
+
+
+def _build_dns_rule(allow_rule: AllowRule, field: str, dns: ClusterDns) -> Manifest:
+    """Build the rule for the DNS service: its port, and the port on which its pods listen."""
+    numbers = dict.fromkeys((53, dns.port))
+    protocols = dict.fromkeys(each.protocol for each in allow_rule.ports)
+    ports = [{"protocol": str(each), "port": number} for each in protocols for number in numbers]
+    namespace = {"matchLabels": {"kubernetes.io/metadata.name": dns.namespace}}
+    return {field: [{"namespaceSelector": namespace}], "ports": ports}
 
 
 def _build_rule(allow_rule: AllowRule, field: str, selections: ResolvedPeers) -> Manifest:

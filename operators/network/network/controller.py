@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.crd import ParseError
-from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, key_of
-from libs.common.reading import text_map_at
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, Manifest, key_of
+from libs.common.plan import Step
+from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.compute import INSTANCE, InstanceView
 from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
@@ -22,15 +25,19 @@ from operators.network.api.v1alpha1.network import Backend, NetworkReason
 from operators.network.execution import execute_steps, explain_refusal
 from operators.network.firewall.addresses import AddressSet
 from operators.network.naming import FINALIZER, NETWORK_CONTROLLER
+from operators.network.network.provider import find_objection
 from operators.network.network.reconcile import (
     Observed,
     build_status,
     list_users,
     plan_network,
     plan_release,
+    plan_vlan,
 )
+from operators.network.network.vlans import find_first, find_owner, plan_vlan_release
 from operators.network.observe import (
     BY_NETWORK,
+    BY_PROVIDER,
     FIREWALL_INDEXES,
     INSTANCE_INDEXES,
     NETWORK_INDEXES,
@@ -98,7 +105,8 @@ def build_controller(settings: Settings) -> Controller:
         .watches(
             PROVIDER_NETWORK,
             map_provider_to_networks,
-            why="read which bridges and VLANs a network may use",
+            writes=("patch",),
+            why="read which bridges and VLANs a network may use, and record who has a VLAN",
         )
         .watches(
             NAMESPACE,
@@ -132,6 +140,10 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a Network, which may be in use while it is being deleted."""
         network = Network.parse(ctx.primary)
+        if steps := plan_vlan(network, self._observe(ctx, network)):
+            taken = await ctx.execute(steps)
+            if not taken.ok:
+                return Result.from_outcome(taken)
         outcome = await execute_steps(
             ctx,
             plan_network(network, self._observe(ctx, network)),
@@ -162,7 +174,9 @@ class Reconciler:
         if list_users(network, Observed(tuple(instances), tuple(firewalls))):
             return Result(requeue_after=1)
         # The policies that isolate are deleted last, after no instance needs them any more.
-        outcome = await ctx.execute(*plan_release(network, self._observe(ctx, network)))
+        observed = self._observe(ctx, network)
+        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed)]
+        outcome = await ctx.execute(*batches)
         return None if outcome.ok else Result.from_outcome(outcome)
 
     def _poll_interval(self, network: Network, observed: Observed) -> float | None:
@@ -177,6 +191,7 @@ class Reconciler:
     def _observe(self, ctx: Context, network: Network) -> Observed:
         namespace = ctx.get(NAMESPACE, Key("", ctx.key.namespace)) or {}
         firewalls = ctx.indexed(FIREWALL, BY_NETWORK, str(ctx.key))
+        bridge = _list_bridge(ctx, network)
         return Observed(
             instances=tuple(map(InstanceView.parse, ctx.list(INSTANCE))),
             firewalls=tuple(sorted(key_of(each).name for each in firewalls)),
@@ -185,10 +200,55 @@ class Reconciler:
             served=list_served(ctx),
             unlabelled=list_unlabelled(ctx),
             provider=_find_provider(ctx, network),
+            bridge=bridge,
+            first=None if find_owner(network, bridge) else _find_first(ctx, network, bridge),
             namespace_labels=text_map_at(namespace, "metadata", "labels"),
             protected=self._protected,
             families=self._settings.families,
+            dns=self._settings.dns,
         )
+
+
+def _list_bridge(ctx: Context, network: Network) -> tuple[Manifest, ...]:
+    """Return all ProviderNetworks with the bridge of a network."""
+    reference = network.spec.provider_network_ref
+    held = None if reference is None else ctx.get(PROVIDER_NETWORK, Key("", reference.name))
+    if held is None:
+        return ()
+    bridge = text_at(held, "spec", "bridge")
+    return tuple(
+        each for each in ctx.list(PROVIDER_NETWORK) if text_at(each, "spec", "bridge") == bridge
+    )
+
+
+def _find_first(ctx: Context, network: Network, bridge: Iterable[Manifest]) -> Key | None:
+    """Return the oldest Network that may use the VLAN and bridge of a network."""
+    candidates = []
+    for provider in bridge:
+        for each in ctx.indexed(NETWORK, BY_PROVIDER, key_of(provider).name):
+            namespace = ctx.get(NAMESPACE, Key("", key_of(each).namespace)) or {}
+            with suppress(ParseError):
+                labels = text_map_at(namespace, "metadata", "labels")
+                if map_at(each, "spec").get("vlan") == network.spec.vlan and not find_objection(
+                    Network.parse(each), ProviderNetwork.parse(provider), labels
+                ):
+                    candidates.append(each)
+    return find_first(candidates)
+
+
+async def _plan_vlan_release(ctx: Context, observed: Observed) -> list[Step]:
+    """Plan the release of VLANs that no remaining Network of the namespace uses."""
+    if observed.provider is None:
+        return []
+    name = observed.provider.metadata.name
+    left = [
+        map_at(each, "spec").get("vlan")
+        for each in await list_live(ctx, NETWORK)
+        if key_of(each) != ctx.key and text_at(each, "spec", "providerNetworkRef", "name") == name
+    ]
+    provider = next(each for each in observed.bridge if key_of(each).name == name)
+    step = plan_vlan_release(provider, ctx.key.namespace, left)
+    return [] if step is None else [step]
 
 
 def _find_provider(ctx: Context, network: Network) -> ProviderNetwork | None:

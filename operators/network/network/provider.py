@@ -12,7 +12,11 @@ type Objection = tuple[NetworkReason, str]
 
 
 def find_objection(
-    network: Network, provider: ProviderNetwork | None, labels: Mapping[str, str]
+    network: Network,
+    provider: ProviderNetwork | None,
+    labels: Mapping[str, str],
+    *,
+    taken: bool = False,
 ) -> Objection | None:
     """Return why a Network may not attach machines; None if it may.
 
@@ -20,6 +24,7 @@ def find_objection(
         network: A Network of backend Multus.
         provider: The ProviderNetwork in its spec; None if it does not exist.
         labels: Labels of the namespace of the Network.
+        taken: Whether another namespace has the VLAN.
     """
     reference, vlan = network.spec.provider_network_ref, network.spec.vlan
     if reference is None:
@@ -35,6 +40,9 @@ def find_objection(
     if not provider.spec.permits(vlan):
         asked = "untagged packets; set spec.vlan" if vlan is None else f"spec.vlan {vlan}"
         return NetworkReason.VLAN_NOT_ALLOWED, f"{name} does not allow {asked}"
+    if taken:
+        message = f"spec.vlan {vlan} of {name} belongs to another namespace; choose another VLAN"
+        return NetworkReason.VLAN_TAKEN, message
     if (network.spec.mtu or 0) > (provider.spec.mtu or 65_535):
         message = f"{name} carries packets of {provider.spec.mtu} bytes; reduce spec.mtu"
         return NetworkReason.MTU_TOO_LARGE, message

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of, uid_of
 from libs.common.plan import Delete, Step
 from libs.contracts.compute import InstanceView
 from libs.contracts.multus import (
@@ -44,7 +44,20 @@ from operators.network.network.resources import (
     find_mtu,
 )
 from operators.network.network.routes import find_obstacle, is_resolved, resolve_routes
-from operators.network.resources import FAMILIES, PolicyTarget, opens_anything
+from operators.network.network.vlans import (
+    find_owner,
+    hash_namespace,
+    is_exclusive,
+    parse_owners,
+    plan_owner,
+)
+from operators.network.resources import (
+    DEFAULT_DNS,
+    FAMILIES,
+    ClusterDns,
+    PolicyTarget,
+    opens_anything,
+)
 
 type Refusal = tuple[NetworkReason, str]
 """Why a step failed: the reason, and the message of the API server."""
@@ -63,9 +76,12 @@ class Observed:
         unlabelled: UIDs of the instances of the namespace with a pod that lacks the label of a
             network.
         provider: The ProviderNetwork in the spec; None if it does not exist or is not set.
+        bridge: All ProviderNetworks with the bridge of the network.
+        first: The Network that gets the VLAN if it has no owner.
         namespace_labels: Labels of the namespace.
         protected: Addresses to which no instance may send packets.
         families: Address families of pods.
+        dns: The pods of the DNS service of the cluster.
     """
 
     instances: tuple[InstanceView, ...] = ()
@@ -75,9 +91,12 @@ class Observed:
     served: frozenset[Kind] = frozenset()
     unlabelled: frozenset[str] = frozenset()
     provider: ProviderNetwork | None = None
+    bridge: tuple[Manifest, ...] = ()
+    first: Key | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     protected: AddressSet = NOWHERE
     families: frozenset[int] = FAMILIES
+    dns: ClusterDns = DEFAULT_DNS
 
     def find(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object by name, whoever owns it."""
@@ -87,7 +106,7 @@ class Observed:
 def find_policy_target(network: Network, observed: Observed) -> PolicyTarget | None:
     """Return the kind of policy to write; None if no kind applies to the interfaces."""
     if network.spec.backend is Backend.POD_NETWORK:
-        return PolicyTarget(families=observed.families)
+        return PolicyTarget(families=observed.families, dns=observed.dns)
     if MULTI_NETWORK_POLICY in observed.served:
         return PolicyTarget.of_attachment(network.key)
     return None
@@ -280,7 +299,30 @@ def _lack(type_: NetworkCondition, child: Child, refusal: Refusal | None) -> Con
 
 
 def _find_objection(network: Network, observed: Observed) -> Objection | None:
-    return find_objection(network, observed.provider, observed.namespace_labels)
+    taken = _has_other_owner(network, observed)
+    return find_objection(network, observed.provider, observed.namespace_labels, taken=taken)
+
+
+def _has_other_owner(network: Network, observed: Observed) -> bool:
+    """Return whether another namespace has the VLAN, or gets it because its Network is older."""
+    if network.spec.vlan is None:
+        return False
+    owner = find_owner(network, observed.bridge)
+    if owner:
+        return owner != hash_namespace(network.metadata.namespace)
+    exclusive = any(map(is_exclusive, observed.bridge))
+    return exclusive and observed.first not in (None, network.key)
+
+
+def plan_vlan(network: Network, observed: Observed) -> list[Step]:
+    """Plan to take the VLAN of a Network for its namespace; empty if that is not needed."""
+    provider, vlan = observed.provider, network.spec.vlan
+    if provider is None or vlan is None or _find_provider(network, observed) is None:
+        return []
+    own = next(each for each in observed.bridge if key_of(each) == provider.key)
+    if not is_exclusive(own) or str(vlan) in parse_owners(own):
+        return []
+    return [plan_owner(own, vlan, network.metadata.namespace)]
 
 
 def _find_provider(network: Network, observed: Observed) -> ProviderNetwork | None:

@@ -88,11 +88,11 @@ class Reason(StrEnum):
     pods."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """ProgressDeadlineExceeded means that for spec.progressDeadlineSeconds no pod was created or
-    became ready; the message of Ready names the pod that is waited for."""
+    became ready; the message of Ready names the cause."""
     BACK_OFF = "BackOff"
     """BackOff means that pods failed soon after their start and are replaced after a delay."""
     PAUSED = "Paused"
-    """Paused means that spec.paused prevents the operator from changing pods."""
+    """Paused means that spec.paused prevents the operator from updating pods."""
     FAILED_CREATE = "FailedCreate"
     """FailedCreate means that the API server refused to create a pod, for example because of a
     quota, admission control or the template."""
@@ -279,7 +279,9 @@ class PodSetSpec(
 
     progress_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 600
     """progressDeadlineSeconds is the time in seconds without progress after which Progressing is
-    False and Stalled is True. Pods are not touched by it. Defaults to 600."""
+    False and Stalled is True, including while the API server refuses pods. Unlike the field of a
+    Deployment, it applies outside of updates as well. Pods are not touched by it. Defaults to
+    600."""
 
     update_strategy: UpdateStrategy = UpdateStrategy()
     """updateStrategy defines how pods of an older template are replaced."""
@@ -311,8 +313,9 @@ class PodSetSpec(
     paused: Annotated[
         bool, Waive("no-booleans", "Deployment has the same switch under the same name")
     ] = False
-    """paused stops the operator from creating, deleting, adopting and releasing pods. The status is
-    still updated."""
+    """paused stops updates: a new template is not used, as in a paused Deployment. The set is still
+    scaled, and pods that end are replaced from the template that the other pods have. The
+    annotation slipway.dev/paused stops the operator from changing any pod."""
 
 
 class PodSetStatus(ObjectStatus):

@@ -214,9 +214,10 @@ class Consumption(KubernetesModel):
     handler_timeout_seconds: Seconds = 0
     """handlerTimeoutSeconds is the maximum duration of a call of the handler. A longer call counts
     as a failed attempt, and the container restarts. 0 means no limit."""
-    batch_index_ack: Switch = Switch.DISABLED
-    """batchIndexAck acknowledges single messages of a batch. The brokers must have
-    acknowledgmentAtBatchIndexLevelEnabled."""
+    batch_index_ack: Switch = Switch.ENABLED
+    """batchIndexAck acknowledges single messages of a batch, if the brokers have
+    acknowledgmentAtBatchIndexLevelEnabled. Otherwise, the broker counts and redelivers the whole
+    batch while one of its messages waits for its next attempt."""
 
 
 _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
@@ -271,7 +272,9 @@ class Retry(
     decimal number in quotes."""
     topic: TopicName | None = None
     """topic is the topic in which messages wait for their next attempt, for strategy RetryTopic
-    (retryLetterTopic of Pulsar's clients). Defaults to topic-subscription-RETRY."""
+    (retryLetterTopic of Pulsar's clients). It must be persistent, and no other PulsarConsumer may
+    use it. Defaults to topic-subscription-RETRY, and with topicPattern to
+    subscription-hash-RETRY, where hash depends on the pattern."""
     reject_on: Annotated[list[ExceptionName], ListSet(), Field(max_length=50)] = []
     """rejectOn are types of Python exceptions, such as ValueError or shop.errors.InvalidOrder. A
     message whose handler raises one of them, or a subclass, is moved to the dead-letter topic
@@ -290,7 +293,8 @@ class DeadLetter(KubernetesModel):
     """DeadLetter configures the topic for messages that failed in every attempt."""
 
     topic: TopicName | None = None
-    """topic is the dead-letter topic. Defaults to topic-subscription-DLQ."""
+    """topic is the dead-letter topic, which must be persistent. Defaults to topic-subscription-DLQ,
+    and with topicPattern to subscription-hash-DLQ, where hash depends on the pattern."""
     subscription_name: SubscriptionName | None = None
     """subscriptionName is the subscription that keeps the dead letters: it is created before the
     first of them is sent. Defaults to the subscriptionName of the spec."""

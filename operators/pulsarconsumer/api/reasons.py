@@ -31,6 +31,12 @@ class ConditionType(StrEnum):
     SUBSCRIPTIONS_ABANDONED = "SubscriptionsAbandoned"
     """SubscriptionsAbandoned is True while the broker has subscriptions that an earlier spec named
     and this spec does not. It is absent otherwise."""
+    CONSUMPTION_BLOCKED = "ConsumptionBlocked"
+    """ConsumptionBlocked is True while the broker delivers no more messages to consumers because
+    they hold too many without acknowledging them. It is absent otherwise."""
+    TOPICS_SHARED = "TopicsShared"
+    """TopicsShared is True while another PulsarConsumer in the namespace has the same retry or
+    dead-letter topic by mistake. It is absent otherwise."""
     TERMINATING = "Terminating"
     """Terminating is True while a deletion waits. The reason names the cause."""
 
@@ -124,6 +130,12 @@ class Reason(StrEnum):
     SPEC_CHANGED = "SpecChanged"
     """SpecChanged means that a change of topics, subscriptionName or retry left subscriptions
     behind, which keep a backlog that nobody consumes."""
+    UNACKNOWLEDGED_LIMIT = "UnacknowledgedLimit"
+    """UnacknowledgedLimit means that consumers have reached a limit of the broker for
+    unacknowledged messages: maxUnackedMessagesPerConsumer or maxUnackedMessagesPerSubscription."""
+    NAMES_CLASH = "NamesClash"
+    """NamesClash means that two PulsarConsumers use one topic for their copies. The message names
+    the topic, the other PulsarConsumer and the field."""
     TOPIC_MISSING = "TopicMissing"
     """TopicMissing means that a topic does not exist and the broker does not create topics."""
     REPLICAS_IGNORED = "ReplicasIgnored"

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
 import pulsar
@@ -21,6 +20,7 @@ import structlog
 from libs.common.redaction import redact_text
 from operators.pulsarconsumer.app.attempt_log import AttemptLog
 from operators.pulsarconsumer.app.connection import Connection
+from operators.pulsarconsumer.app.copier import Copier, Copy
 from operators.pulsarconsumer.app.core.faults import AttemptsUsed, HandlerCrash
 from operators.pulsarconsumer.app.core.headers import (
     COPY_OF,
@@ -38,14 +38,9 @@ from operators.pulsarconsumer.app.received import (
     set_attempt,
 )
 from operators.pulsarconsumer.app.settings import Settings
-from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 from slipway_handler import Pause
 
-_COPY_SECONDS: Final = 1.0
-"""Time until a copy that could not be stored is sent again."""
 _LONGEST_PAUSE: Final = 3600.0
-_MOST_UNSENT: Final = 20_000
-"""Maximum number of remembered messages whose copies could not be stored."""
 
 log = structlog.get_logger("settle")
 
@@ -62,7 +57,7 @@ class MessageAcknowledger:
         connection: Connection,
         attempts: AttemptLog,
         *,
-        pending: Callable[[], Iterable[Received]] = tuple,
+        wake: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
         roll: Callable[[], float] = random.random,
     ) -> None:
@@ -73,9 +68,9 @@ class MessageAcknowledger:
             meters: Counts results.
             held: Messages that wait for their next attempt.
             journal: Records failed attempts.
-            connection: Sends copies.
+            connection: Client for copies only.
             attempts: Shares failed attempts with other consumers.
-            pending: Returns the messages that are being handled or wait for a thread.
+            wake: Called if a message that waited for its copy is due.
             monotonic: Returns seconds of a monotonic clock.
             roll: Returns random numbers from 0 to 1, which spread the delays.
         """
@@ -83,24 +78,26 @@ class MessageAcknowledger:
         self._policy = settings.retry_policy
         self._meters, self._settled = meters, meters.settle
         self._held, self._journal = held, journal
-        self._connection, self._attempts, self._shared = connection, attempts, attempts.table
-        self._pending = pending
-        self._monotonic = monotonic
-        self._roll = roll
-        self._unsent: OrderedDict[str, Callable[[Received], Received | None]] = OrderedDict()
+        self._attempts, self._shared = attempts, attempts.table
+        self._wake, self._monotonic, self._roll = wake, monotonic, roll
+        self.copier = Copier(connection, settings.max_in_flight, self._replaced, meters.fail)
+        """Sends copies."""
         self.paused_until = 0.0
         """Time of the monotonic clock before which no message is handled."""
         meters.waiting.set_function(lambda: len(held))
+        meters.waiting_copies.set_function(lambda: len(self.copier))
 
     def count_attempts(self, message: Received) -> int:
-        """Return the number of the current attempt at a message of the topic itself, from 1."""
-        # With Exclusive and Failover, the broker always reports 0.
-        redeliveries: int = message.raw.redelivery_count()
+        """Return the number of the current attempt at a message of the topic itself, from 1.
+
+        The redelivery count of the broker is not considered: it is always 0 with Exclusive and
+        Failover, it is lost with the connection, and it counts deliveries without an attempt.
+        """
         if self._shared.is_empty and not self._held.attempts_made:
-            return redeliveries + 1
+            return 1
         known = self._held.attempts(message.identity) if self._held.attempts_made else 0
         shared = 0 if self._shared.is_empty else self._shared.count(message.identity)
-        return max(redeliveries, known, shared) + 1
+        return max(known, shared) + 1
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:
         """Acknowledge a message, and count the result of its handling."""
@@ -116,16 +113,11 @@ class MessageAcknowledger:
             self._settled[result](None)
         if not self._shared.is_empty or result == "dead_lettered":
             self._attempts.finish(message.identity, dead_lettered=result == "dead_lettered")
-        held = self._held
-        if held.is_watching or held.attempts_made:
-            held.acknowledged(message)
-            if message.raw is not raw:
-                self._acknowledge_again(message)
-
-    def _acknowledge_again(self, message: Received) -> None:
-        """Acknowledge a message that was redelivered while it was being acknowledged."""
-        with suppress(pulsar.PulsarException):
-            message.source.acknowledge(message.raw)
+        self._held.finished(message.identity)
+        if message.raw is not raw:
+            # It was redelivered while it was being acknowledged.
+            with suppress(pulsar.PulsarException):
+                message.source.acknowledge(message.raw)
 
     def check_shared(self, message: Received) -> tuple[bool, Received | None]:
         """Consider the attempts of other consumers at a message.
@@ -138,7 +130,7 @@ class MessageAcknowledger:
             # The acknowledgment of another consumer was lost, or this one is not the active one.
             with suppress(pulsar.PulsarException):
                 message.source.acknowledge(message.raw)
-            self._held.acknowledged(message)
+            self._held.finished(message.identity)
             return True, None
         made = self._shared.count(message.identity)
         if made >= message.attempt:
@@ -188,7 +180,8 @@ class MessageAcknowledger:
                 again = next_attempt(message)  # Before its origin would include this attempt.
                 if not isinstance(error, HandlerCrash):  # It was counted at the start.
                     self._attempts.add(message.identity)
-                return self._keep(again, delay)
+                self._held.keep(again, self._monotonic() + delay)
+                return again
 
     def is_paused(self, now: float) -> bool:
         """Return whether a pause that a handler requested is in effect at a time."""
@@ -197,7 +190,6 @@ class MessageAcknowledger:
     def postpone(self, message: Received) -> Received:
         """Keep a message until the end of the pause, which does not count as an attempt."""
         self._held.keep(message, self.paused_until)
-        self._held.note_siblings(message, self._pending())
         return message
 
     def _pause(self, error: Pause) -> None:
@@ -209,27 +201,17 @@ class MessageAcknowledger:
         until = now + min(max(0.0, error.seconds), _LONGEST_PAUSE)
         self.paused_until = max(self.paused_until, until)
 
-    def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
-        """Return the function that sends the copy of a message again, if it could not be stored."""
-        send = self._unsent.pop(message.identity, None) if self._unsent else None
-        return None if send is None else partial(send, message)
-
-    def _keep(self, message: Received, delay: float) -> Received:
-        self._held.keep(message, self._monotonic() + delay)
-        # If the whole batch is redelivered, the messages before this one were already handled.
-        self._held.note_siblings(message, self._pending())
-        return message
-
     def _send_back(
         self, message: Received, delay: float, headers: Mapping[str, str]
     ) -> Received | None:
         properties = build_retry_properties(
             read_properties(message.raw), message.origin, self._settings.subscription_name, delay
         )
-        properties[COPY_OF] = message.identity
+        # If the cursor is moved back, the message is copied a second time, which is no duplicate.
+        properties[COPY_OF] = f"{message.identity}@{time.time_ns() // 1_000_000}"
         topic = self._settings.retry_topic_name
         properties = {**properties, **headers}
-        return self._replace("retry", topic, properties, "retried", delay, message)
+        return self._replace(Copy(message, topic, properties, "retry", "retried", delay))
 
     def _send_to_dead_letters(
         self, message: Received, reason: str, error: str, headers: Mapping[str, str]
@@ -242,37 +224,29 @@ class MessageAcknowledger:
             error,
         )
         topic, properties = self._settings.dead_letter_topic_name, {**properties, **headers}
-        return self._replace("dead_letter", topic, properties, "dead_lettered", 0, message)
+        return self._replace(Copy(message, topic, properties, "dead_letter", "dead_lettered"))
 
-    def _replace(
-        self,
-        operation: str,
-        topic: str,
-        properties: Mapping[str, str],
-        result: str,
-        delay: float,
-        message: Received,
-    ) -> Received | None:
-        """Store a copy, then acknowledge; if it may not be stored, keep the message."""
-        try:
-            self._connection.send_copy(topic, message.raw, properties, delay)
-        except SUBSCRIBE_ERRORS as err:
-            self._meters.fail(operation)
-            log.error(
-                "Message kept unacknowledged: no copy could be stored", topic=topic, error=str(err)
-            )
-            # Only the copy is retried; the handler is not called again.
-            self._unsent[message.identity] = partial(
-                self._replace, operation, topic, properties, result, delay
-            )
-            # Messages of a lost connection may be delivered to other consumers and never return, so
-            # the memory must be bounded.
-            while len(self._unsent) > _MOST_UNSENT:
-                self._unsent.popitem(last=False)
-            return self._keep(message, _COPY_SECONDS)
+    def _replace(self, copy: Copy) -> Received | None:
+        """Keep a message until its copy is stored; its handler is not called again."""
+
+        def resume(message: Received) -> Received | None:
+            return self._replace(replace(copy, message=message))
+
+        self._held.keep(copy.message, resume=resume)
+        if not self.copier.send(copy):
+            self._meters.fail(copy.operation)
+        return copy.message
+
+    def _replaced(self, copy: Copy) -> None:
+        """Acknowledge a message whose copy is stored."""
+        message = copy.message
         # Record the copy before the acknowledgment: if the process is killed in between, the broker
         # redelivers the message, which must not be copied twice.
         self._journal.remember_copied(message.identity)
-        self.succeed(message, result)
-        self._held.copied(message.identity)
-        return None
+        self.succeed(message, copy.result)
+        if self._settings.keeps_order and not message.source.is_retry:
+            # Its group waits for it.
+            self._held.keep(message, self._monotonic(), resume=lambda _: None)
+            self._wake()
+        else:
+            self._held.take(message)

@@ -17,6 +17,9 @@ from operators.pulsarconsumer.app.settings import Settings
 from slipway_handler import Output, Pause
 
 _ENCRYPTION_KEY: Final = "slipway"
+_SEND_MILLISECONDS: Final = 30_000
+_COPY_MILLISECONDS: Final = 5_000
+"""Time-out for copies, which are sent again until they are stored."""
 _PAUSE_SECONDS: Final = 5.0
 """Duration of the pause if an output cannot be published."""
 _REFUSALS: Final = (
@@ -113,7 +116,7 @@ class Connection:
         """
         self._send(
             topic,
-            message.data(),
+            message.data() or (None if message.has_null_value() else b""),
             properties=dict(properties),
             partition_key=read_text(message.partition_key) or None,
             ordering_key=read_text(message.ordering_key) or None,
@@ -185,7 +188,7 @@ class Connection:
             reason = f"cannot publish to {topic}: {type(err).__name__}: {err}"
             raise Pause(_PAUSE_SECONDS, reason) from err
 
-    def _send(self, topic: str, data: bytes, **options: object) -> None:
+    def _send(self, topic: str, data: bytes | None, **options: object) -> None:
         producer = self._find_producer(topic)
         if self._is_stopped:
             raise pulsar.AlreadyClosed("the app is stopping")
@@ -197,6 +200,13 @@ class Connection:
                     del self._producers[topic]
             attempt(producer.close)
             raise
+
+    def close_producer(self, topic: str) -> None:
+        """Close the producer of a topic, so that running requests fail; the next one is new."""
+        with self._lock:
+            producer = self._producers.pop(topic, None)
+        if producer is not None:
+            attempt(producer.close)
 
     def _find_producer(self, topic: str) -> pulsar.Producer:
         producer = self._producers.get(topic)
@@ -217,7 +227,8 @@ class Connection:
 
     def _create_producer(self, client: pulsar.Client, topic: str) -> pulsar.Producer:
         settings = self._settings
-        if topic in (settings.retry_topic_name, settings.dead_letter_topic_name):
+        is_copy = topic in (settings.retry_topic_name, settings.dead_letter_topic_name)
+        if is_copy:
             self._create_subscription(client, topic)
         reader = self.build_key_reader() if settings.encryption_public_key_file else None
         return client.create_producer(
@@ -225,6 +236,7 @@ class Connection:
             # A message that was received in chunks is too large to be sent without chunking.
             chunking_enabled=True,
             block_if_queue_full=True,
+            send_timeout_millis=_COPY_MILLISECONDS if is_copy else _SEND_MILLISECONDS,
             crypto_key_reader=reader,
             encryption_key=_ENCRYPTION_KEY if reader else None,
         )

@@ -254,7 +254,7 @@ class Peer:
         level = pulsar.LoggerLevel.Error
         self.client = pulsar.Client(server, logger=pulsar.ConsoleLogger(level), **options)
 
-    def send(self, topic: str, payloads: Sequence[bytes], **options: object) -> None:
+    def send(self, topic: str, payloads: Sequence[bytes | None], **options: object) -> None:
         """Send messages, and return when the broker has stored all of them."""
         producer = self.client.create_producer(topic)
         for payload in payloads:

@@ -63,6 +63,7 @@ class Meters:
         metrics.gauge(specs.OLDEST_CALL).set_function(self.longest_call)
         self.connected = metrics.gauge(specs.CONNECTED)
         self.waiting = metrics.gauge(specs.WAITING)
+        self.waiting_copies = metrics.gauge(specs.WAITING_COPIES)
         metrics.registry.register(_Collector(self))
 
     def receive(self, source: str, count: int, first: float, last: float) -> None:

@@ -45,6 +45,11 @@ WAITING: Final = MetricSpec(
     MetricKind.GAUGE,
     "Number of messages in memory that wait for their next attempt, or behind a message that does.",
 )
+WAITING_COPIES: Final = MetricSpec(
+    "pulsar_consumer_waiting_copies",
+    MetricKind.GAUGE,
+    "Number of messages whose copy the retry or dead-letter topic has not stored yet.",
+)
 OLDEST_CALL: Final = MetricSpec(
     "pulsar_consumer_oldest_call_seconds",
     MetricKind.GAUGE,
@@ -63,7 +68,13 @@ BROKER_ERRORS: Final = MetricSpec(
     ("operation",),
 )
 
-GAUGES: Final[tuple[MetricSpec, ...]] = (IN_FLIGHT, OLDEST_CALL, WAITING, CONNECTED)
+GAUGES: Final[tuple[MetricSpec, ...]] = (
+    IN_FLIGHT,
+    OLDEST_CALL,
+    WAITING,
+    WAITING_COPIES,
+    CONNECTED,
+)
 """Metrics that the process registers directly; `meters.py` counts the others."""
 METRICS: Final[tuple[MetricSpec, ...]] = (
     RECEIVED,
@@ -73,6 +84,7 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     IN_FLIGHT,
     OLDEST_CALL,
     WAITING,
+    WAITING_COPIES,
     CONNECTED,
     BROKER_ERRORS,
 )

@@ -194,3 +194,31 @@ def test_encrypted_message_is_read_and_its_copy_is_encrypted(
     (closed,) = peer.read(dead, 1, crypto_failure_action=consume)
     assert readable.data() == b"for your eyes"
     assert b"eyes" not in closed.data()
+
+
+@pytest.mark.parametrize("payload", [None, b""])
+def test_tombstone_reaches_the_handler_and_stays_one_in_its_copy(
+    payload: bytes | None, pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    def reject(message: Message) -> None:
+        values.append(message.value)
+        if message.value is None:
+            raise Reject("no value")
+
+    values: list[object] = []
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        subscription_type="Exclusive",
+        schema_type="JSON",
+        dead_letter="Enabled",
+    )
+    peer.send(topic, [b'{"a": 1}', payload, b'{"a": 2}'], partition_key="k")
+    with running(environ, reject, tmp_path / "log") as worker:
+        wait_until(lambda: worker.handled("acknowledged") == 2, "the others are handled")
+        assert worker.handled("dead_lettered") == 1
+
+    assert values == [{"a": 1}, None, {"a": 2}]
+    (dead,) = peer.read(f"{topic}-{SUBSCRIPTION}-DLQ", 1)
+    assert dead.properties()[headers.REASON] == "Rejected"
+    assert dead._message.has_null_value() is (payload is None)

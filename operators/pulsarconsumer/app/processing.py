@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.acknowledger import MessageAcknowledger
@@ -43,6 +43,9 @@ SPAN_ATTRIBUTES = (
     "messaging.message.id",
 )
 """Attributes of exported spans, according to the semantic conventions of OpenTelemetry."""
+
+_COPY_SECONDS: Final = 10.0
+"""Maximum time for storing the copy of a message whose handler timed out."""
 
 type Unit = list[Received]
 """Messages that one call handles: one message, or a list for a handler of lists."""
@@ -168,7 +171,10 @@ class Processor:
         """
         self._timed_out.add(message.identity)
         error = HandlerTimeout(f"not ended after {seconds:.0f} s")
-        return self._acknowledger.fail(message, error, {})
+        waits = self._acknowledger.fail(message, error, {})
+        if waits is None or self._acknowledger.copier.wait_stored(message.identity, _COPY_SECONDS):
+            return None
+        return waits
 
     def _sort_out(self, unit: Unit, slot: Slot[Any]) -> tuple[Unit, Received | None]:
         """Return the messages to pass to the handler, and a message that blocks the others."""
@@ -191,10 +197,11 @@ class Processor:
 
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
         """Return whether a message was finished without its handler, and the message that waits."""
-        self._held.take(message)
-        unsent = self._acknowledger.take_unsent(message)
-        if unsent is not None:
-            return True, unsent()
+        resume = self._held.take(message)
+        if resume is not None:
+            return True, resume(message)
+        if self._held.pop_given_up(message.identity):
+            return True, None
         crashes = self._journal.settle(message.identity) if self._journal.unsettled else 0
         if crashes:
             # An earlier process crashed at this message before it could be finished.
@@ -229,6 +236,9 @@ class Processor:
 
     def _decode_plainly(self, message: Received) -> bool:
         """Decode a value without its writer's schema; see `_decode_carefully`."""
+        if not message.data and self._payloads.is_tombstone(message.data, message.raw):
+            put_value(message, None)
+            return True
         try:
             put_value(message, self._parse(message.data))
         except Exception as err:  # noqa: BLE001  # Parsers raise many types.
@@ -242,6 +252,9 @@ class Processor:
         if self._decodes_early and is_decoded(message):
             return not message.mismatch and message.error is None
         payloads = self._payloads
+        if not message.data and payloads.is_tombstone(message.data, message.raw):
+            set_value(message, None)
+            return True
         try:
             if payloads.needs_writer:
                 origin = message.origin

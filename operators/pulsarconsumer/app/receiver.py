@@ -87,6 +87,10 @@ class MessageReceiver:
             self._run, self._since = 0, now
         return come
 
+    def forget(self) -> None:
+        """Drop the messages that were received for the next batch; the broker redelivers them."""
+        self._left = []
+
     def _receive_batch(self) -> Sequence[RawMessage]:
         """Return a full batch, or the messages that arrived before the time-out of the batch."""
         come = self._left or list(self._consumer.batch_receive())

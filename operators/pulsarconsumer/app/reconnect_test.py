@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from operators.pulsarconsumer.app import connection as connection_module
+from operators.pulsarconsumer.app import held_messages
 from operators.pulsarconsumer.app import source as source_module
 from operators.pulsarconsumer.app.broker_model import TOPIC, BrokerModel
 from operators.pulsarconsumer.app.harness import (
@@ -286,3 +287,115 @@ def test_handler_that_raises_what_is_no_exception_has_failed(
         broker.add(b"a")
         wait_until(lambda: broker.backlog == 0, "it is handled again")
         assert worker.worker.failure == ""
+
+
+_DEAD_LETTERS = {"dead_letter": "Enabled", "retry_max_attempts": 1}
+
+
+def test_copies_that_the_broker_does_not_store_stop_no_other_message(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    broker.stores.clear()
+    handler = Blocking()
+    with consuming(handler, tmp_path, **_DEAD_LETTERS) as worker:
+        for number in range(5):
+            broker.add(b"p%d" % number)
+            broker.add(b"g%d" % number)
+        wait_until(lambda: worker.handled("acknowledged") == 5, "the others are handled")
+        wait_until(lambda: worker.value("waiting_copies") == 5, "no copy is stored")
+        wait_until(lambda: worker.value("broker_errors_total", operation="dead_letter"), "counted")
+        broker.stores.set()
+        wait_until(lambda: worker.handled("dead_lettered") == 5, "all are stored")
+        wait_until(lambda: broker.backlog == 0, "all are acknowledged")
+
+    assert sorted(broker.copies) == [b"p%d" % number for number in range(5)]
+    assert len(handler.calls) == 10
+    assert worker.value("waiting_copies") == worker.value("waiting_retries") == 0
+
+
+def test_message_whose_copy_is_not_stored_keeps_its_order(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    broker.stores.clear()
+    handler = Blocking()
+    values = {"subscription_type": "Exclusive", **_DEAD_LETTERS}
+    with consuming(handler, tmp_path, **values) as worker:
+        broker.add(b"p0")
+        broker.add(b"g0")
+        wait_until(lambda: worker.value("broker_errors_total", operation="dead_letter"), "refused")
+        assert handler.calls == [b"p0"]
+        broker.stores.set()
+        wait_until(lambda: broker.backlog == 0, "all are acknowledged")
+
+    assert handler.calls == [b"p0", b"g0"]
+
+
+def test_message_that_comes_again_while_its_copy_is_not_stored_is_copied_once(
+    broker: BrokerModel, tmp_path: Path
+) -> None:
+    broker.stores.clear()
+    handler = Blocking()
+    with consuming(handler, tmp_path, **_DEAD_LETTERS) as worker:
+        broker.add(b"p0", b"g0")
+        wait_until(lambda: worker.value("broker_errors_total", operation="dead_letter"), "refused")
+        lose(broker, worker)
+        broker.is_back.set()
+        wait_until(lambda: len(broker.consumers) == 2, "it is connected again")
+        wait_until(lambda: broker.consumers[1].taken == 2, "it came again")
+        broker.stores.set()
+        wait_until(lambda: broker.backlog == 0, "all are acknowledged")
+
+    assert (handler.calls, broker.copies) == ([b"p0", b"g0"], [b"p0"])
+
+
+def test_process_that_cannot_store_copies_ends_in_time(broker: BrokerModel, tmp_path: Path) -> None:
+    broker.stores.clear()
+    worker = RunningWorker(
+        build_environment(_SERVER, TOPIC, **_DEAD_LETTERS), Blocking(), tmp_path / "log"
+    )
+    wait_until(lambda: worker.sources[-1].is_open, "it is subscribed")
+    broker.add(b"p0")
+    wait_until(lambda: worker.value("broker_errors_total", operation="dead_letter"), "refused")
+    worker.stop(3600.0)  # It does not wait for this time.
+
+    assert broker.backlog == 1
+
+
+def test_messages_are_handled_again_after_the_cursor_was_moved_back(
+    broker: BrokerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "BROKEN_SECONDS", 60.0)
+    handler = Blocking()
+    with consuming(handler, tmp_path) as worker:
+        broker.add(b"p0")
+        for number in range(50):
+            broker.add(b"%d" % number)
+        for times in (1, 2, 3):
+            wait_until(
+                lambda times=times: worker.handled("acknowledged") == 50 * times, "all are handled"
+            )
+            if times < 3:
+                broker.reset()
+
+    assert handler.calls.count(b"p0") == 1
+    assert all(handler.calls.count(b"%d" % number) == 3 for number in range(50))
+
+
+def test_skipped_messages_are_not_handled_any_more(
+    broker: BrokerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_messages, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(held_messages, "ANSWER_SECONDS", 1.0)
+    handler = Blocking()
+    values = {"subscription_type": "Exclusive", "retry_initial_delay_seconds": 0.1}
+    with consuming(handler, tmp_path, retry_multiplier=1, **values) as worker:
+        broker.add(b"p0")
+        broker.add(b"later")
+        wait_until(lambda: handler.calls.count(b"p0") > 1, "it is tried again")
+        broker.skip_all()
+        wait_until(lambda: worker.value("waiting_retries") == 0, "nothing waits")
+        calls = handler.calls.count(b"p0")
+        broker.add(b"new")
+        wait_until(lambda: broker.backlog == 0, "the next one is handled")
+
+    assert handler.calls == [b"p0"] * calls + [b"new"]

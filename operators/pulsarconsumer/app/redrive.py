@@ -25,7 +25,6 @@ from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.core.retry import Strategy
-from operators.pulsarconsumer.app.core.topics import matches_pattern
 from operators.pulsarconsumer.app.received import RawMessage
 from operators.pulsarconsumer.app.settings import (
     Settings,
@@ -67,9 +66,23 @@ def redrive(settings: Settings, limit: int | None = None) -> Result:
     try:
         for topic in connection.client().get_topic_partitions(settings.dead_letter_topic_name):
             _redrive_partition(settings, connection, topic, limit, result)
+        if former := settings.former_dead_letter_topic_name:
+            _redrive_former(settings, connection, former, limit, result)
     finally:
         connection.renew()
     return result
+
+
+def _redrive_former(
+    settings: Settings, connection: Connection, topic: str, limit: int | None, result: Result
+) -> None:
+    """Send back what an earlier release moved to its default dead-letter topic."""
+    try:
+        partitions = connection.client().get_topic_partitions(topic)
+        for each in partitions:
+            _redrive_partition(settings, connection, each, limit, result)
+    except (pulsar.TopicNotFound, pulsar.AuthorizationError):
+        return  # There is no such topic, or it belongs to others.
 
 
 def _redrive_partition(
@@ -117,13 +130,15 @@ def choose_target(settings: Settings, properties: Mapping[str, str]) -> tuple[st
         properties: Properties of the dead letter; any producer of the dead-letter topic can set
             them, so they are not trusted.
     """
-    if settings.retry_strategy is Strategy.RETRY_TOPIC:
-        return settings.retry_topic_name, ""
+    subscription = properties.get(headers.REAL_SUBSCRIPTION, settings.subscription_name)
+    if subscription != settings.subscription_name:
+        return "", f"{headers.REAL_SUBSCRIPTION} is {subscription}, another subscription"
     topic = properties.get(headers.REAL_TOPIC, "")
-    pattern = settings.topic_pattern
-    known = matches_pattern(pattern, topic) if pattern and topic else topic in settings.all_topics
-    if not known:
+    to_retry = settings.retry_strategy is Strategy.RETRY_TOPIC
+    if not settings.consumes(topic) and (topic or not to_retry):
         return "", f"{headers.REAL_TOPIC} is {topic or 'not set'}, which is not consumed"
+    if to_retry:
+        return settings.retry_topic_name, ""
     if headers.SCHEMA_VERSION in properties:
         return "", "the schema version of the message is kept with retry strategy RetryTopic only"
     return topic, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from operators.pulsarconsumer.app.core.headers import build_redrive_properties
 from operators.pulsarconsumer.app.harness import build_environment
 from operators.pulsarconsumer.app.redrive import choose_target, main
@@ -17,10 +19,23 @@ def choose(properties: dict[str, str], **values: object) -> tuple[str, str]:
     return choose_target(settings, properties)
 
 
-def test_dead_letter_goes_to_the_retry_topic_whatever_it_says() -> None:
-    found = choose({"REAL_TOPIC": "persistent://other/b/c"}, retry_strategy="RetryTopic")
+def test_dead_letter_of_this_consumer_goes_to_the_retry_topic() -> None:
+    own = {"REAL_TOPIC": TOPIC, "REAL_SUBSCRIPTION": "sub", "SCHEMA_VERSION": "2"}
 
-    assert found == (f"{TOPIC}-sub-RETRY", "")
+    assert choose(own, retry_strategy="RetryTopic") == (f"{TOPIC}-sub-RETRY", "")
+    assert choose({}, retry_strategy="RetryTopic") == (f"{TOPIC}-sub-RETRY", "")
+
+
+@pytest.mark.parametrize("strategy", ["RetryTopic", "NegativeAck"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"REAL_TOPIC": "persistent://other/b/c", "REAL_SUBSCRIPTION": "sub"},
+        {"REAL_TOPIC": TOPIC, "REAL_SUBSCRIPTION": "other"},
+    ],
+)
+def test_dead_letter_of_another_consumer_is_left(strategy: str, other: dict[str, str]) -> None:
+    assert choose(other, retry_strategy=strategy)[0] == ""
 
 
 def test_dead_letter_goes_only_to_a_topic_that_is_consumed() -> None:

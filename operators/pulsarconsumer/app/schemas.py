@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import fastavro
 import orjson
@@ -13,6 +16,9 @@ import pulsar
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 
 from operators.pulsarconsumer.app.settings import SchemaType, Settings
+
+_LONG_INTEGER: Final = re.compile(rb"[0-9]{19}")
+"""Matches every JSON with an integer that does not fit into 64 bits, and others."""
 
 
 class SchemaInvalid(Exception):
@@ -99,6 +105,20 @@ class Payloads:
             # The message of a parser may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
 
+    def is_tombstone(self, data: bytes, raw: Any) -> bool:
+        """Return whether a message has no value: in a compacted topic, it deletes its key.
+
+        Args:
+            data: The payload.
+            raw: The message of the client.
+        """
+        if data or not self.decodes:
+            return False
+        has_fields = self._definition is None or bool(self._definition.get("fields"))
+        if self._type is SchemaType.JSON or (self._type is SchemaType.AVRO and has_fields):
+            return True  # An empty payload cannot be a value.
+        return bool(raw.has_null_value())
+
     def _choose_parser(self) -> Callable[[bytes], object]:
         match self._type:
             case SchemaType.BYTES:
@@ -106,7 +126,7 @@ class Payloads:
             case SchemaType.STRING:
                 return bytes.decode
             case SchemaType.JSON:
-                return orjson.loads
+                return _parse_json
             case SchemaType.AVRO:
                 return self._decode_avro
 
@@ -130,6 +150,13 @@ class Payloads:
                     f"version {version} of the schema of {topic}: {type(err).__name__}: {err}"
                 ) from err
         return self._writers[key]
+
+
+def _parse_json(data: bytes) -> object:
+    # orjson refuses the byte order mark, and returns longer integers as rounded floats.
+    data = data.removeprefix(codecs.BOM_UTF8)
+    value = orjson.loads(data)
+    return json.loads(data) if _LONG_INTEGER.search(data) else value
 
 
 def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema:

@@ -58,3 +58,40 @@ def test_schema_that_cannot_be_read_is_an_error_and_is_read_again(tmp_path: Path
     for _ in range(2):
         assert payloads.decode(stream.getvalue(), TOPIC, 3) == VALUE
     assert client.calls == 3, "a schema that was read is kept"
+
+
+def build_payloads(kind: str, **values: object) -> Payloads:
+    return Payloads(
+        load_settings(build_environment("pulsar://a", TOPIC, schema_type=kind, **values))
+    )
+
+
+def build_raw(*, is_null: bool) -> Any:
+    return SimpleNamespace(has_null_value=lambda: is_null)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "is_null", "expected"),
+    [
+        ("JSON", b"", False, True),  # A payload that only clients in Python can send.
+        ("JSON", b"", True, True),
+        ("JSON", b"null", False, False),
+        ("String", b"", False, False),
+        ("String", b"", True, True),
+        ("Bytes", b"", True, False),
+    ],
+)
+def test_message_without_a_value_is_a_tombstone(
+    kind: str, data: bytes, is_null: bool, expected: bool
+) -> None:
+    assert build_payloads(kind).is_tombstone(data, build_raw(is_null=is_null)) is expected
+
+
+def test_json_keeps_long_integers_and_may_have_a_byte_order_mark() -> None:
+    parse = build_payloads("JSON").parse
+
+    assert parse(b"\xef\xbb\xbf[1]") == [1]
+    assert parse(b"[18446744073709551616, -9223372036854775809]") == [2**64, -(2**63) - 1]
+    for invalid in (b"NaN", b"[1234567890123456789012, NaN]", b""):
+        with pytest.raises(json.JSONDecodeError):
+            parse(invalid)

@@ -38,6 +38,8 @@ BROKEN_SECONDS: Final = 30.0
 """Time without connection after which a consumer is replaced; before, the client reconnects."""
 CHECK_SECONDS: Final = 0.1
 """Time between two checks of the connection."""
+SENT_BACK_MILLISECONDS: Final = 1000
+"""Time after which the broker delivers a message again that was sent back."""
 PROBE_SECONDS: Final = 60.0
 """Time between two attempts to subscribe to partitions that could not be subscribed to."""
 
@@ -53,6 +55,10 @@ class Source:
         label: `topic` or `retry`, for metrics.
         name: The topic or the pattern.
         is_retry: Whether its messages are copies from the retry topic.
+        is_durable: Whether the broker keeps its messages until they are acknowledged.
+        redelivers_in_order: Whether the broker redelivers messages to this consumer only.
+        is_optional: Whether the app works without it: it looks for a retry topic of an earlier
+            release, which most installations do not have.
         acknowledge: Acknowledges a message of this consumer or of the previous one; raises
             pulsar.PulsarException if it is closed. It is the function of the client itself, because
             a wrapper would cost time for each message.
@@ -67,18 +73,22 @@ class Source:
         topics: Topics,
         count_attempts: Callable[[Received], int] = lambda message: 1
         + message.raw.redelivery_count(),
+        *,
+        is_retry: bool = False,
     ) -> None:
         """Initialize; `open` subscribes."""
         self.count_attempts = count_attempts
+        self.is_retry = is_retry
+        self.is_optional = is_retry and isinstance(topics, re.Pattern)
         self.acknowledge: Callable[[RawMessage], object] = _refuse
         self._settings, self._connection, self._payloads = settings, connection, payloads
         self._topics = topics
         self.name = topics.pattern if isinstance(topics, re.Pattern) else str(topics)
-        self.is_retry = (
-            settings.retry_strategy is Strategy.RETRY_TOPIC
-            and self.name == settings.retry_topic_name
-        )
         self.label = "retry" if self.is_retry else "topic"
+        self.is_durable = not self.name.startswith("non-persistent://")
+        self.redelivers_in_order = (
+            not is_retry and settings.subscription_type is not SubscriptionType.SHARED
+        )
         self.may_repeat = self.is_retry or bool(settings.ack_timeout_seconds)
         """Whether messages can be redelivered although the connection is not lost."""
         self._closed_because = "not subscribed yet"
@@ -90,6 +100,7 @@ class Source:
         self._partitions = 0
         self._probed_at = 0.0
         self._expired = False
+        self._has_begun = False
         self._lock = threading.Lock()
 
     @property
@@ -178,6 +189,19 @@ class Source:
         assert self._receiver is not None
         return self._receiver.receive()
 
+    def send_back(self, raw: RawMessage) -> None:
+        """Let the broker deliver a message again, to any consumer of a shared subscription."""
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.negative_acknowledge(raw)
+
+    def ask_again(self) -> None:
+        """Ask the broker to deliver all unacknowledged messages again."""
+        consumer, receiver = self._consumer, self._receiver
+        if consumer is not None and receiver is not None:
+            receiver.forget()
+            consumer.redeliver_unacknowledged_messages()
+
     def close(self, problem: str = "closed") -> None:
         """Close the consumer; the broker redelivers unacknowledged messages."""
         self._closed_because = problem
@@ -224,24 +248,39 @@ class Source:
     def _subscribe(self, topics: Topics) -> pulsar.Consumer:
         settings = self._settings
         kind = TYPES[settings.subscription_type]
+        position = pulsar.InitialPosition.__members__[settings.initial_position]
         options: dict[str, object] = {}
         if self.is_retry:
             # Only shared subscriptions support delayed messages.
-            kind = pulsar.ConsumerType.Shared
+            kind, position = pulsar.ConsumerType.Shared, pulsar.InitialPosition.Earliest
         else:
             options = self._options_of_topic()
+        if isinstance(topics, re.Pattern) and position is pulsar.InitialPosition.Latest:
+            # The position is that of the topics that exist now. The client finds topics up to a
+            # minute after their creation, and their first messages must not be skipped.
+            if not self._has_begun:
+                self._subscribe_at(topics, kind, position, options).close()
+                self._has_begun = True
+            position = pulsar.InitialPosition.Earliest
+        return self._subscribe_at(topics, kind, position, options)
+
+    def _subscribe_at(
+        self,
+        topics: Topics,
+        kind: pulsar.ConsumerType,
+        position: pulsar.InitialPosition,
+        options: Mapping[str, object],
+    ) -> pulsar.Consumer:
+        settings = self._settings
         return self._connection.client().subscribe(
             topics,
             settings.subscription_name,
             consumer_type=kind,
-            initial_position=(
-                pulsar.InitialPosition.Earliest
-                if self.is_retry
-                else pulsar.InitialPosition.__members__[settings.initial_position]
-            ),
+            initial_position=position,
             batch_receive_policy=build_batch_policy(settings),
             receiver_queue_size=settings.receiver_queue_size,
             consumer_name=settings.name or None,
+            negative_ack_redelivery_delay_ms=SENT_BACK_MILLISECONDS,
             batch_index_ack_enabled=settings.batch_index_ack,
             crypto_key_reader=self._connection.build_key_reader(),
             crypto_failure_action=_DECRYPT[settings.encryption_on_failure],
@@ -271,12 +310,20 @@ def build_sources(
     count_attempts: Callable[[Received], int],
 ) -> tuple[Source, ...]:
     """Build the source of each topic, and of the retry topic."""
+    retries: list[Topics] = []
+    if settings.retry_strategy is Strategy.RETRY_TOPIC:
+        retries.append(settings.retry_topic_name)
+    if former := settings.former_retry_topic_name:
+        # A pattern, because subscribing to its name would create it.
+        retries.append(re.compile(re.escape(former)))
     topics: list[Topics] = list(settings.all_topics)
     if settings.topic_pattern:
         topics = [re.compile(settings.topic_pattern)]
-    if settings.retry_strategy is Strategy.RETRY_TOPIC:
-        topics.insert(0, settings.retry_topic_name)
-    return tuple(Source(settings, connection, payloads, each, count_attempts) for each in topics)
+    return tuple(
+        Source(settings, connection, payloads, each, count_attempts, is_retry=is_retry)
+        for group, is_retry in ((retries, True), (topics, False))
+        for each in group
+    )
 
 
 def _refuse(_raw: RawMessage) -> None:

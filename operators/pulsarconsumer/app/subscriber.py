@@ -15,6 +15,7 @@ from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS, Source, descri
 _FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 """Maximum time between two attempts to subscribe."""
+_OPTIONAL_RETRY_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 0.1
 
 log = structlog.get_logger("subscriber")
@@ -53,6 +54,10 @@ class Subscriber:
             try:
                 self._subscribe_once(source)
             except SUBSCRIBE_ERRORS as err:
+                if source.is_optional:
+                    log.info("Cannot look for a topic", topic=source.name, error=describe(err))
+                    self._stopping.wait(_OPTIONAL_RETRY_SECONDS)
+                    continue
                 self._meters.fail("subscribe")
                 source.mark_refused(f"not subscribed: {describe(err)}")
                 log.warning(
@@ -87,7 +92,7 @@ class Subscriber:
         try:
             source.open()
         except SUBSCRIBE_ERRORS:
-            self._renewal_due = True
+            self._renewal_due = self._renewal_due or not source.is_optional
             raise
         finally:
             with self._renewal:

@@ -162,3 +162,23 @@ def test_keys_of_a_consumer_that_ends_are_taken_over_in_order(
 
     assert handled_by["stays"]
     assert done == {key: [*range(count)] for key in keys}
+
+
+def test_topic_that_is_created_later_is_consumed_from_its_first_message(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """The default position counts only for topics that exist when the app starts."""
+    received: list[bytes] = []
+    peer.send(f"{topic}-old", [b"before"])
+    environ = build_environment(
+        pulsar_broker.service_url, "", topic_pattern=f"{topic}-.*", initial_position="Latest"
+    )
+    with running(
+        environ, lambda message: received.append(message.data), tmp_path / "log"
+    ) as worker:
+        worker.wait_ready()
+        peer.send(f"{topic}-new", [b"first", b"second"])
+        peer.send(f"{topic}-old", [b"after"])
+        wait_until(lambda: len(received) == 3, "the topic is found", _PARTITION_UPDATE_SECONDS)
+
+    assert sorted(received) == [b"after", b"first", b"second"]

@@ -323,3 +323,26 @@ async def test_certificate_that_is_none_is_told() -> None:
     with pytest.raises(LoginInvalid, match="certificate or key"):
         async with PulsarAdmin("https://pulsar:8443", Login(certificate="x", key="y")):
             pass
+
+
+@pytest.mark.parametrize(
+    ("backlog", "expected"),
+    [
+        (2**63 - 1, 2**53),
+        (1e300, 2**53),
+        (float("inf"), 2**53),
+        (float("nan"), 0),
+        (10**400, 2**53),
+    ],
+)
+def test_number_that_the_status_cannot_hold_is_limited(backlog: float, expected: int) -> None:
+    raw: Any = {"subscriptions": {"s": {"msgBacklog": backlog}}}
+
+    assert parse_statistics("t", raw, "s", 0).entries == expected
+
+
+def test_consumers_that_the_broker_has_blocked_are_counted() -> None:
+    consumers = [{"blockedConsumerOnUnackedMsgs": value} for value in (True, False, "true")]
+    raw: Any = {"subscriptions": {"s": {"consumers": consumers}}}
+
+    assert parse_statistics("t", raw, "s", 0).blocked_consumers == 1

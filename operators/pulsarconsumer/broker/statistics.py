@@ -13,7 +13,7 @@ from typing import Any
 from libs.common.reading import is_set_at, map_at, maps_at
 from operators.pulsarconsumer.broker.pulsar_admin import Json
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.report import PartReport, TopicReport
+from operators.pulsarconsumer.report import MOST, PartReport, TopicReport
 
 _MILLISECONDS = 1000
 _MAX_BATCH = 1000
@@ -60,6 +60,11 @@ def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -
         blocked=any(
             is_set_at(part, "subscriptions", subscription, "blockedSubscriptionOnUnackedMsgs")
             for part in parts
+        ),
+        blocked_consumers=sum(
+            is_set_at(each, "blockedConsumerOnUnackedMsgs")
+            for part in parts
+            for each in maps_at(part, "subscriptions", subscription, "consumers")
         ),
         parts=_list_parts(name, raw, subscription),
     )
@@ -130,5 +135,7 @@ def _find_oldest(parts: Iterable[Any], subscription: str) -> float | None:
 def read_number(raw: Json, name: str) -> float:
     """Return a number of the statistics; 0 if it is missing or invalid."""
     value = raw.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return max(0.0, float(value)) if is_number else 0.0  # type: ignore[arg-type]  # checked above
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0.0
+    # NaN is not greater than 0, and an integer may not fit into a float.
+    return float(min(value, MOST)) if value > 0 else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.statuses import StatusError
 
@@ -60,11 +60,13 @@ class Access:
 
     Attributes:
         user: Who the client is, as named in refusals.
+        serving: Whether a request of the client is being handled; tests write without permissions.
     """
 
     def __init__(self) -> None:
         """Allow everything."""
         self.user = "system:serviceaccount:default:operator"
+        self.serving = False
         self._rules: list[_Rule] | None = None
 
     def allow(self, rules: Iterable[Any], *, namespace: str = "") -> None:
@@ -89,6 +91,29 @@ class Access:
         if self._rules is None:
             return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         return [each.to_manifest() for each in self._rules if each.namespace in ("", namespace)]
+
+    def grants(
+        self, group: str, resource: str, verb: str, key: Key, *, without_name: bool = False
+    ) -> bool:
+        """Return whether a rule allows a verb on a resource.
+
+        Args:
+            group: API group.
+            resource: Resource as rules name it, such as `pods/status`.
+            verb: Verb.
+            key: Namespace, empty for the whole cluster, and name of the object.
+            without_name: Ignore rules that are restricted to names.
+        """
+        if self._rules is None:
+            return True
+        return any(
+            rule.namespace in ("", key.namespace)
+            and _in(verb, rule.verbs)
+            and _in(group, rule.groups)
+            and _in(resource, rule.resources)
+            and (not rule.names or (key.name in rule.names and not without_name))
+            for rule in self._rules
+        )
 
     def check(self, request: Request, verb: str = "") -> None:
         """Refuse a request that no rule allows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from libs.common.testing.fakeapi.views import parse_selection
 from libs.common.testing.fakeapi.watching import Stream, Watches, pump, too_old
 
 _JSON = "application/json"
+_PREFIX = "v/"
+_NUMBER = re.compile(rb'"resourceVersion":\s*"(\d+)"')
+_OPAQUE_VERSION = rb'"resourceVersion":"v/\1"'
+_OPAQUE = re.compile(rb'"resourceVersion":\s*"v/(\d+)"')
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class Frontend:
 
     Attributes:
         token: Bearer token that clients must send; empty lets everybody in.
+        opaque: Whether resource versions are texts without an order, as of some aggregated APIs.
         aggregated: Who answers for groups and versions that are served by others.
     """
 
@@ -62,12 +68,17 @@ class Frontend:
     log: RequestLog
     settings: WatchSettings = field(default_factory=WatchSettings)
     token: str = ""
+    opaque: bool = False
     aggregated: dict[tuple[str, str], Aggregated] = field(default_factory=dict)
 
     async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""
         raw = await http.read() if http.can_read_body else b""
-        request = parse_request(http.method, http.path, dict(http.query), http.headers, raw)
+        query = dict(http.query)
+        if self.opaque:
+            raw = _OPAQUE.sub(rb'"resourceVersion":"\1"', raw)
+            query = {name: value.removeprefix(_PREFIX) for name, value in query.items()}
+        request = parse_request(http.method, http.path, query, http.headers, raw)
         self.log.add(request)
         delay = self.faults.latency_of(request)
         if delay:
@@ -97,10 +108,13 @@ class Frontend:
             return _drop(http)
         request.status = answer.status
         return web.Response(
-            body=answer.body,
+            body=self._show_versions(answer.body),
             status=answer.status,
             headers={"Content-Type": _JSON, **answer.headers},
         )
+
+    def _show_versions(self, body: bytes) -> bytes:
+        return _NUMBER.sub(_OPAQUE_VERSION, body) if self.opaque else body
 
     def _check(self, request: Request, http: web.BaseRequest, fault: Fault | None) -> None:
         if self.token and http.headers.get("Authorization") != f"Bearer {self.token}":
@@ -123,7 +137,11 @@ class Frontend:
 
     def _answer(self, request: Request, target: Target | None) -> Answer:
         if target is not None:
-            return self.handlers.handle(request, target)
+            self.access.serving = True
+            try:
+                return self.handlers.handle(request, target)
+            finally:
+                self.access.serving = False
         if request.method == "GET":
             if request.path in ("/healthz", "/readyz", "/livez"):
                 return Answer(200, b"ok", {"Content-Type": "text/plain"})
@@ -189,10 +207,14 @@ class Frontend:
         response.enable_chunked_encoding()
         try:
             await response.prepare(http)
+
+            async def write(data: bytes) -> None:
+                await response.write(self._show_versions(data))
+
             await pump(
                 stream,
                 self.watches,
-                response.write,
+                write,
                 timeout=timeout,
                 bookmark_interval=self.settings.bookmark_seconds,
             )

@@ -24,6 +24,7 @@ from libs.common.testing.fakeapi.collector import Collector
 from libs.common.testing.fakeapi.crds import CrdController
 from libs.common.testing.fakeapi.decode import Target, WriteOptions
 from libs.common.testing.fakeapi.deletion import DeleteOptions, Deleter, Termination
+from libs.common.testing.fakeapi.escalation import Escalation
 from libs.common.testing.fakeapi.extensions import Admission, Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Handlers
@@ -114,6 +115,7 @@ class FakeApi:
             self.watch_settings,
             token,
         )
+        self._writer.admission.append(Escalation(self.access, self.store, self.registry))
         self._runner: web.ServerRunner | None = None
         self._port = port
         self._authority = Authority.create("fake", datetime.now(UTC)) if secure else None
@@ -144,6 +146,10 @@ class FakeApi:
             # Connections that were accepted last are still on their way to who closes them.
             for _ in range(10):
                 await asyncio.sleep(0)
+
+    def use_opaque_versions(self) -> None:
+        """Return resource versions that are no numbers, as some aggregated APIs do."""
+        self._frontend.opaque = True
 
     @property
     def config(self) -> ConnectionConfig:

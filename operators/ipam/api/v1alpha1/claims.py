@@ -19,6 +19,7 @@ from libs.common.crd import (
     Int32,
     IntFormat,
     KubernetesModel,
+    ListAtomic,
     ListMap,
     ObjectStatus,
     Port,
@@ -28,7 +29,7 @@ from libs.common.crd import (
     Waive,
     kind_of,
 )
-from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, PoolReference
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, Cidr, NamedReference, PoolReference
 
 PORTS_LIMIT: Final = 64
 """Maximum number of ports of a claim."""
@@ -166,6 +167,18 @@ class ClaimReason(StrEnum):
     WHOLE_ADDRESS_UNSUPPORTED = "WholeAddressUnsupported"
     """WholeAddressUnsupported means that spec.traffic is All, and that nothing routes a whole
     address: the setting `cozyProxy` is off, or the claim has an IPv6 address."""
+    ALLOWED_CIDRS_UNSUPPORTED = "AllowedCIDRsUnsupported"
+    """AllowedCIDRsUnsupported means that spec.allowedCidrs is set and that no load balancer
+    announces addresses (setting `announcement`), so that nothing would enforce it."""
+    ADDRESS_CONFLICT = "AddressConflict"
+    """AddressConflict means that another Service of the cluster has the address as well, so that
+    its traffic can go there. An administrator must remove the address from that Service."""
+    FAMILY_NOT_SERVED = "FamilyNotServed"
+    """FamilyNotServed means that the cluster has no Services of one of the two families of the
+    claim; the address of the other family routes traffic."""
+    OWNER_RELEASED = "OwnerReleased"
+    """OwnerReleased means that the claim no longer belongs to the Instance that created it, because
+    spec.target is another Instance. The claim stays if the former Instance is deleted."""
     NO_POD_NETWORK = "NoPodNetwork"
     """NoPodNetwork means that the machine has no interface on the pod network, so that no Service
     can reach it."""
@@ -254,6 +267,11 @@ class IPClaimSpec(
             "!has(self.traffic) || self.traffic != 'All' || !has(self.secondary)",
             "secondary must not be set if traffic is All",
         ),
+        Rule(
+            "!has(self.traffic) || self.traffic != 'All' || !has(self.allowedCidrs) || "
+            "size(self.allowedCidrs) == 0",
+            "allowedCidrs must be empty if traffic is All",
+        ),
     ),
 ):
     """IPClaimSpec is the desired state of a claim."""
@@ -280,6 +298,10 @@ class IPClaimSpec(
     """traffic is Ports, or All to route every port of TCP and UDP and ICMP to the target, and to
     send the traffic of the target with this address. All needs the setting `cozyProxy` and an IPv4
     address. Defaults to Ports."""
+    allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
+    """allowedCidrs are the addresses of clients that can reach the target. If it names networks of
+    one family only, no client of the other family can. Needs a load balancer (setting
+    `announcement`). Defaults to all addresses."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
     """deletionPolicy is Release, or RefuseWhileAssigned to prevent the deletion of the claim while
     its target exists."""

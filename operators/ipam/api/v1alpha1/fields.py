@@ -48,6 +48,25 @@ Address = Annotated[
 ]
 """An address in canonical form: the name of its ledger entry contains it."""
 
+_NOT_A_NETWORK: Final = "must be a network in CIDR notation with its network address (192.0.2.0/24)"
+
+
+def _check_cidr(value: str) -> str:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        raise ValueError(_NOT_A_NETWORK) from None
+    return value
+
+
+Cidr = Annotated[
+    str,
+    Field(min_length=2, max_length=43),
+    AfterValidator(_check_cidr),
+    Rule("isCIDR(self) && cidr(self) == cidr(self).masked()", _NOT_A_NETWORK),
+]
+"""A network in CIDR notation."""
+
 Realm = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")]
 """A space in which each address is unique."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -17,6 +18,7 @@ from libs.common.crd import (
     Int32,
     KubernetesModel,
     LabelSelector,
+    ListAtomic,
     ListSet,
     ObjectStatus,
     PrinterColumn,
@@ -25,7 +27,7 @@ from libs.common.crd import (
     kind_of,
 )
 from operators.ipam.addresses import parse_range
-from operators.ipam.api.v1alpha1.fields import GROUP, Address, Family, Realm
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, Cidr, Family, Realm
 
 _BAD_RANGE: Final = (
     "must be an address, a CIDR or a range (203.0.113.7, 203.0.113.0/26, "
@@ -127,11 +129,31 @@ class PoolReason(StrEnum):
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
 
+_UNROUTABLE: Final = (
+    *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32"),
+    *("::/127", "fe80::/10", "ff00::/8", "::ffff:0:0/96"),
+)
+_NO_HOST: Final = (
+    "must not contain unspecified, loopback, link-local, multicast, broadcast or IPv4-mapped "
+    "addresses: no client can reach them"
+)
+# CEL compares the ends of a range and the first address of a CIDR; the condition Ready reports
+# whatever lies between.
+_HOST_RULE: Final = (
+    "self.split('/')[0].split('-').all(a, !isIP(a) || "
+    f"![{', '.join(repr(each) for each in _UNROUTABLE)}].exists(c, cidr(c).containsIP(a)))"
+)
+
+
 def _check_range(value: str) -> str:
     try:
-        parse_range(value)
+        first, last = parse_range(value)
     except ValueError:
         raise ValueError(_BAD_RANGE) from None
+    for block in map(ipaddress.ip_network, _UNROUTABLE):
+        low, high = int(block.network_address), int(block.broadcast_address)
+        if (block.version == 6) == (":" in value) and first <= high and low <= last:
+            raise ValueError(_NO_HOST)
     return value
 
 
@@ -140,9 +162,13 @@ Range = Annotated[
     Field(min_length=2, max_length=79),
     AfterValidator(_check_range),
     Rule(_RANGE_RULE, _BAD_RANGE),
+    Rule(_HOST_RULE, _NO_HOST),
 ]
 """Addresses as people write them: a single address, a CIDR, or the first and last address of a
 range."""
+
+BLOCKS_LIMIT: Final = 1024
+"""Maximum number of CIDRs in the status of a pool, so that the admission policy stays cheap."""
 
 Amount = Annotated[str, Field(max_length=40, pattern=r"^[0-9]+$")]
 """A number of addresses, as text: the size of a /64 does not fit into an integer."""
@@ -243,6 +269,10 @@ class IPPoolStatus(ObjectStatus):
     """capacity counts the addresses."""
     last_address: Address | None = None
     """lastAddress is the address that was allocated last. RoundRobin continues after it."""
+    blocks: Annotated[list[Cidr], ListAtomic(), Field(max_length=BLOCKS_LIMIT)] = []
+    """blocks are the addresses that only claims can have, as CIDRs: spec.addresses without
+    spec.excluded, and addresses outside of spec.addresses that are still in use. The admission
+    policy of the chart keeps other Services from having them."""
     next_release: Timestamp | None = None
     """nextRelease is the time at which the next address leaves quarantine."""
 

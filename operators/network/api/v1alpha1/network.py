@@ -124,6 +124,9 @@ class NetworkReason(StrEnum):
     VLAN_NOT_ALLOWED = "VlanNotAllowed"
     """VlanNotAllowed means that the ProviderNetwork does not allow spec.vlan, or untagged packets
     if spec.vlan is not set."""
+    VLAN_TAKEN = "VlanTaken"
+    """VlanTaken means that another namespace has spec.vlan of the bridge. Choose another VLAN; an
+    administrator can share VLANs with spec.vlanSharing of the ProviderNetwork."""
     MTU_TOO_LARGE = "MtuTooLarge"
     """MtuTooLarge means that the ProviderNetwork carries smaller packets than spec.mtu."""
     NOT_ASKED = "NotAsked"

@@ -36,6 +36,13 @@ class Untagged(StrEnum):
     ALLOWED = "Allowed"
 
 
+class VlanSharing(StrEnum):
+    """VlanSharing defines whether Networks of several namespaces can use one VLAN."""
+
+    ONE_NAMESPACE = "OneNamespace"
+    ALL_NAMESPACES = "AllNamespaces"
+
+
 class VlanRange(
     KubernetesModel,
     rules=(Rule("!has(self.last) || self.last >= self.first", _BACKWARDS, field_path=".last"),),
@@ -67,9 +74,14 @@ class ProviderNetworkSpec(KubernetesModel):
     """bridge is the name of the Linux bridge on each node."""
     vlans: Annotated[list[VlanRange], ListAtomic(), Field(max_length=64)] = []
     """vlans are the VLANs that Networks may choose. Defaults to none."""
+    vlan_sharing: VlanSharing = VlanSharing.ONE_NAMESPACE
+    """vlanSharing is OneNamespace if a VLAN belongs to the first namespace that uses it, until that
+    namespace has no Network with the VLAN, or AllNamespaces if machines of all allowed namespaces
+    can share a VLAN. Defaults to OneNamespace."""
     untagged: Untagged = Untagged.FORBIDDEN
     """untagged says whether a Network may attach machines without a VLAN. On many bridges untagged
-    packets reach the nodes themselves. Defaults to Forbidden."""
+    packets reach the nodes themselves. All allowed namespaces share them. Defaults to
+    Forbidden."""
     mtu: Mtu | None = None
     """mtu is the largest packet in bytes that the bridge carries. Networks may ask for less.
     Defaults to the MTU of the bridge."""

@@ -139,6 +139,13 @@ class AttemptTable:
                 self._dead.popitem(last=False)
             self._note_change()
 
+    def forget_dead_letters(self) -> None:
+        """Recognize no dead letters any more, because the subscription may have been moved back."""
+        if self._dead:
+            with self._lock:
+                self._dead.clear()
+                self._note_change()
+
     def apply(
         self,
         record: AttemptRecord,

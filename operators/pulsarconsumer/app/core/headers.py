@@ -7,9 +7,12 @@ restarts of consumers and brokers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
+
+from operators.pulsarconsumer.app.core.topics import full_name, without_partition
 
 TRIES: Final = "RECONSUMETIMES"
 """Number of times that the message has been sent to the retry topic."""
@@ -69,6 +72,46 @@ def parse_origin(properties: Mapping[str, str], received: Origin) -> Origin:
         _parse_number(properties.get(SCHEMA_VERSION, ""), _NO_VERSION),
         _parse_number(properties.get(TRIES, ""), 0) + 1,
     )
+
+
+def find_delay(properties: Mapping[str, str], published: int) -> float:
+    """Return the time in seconds since 1970 before which a copy is not handled; 0 for none.
+
+    Namespaces can disable and limit delayed delivery, so a copy can come too early.
+
+    Args:
+        properties: Properties of the copy.
+        published: Publish time of the copy in milliseconds since 1970.
+    """
+    milliseconds = _parse_number(properties.get(DELAY, ""), 0)
+    return (published + milliseconds) / 1000 if milliseconds else 0.0
+
+
+class CopyOwner(Enum):
+    """The consumer that must handle a copy in a retry topic."""
+
+    SELF = "this consumer"
+    OTHER_SUBSCRIPTION = "a consumer of another subscription, which has its own copy"
+    OTHER_TOPIC = "a consumer of another topic that shares the retry topic and the subscription"
+
+
+def find_owner(
+    properties: Mapping[str, str], subscription: str, consumes: Callable[[str], bool]
+) -> CopyOwner:
+    """Return the consumer that must handle a copy; a copy without an origin is everybody's.
+
+    Args:
+        properties: Properties of the copy.
+        subscription: Subscription of this consumer.
+        consumes: Returns whether this consumer consumes a topic.
+    """
+    if properties.get(REAL_SUBSCRIPTION, subscription) != subscription:
+        return CopyOwner.OTHER_SUBSCRIPTION
+    topic = properties.get(REAL_TOPIC)
+    # The Java client names the partition.
+    if topic and not consumes(without_partition(full_name(topic))):
+        return CopyOwner.OTHER_TOPIC
+    return CopyOwner.SELF
 
 
 def build_retry_properties(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.core.headers import (
+    CopyOwner,
     Origin,
     build_dead_letter_properties,
     build_retry_properties,
+    find_delay,
+    find_owner,
     parse_origin,
     strip_own,
 )
@@ -74,3 +78,32 @@ def test_dead_letter_tells_what_happened_in_the_words_of_the_java_client() -> No
         "DEAD_LETTER_REASON": "AttemptsExhausted",
         "EXCEPTION": "x" * 500,
     }
+
+
+@pytest.mark.parametrize(
+    ("subscription", "topic", "owner"),
+    [
+        ("s", "persistent://public/default/t", CopyOwner.SELF),
+        ("s", "t", CopyOwner.SELF),
+        ("s", "persistent://public/default/t-partition-3", CopyOwner.SELF),  # By the Java client.
+        ("s", "", CopyOwner.SELF),
+        ("s", "other", CopyOwner.OTHER_TOPIC),
+        ("other", "t", CopyOwner.OTHER_SUBSCRIPTION),
+        ("other", "other", CopyOwner.OTHER_SUBSCRIPTION),
+    ],
+)
+def test_copy_belongs_to_the_consumer_of_its_topic_and_subscription(
+    subscription: str, topic: str, owner: CopyOwner
+) -> None:
+    origin = {headers.REAL_TOPIC: topic, headers.REAL_SUBSCRIPTION: subscription}
+
+    assert find_owner(origin, "s", {"persistent://public/default/t"}.__contains__) is owner
+
+
+def test_copy_that_someone_sent_to_the_retry_topic_is_handled() -> None:
+    assert find_owner({}, "s", lambda _: False) is CopyOwner.SELF
+
+
+def test_copy_is_due_after_its_delay() -> None:
+    assert find_delay({headers.DELAY: "1500"}, 1000) == 2.5
+    assert find_delay({headers.DELAY: "x"}, 1000) == find_delay({}, 1000) == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
 from typing import Final
@@ -38,9 +39,25 @@ def without_partition(topic: str) -> str:
 
 
 def base_of_pattern(pattern: str, subscription: str) -> str:
-    """Return the topic name from which names of further topics of a pattern are derived."""
+    """Return the topic name from which names of further topics of a pattern are derived.
+
+    It contains a hash of the pattern. Otherwise, consumers of two patterns with the same
+    subscription would share the retry topic and the subscription on it, and handle each other's
+    messages.
+    """
+    digest = hashlib.sha256(full_name(pattern).encode()).hexdigest()[:8]
+    return f"{former_base_of_pattern(pattern, subscription)}-{digest}"
+
+
+def former_base_of_pattern(pattern: str, subscription: str) -> str:
+    """Return the base without the hash, as in earlier releases, whose topics may hold messages."""
     namespace = full_name(pattern).rpartition("/")[0]
     return f"{namespace}/{subscription}"
+
+
+def as_persistent(topic: str) -> str:
+    """Return the full name of the persistent topic with the same name."""
+    return full_name(topic).removeprefix("non-")
 
 
 def matches_pattern(pattern: str, topic: str) -> bool:

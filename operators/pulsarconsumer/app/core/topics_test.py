@@ -40,6 +40,6 @@ def test_partition_is_of_its_topic() -> None:
 def test_pattern_gives_its_namespace_and_knows_its_topics() -> None:
     pattern = "persistent://acme/shop/orders-.*"
 
-    assert base_of_pattern(pattern, "s") == "persistent://acme/shop/s"
+    assert base_of_pattern(pattern, "s") == "persistent://acme/shop/s-a30284ca"
     assert matches_pattern(pattern, "persistent://acme/shop/orders-1")
     assert not matches_pattern(pattern, "persistent://acme/shop/s-s-DLQ")

@@ -68,9 +68,9 @@ class Settings(ConnectionSettings):
     """ack_timeout_seconds is the time after which a message that is not acknowledged is delivered
     again, at least 10; 0 means never while the consumer is connected."""
 
-    batch_index_ack: bool = False
-    """batch_index_ack sets whether messages of a batch are acknowledged one by one; the brokers
-    must have acknowledgmentAtBatchIndexLevelEnabled."""
+    batch_index_ack: bool = True
+    """batch_index_ack sets whether messages of a batch are acknowledged one by one, if the brokers
+    have acknowledgmentAtBatchIndexLevelEnabled; otherwise it has no effect."""
 
     batch_max_messages: int = Field(default=0, ge=0, le=100_000)
     """batch_max_messages is how many messages are received at a time; 0 means one."""
@@ -110,9 +110,9 @@ class Settings(ConnectionSettings):
     to the dead-letter topic without further attempts."""
 
     retry_topic: str = ""
-    """retry_topic is where copies wait for their next attempt; empty means
+    """retry_topic is where copies wait for their next attempt, a persistent topic; empty means
     `<topic>-<subscription>-RETRY`, with the first of several topics; with a pattern
-    `<subscription>-RETRY` in its namespace."""
+    `<subscription>-<hash of the pattern>-RETRY` in its namespace."""
 
     dead_letter: Switch = Switch.DISABLED
     """dead_letter is Enabled to move messages that failed too often to the dead-letter topic;
@@ -226,14 +226,24 @@ class Settings(ConnectionSettings):
     @property
     def retry_topic_name(self) -> str:
         """The full name of the retry topic."""
-        return topics.full_name(self.retry_topic or f"{self._base}-{topics.RETRY_SUFFIX}")
+        return topics.full_name(self.retry_topic or self._derive(topics.RETRY_SUFFIX))
+
+    @property
+    def former_retry_topic_name(self) -> str:
+        """The default retry topic of earlier releases; empty if it had the same name."""
+        if self.retry_topic or self.retry_strategy is not Strategy.RETRY_TOPIC:
+            return ""
+        return self._derive_former(topics.RETRY_SUFFIX)
 
     @property
     def dead_letter_topic_name(self) -> str:
         """The full name of the dead-letter topic."""
-        return topics.full_name(
-            self.dead_letter_topic or f"{self._base}-{topics.DEAD_LETTER_SUFFIX}"
-        )
+        return topics.full_name(self.dead_letter_topic or self._derive(topics.DEAD_LETTER_SUFFIX))
+
+    @property
+    def former_dead_letter_topic_name(self) -> str:
+        """The default dead-letter topic of earlier releases; empty if it had the same name."""
+        return "" if self.dead_letter_topic else self._derive_former(topics.DEAD_LETTER_SUFFIX)
 
     @property
     def attempts_topic_name(self) -> str:
@@ -243,9 +253,10 @@ class Settings(ConnectionSettings):
         """
         if self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.DISABLED:
             return ""
-        name = topics.full_name(f"{self._base}-{topics.ATTEMPTS_SUFFIX}")
-        if not name.startswith("persistent://"):
+        if self._base.startswith("non-persistent://"):
             return ""
+        # Consumers may share it, because ids of messages are unique.
+        name = self._derive_former(topics.ATTEMPTS_SUFFIX) or self._derive(topics.ATTEMPTS_SUFFIX)
         if self.topic_pattern and topics.matches_pattern(self.topic_pattern, name):
             return ""
         used = (*self.all_topics, *(topic for _, topic in self._own_topics()))
@@ -303,6 +314,22 @@ class Settings(ConnectionSettings):
             return topics.base_of_pattern(self.topic_pattern, self.subscription_name)
         return f"{self.all_topics[0]}-{self.subscription_name}"
 
+    def _derive(self, suffix: str) -> str:
+        # Persistent even for a non-persistent topic, or every broker restart would drop copies.
+        return topics.as_persistent(f"{self._base}-{suffix}")
+
+    def _derive_former(self, suffix: str) -> str:
+        if not self.topic_pattern:
+            return ""
+        base = topics.former_base_of_pattern(self.topic_pattern, self.subscription_name)
+        return topics.as_persistent(f"{base}-{suffix}")
+
+    def consumes(self, topic: str) -> bool:
+        """Return whether a topic, by its full name, is one of those to consume."""
+        if self.topic_pattern:
+            return topics.matches_pattern(self.topic_pattern, topic)
+        return topic in self.all_topics
+
     @field_validator("ack_timeout_seconds")
     @classmethod
     def _check_ack_timeout(cls, value: float) -> float:
@@ -320,6 +347,9 @@ class Settings(ConnectionSettings):
         named = [*self.all_topics, *own]
         if wrong := [topic for topic in named if topic and not topics.is_topic(topic)]:
             raise ValueError(f"not of the form persistent://a/b/c: {', '.join(map(repr, wrong))}")
+        for name, topic in self._own_topics():
+            if name != "output_topic" and topic.startswith("non-persistent://"):
+                raise ValueError(f"{name} {topic} must be persistent, or messages would be lost")
         if self.topic_pattern:
             self._check_pattern()
         else:

@@ -107,6 +107,10 @@ def test_missing_variable_is_named() -> None:
             },
             "are both persistent://public/default/x",
         ),
+        (
+            {"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "non-persistent://a/b/c"},
+            "must be persistent, or messages would be lost",
+        ),
         ({"TOPIC": "", "TOPIC_PATTERN": "a/b/("}, "is not a regular expression"),
         (
             {"TOPIC": "", "TOPIC_PATTERN": "persistent://a/b/.*", "DEAD_LETTER": "Enabled"},
@@ -133,7 +137,31 @@ def test_pattern_takes_own_topics_that_it_does_not_match() -> None:
     settings = load(TOPIC="", TOPIC_PATTERN="persistent://a/b/orders-.*")
 
     assert settings.all_topics == ()
-    assert settings.dead_letter_topic_name == "persistent://a/b/my-sub-DLQ"
+    assert settings.dead_letter_topic_name == "persistent://a/b/my-sub-fc311a2e-DLQ"
+    assert settings.former_dead_letter_topic_name == "persistent://a/b/my-sub-DLQ"
+    assert settings.former_retry_topic_name == ""
+    retries = load(
+        TOPIC="", TOPIC_PATTERN="persistent://a/b/orders-.*", RETRY_STRATEGY="RetryTopic"
+    )
+    assert retries.retry_topic_name == "persistent://a/b/my-sub-fc311a2e-RETRY"
+    assert retries.former_retry_topic_name == "persistent://a/b/my-sub-RETRY"
+
+
+def test_consumers_of_two_patterns_share_no_topic_by_default() -> None:
+    orders, invoices = (
+        load(TOPIC="", TOPIC_PATTERN=f"persistent://a/b/{name}-.*") for name in ("orders", "bills")
+    )
+
+    assert orders.retry_topic_name != invoices.retry_topic_name
+    assert orders.dead_letter_topic_name != invoices.dead_letter_topic_name
+
+
+def test_copies_of_a_non_persistent_topic_are_persistent() -> None:
+    settings = load(TOPIC="non-persistent://a/b/t", DEAD_LETTER="Enabled")
+
+    assert settings.retry_topic_name == "persistent://a/b/t-my-sub-RETRY"
+    assert settings.dead_letter_topic_name == "persistent://a/b/t-my-sub-DLQ"
+    assert settings.attempts_topic_name == ""
 
 
 def test_oauth_needs_its_file_alone() -> None:

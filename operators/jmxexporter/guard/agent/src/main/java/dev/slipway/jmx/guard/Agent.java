@@ -49,8 +49,10 @@ public final class Agent {
 
   private static void carryOut(String argument) {
     try {
-      // Read here: the injector may remove the file once the agent was loaded.
+      // Read here: the injector may remove the file once the agent was loaded. It may contain a private key,
+      // which must not stay if the injector is killed.
       Map<String, String> request = Files.read(Paths.get(argument));
+      java.nio.file.Files.deleteIfExists(Paths.get(argument));
       start("jmx-guard", () -> answer(request, guarded(request)));
     } catch (Throwable e) {
       // Without a readable request there is no place for an answer; the missing answer tells.

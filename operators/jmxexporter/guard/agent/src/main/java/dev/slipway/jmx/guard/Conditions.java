@@ -3,6 +3,7 @@ package dev.slipway.jmx.guard;
 import java.lang.reflect.InvocationTargetException;
 import java.security.AllPermission;
 import java.security.Permission;
+import java.util.Map;
 
 /** What a JVM must have before an engine is loaded into it. */
 final class Conditions {
@@ -10,15 +11,14 @@ final class Conditions {
     {"java.lang.management.ManagementFactory", "java.management"},
     {"java.beans.IntrospectionException", "java.desktop"},
     {"java.util.logging.Logger", "java.logging"},
-    {"com.sun.net.httpserver.HttpServer", "jdk.httpserver"},
   };
 
   private Conditions() {}
 
-  static void check() throws Refusal {
+  static void check(Map<String, String> request) throws Refusal {
     checkModules();
     checkSecurityManager();
-    Headroom.check();
+    Headroom.check(request);
   }
 
   private static void checkModules() throws Refusal {

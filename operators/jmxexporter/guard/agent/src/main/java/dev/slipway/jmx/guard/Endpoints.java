@@ -31,13 +31,13 @@ final class Endpoints {
   private static Map<String, String> ensure(String id, Map<String, String> request) throws Exception {
     Endpoint running = RUNNING.get(id);
     if (running == null) {
-      Conditions.check();
+      Conditions.check(request);
       return start(id, request);
     }
     if (running.isLike(request)) {
       return running.reconfigure(request);
     }
-    Conditions.check();
+    Conditions.check(request);
     return running.hasAddressOf(request) ? replace(id, running, request) : move(id, running, request);
   }
 

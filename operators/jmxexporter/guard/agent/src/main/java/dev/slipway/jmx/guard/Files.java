@@ -4,10 +4,12 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 
@@ -27,6 +29,10 @@ final class Files {
       request.put(name, properties.getProperty(name));
     }
     return request;
+  }
+
+  static List<String> readLines(String path) throws IOException {
+    return java.nio.file.Files.readAllLines(Paths.get(path));
   }
 
   /** Returns the SHA-256 of a file, in hexadecimal. */

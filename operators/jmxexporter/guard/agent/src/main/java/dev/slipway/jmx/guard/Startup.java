@@ -37,8 +37,40 @@ final class Startup {
     String main = mainOf(System.getProperty("sun.java.command", ""));
     String wanted = request.getOrDefault("mainClass", "");
     String excluded = request.getOrDefault("excludeMainClass", "");
-    return (wanted.isEmpty() || Pattern.compile(wanted).matcher(main).find())
-        && (excluded.isEmpty() || !Pattern.compile(excluded).matcher(main).find());
+    return (wanted.isEmpty() || find(wanted, main)) && (excluded.isEmpty() || !find(excluded, main));
+  }
+
+  private static boolean find(String pattern, String text) {
+    return Pattern.compile(pattern).matcher(new Bounded(text)).find();
+  }
+
+  /** A text that ends a search after a number of steps: some patterns would take longer than the JVM runs. */
+  private static final class Bounded implements CharSequence {
+    private static final int STEPS = 10_000_000;
+    private final String text;
+    private int steps;
+
+    Bounded(String text) {
+      this.text = text;
+    }
+
+    @Override
+    public int length() {
+      return text.length();
+    }
+
+    @Override
+    public char charAt(int index) {
+      if (++steps > STEPS) {
+        throw new IllegalStateException("a pattern of main classes needs too many steps");
+      }
+      return text.charAt(index);
+    }
+
+    @Override
+    public CharSequence subSequence(int start, int end) {
+      return text.substring(start, end);
+    }
   }
 
   /** The main class, or the name of the jar without its directory, as an injector sees it. */

@@ -1,14 +1,15 @@
 package dev.slipway.jmx.engine;
 
-import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpsExchange;
+import java.io.IOException;
+import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.Map;
 import javax.net.ssl.SSLContext;
-import javax.net.ssl.SSLPeerUnverifiedException;
+import javax.net.ssl.SSLSocket;
 
 /** Who may read the metrics: holders of a password, of a certificate, or everyone. */
 final class Access {
@@ -41,29 +42,37 @@ final class Access {
   }
 
   /** Says whether a request may read the metrics. */
-  boolean allows(HttpExchange exchange) throws GeneralSecurityException {
-    return (!clients || hasCertificate(exchange)) && (digest == null || hasPassword(exchange));
+  boolean allows(Connection.Request request) throws GeneralSecurityException {
+    return (!clients || request.certified) && (digest == null || hasPassword(request));
   }
 
-  boolean isEncryptedLike(Access other) {
+  /** Encrypts a connection with TLS 1.2 or later; the handshake comes with the first byte. */
+  SSLSocket encrypt(Socket socket) throws IOException {
+    SSLSocket channel = (SSLSocket) context.getSocketFactory().createSocket(socket, null, socket.getPort(), true);
+    channel.setUseClientMode(false);
+    channel.setEnabledProtocols(
+        Arrays.stream(channel.getSupportedProtocols())
+            .filter(each -> each.equals("TLSv1.2") || each.equals("TLSv1.3"))
+            .toArray(String[]::new));
+    // Wanted and not needed: the operator has no certificate, and signs what it sends.
+    channel.setWantClientAuth(clients);
+    return channel;
+  }
+
+  boolean isLike(Access other) {
     return encryption.equals(other.encryption);
+  }
+
+  boolean isClosed() {
+    return clients || digest != null;
   }
 
   boolean asksForPassword() {
     return digest != null;
   }
 
-  /** A certificate that the authorities did not sign ends the handshake, so any that is here is good. */
-  private static boolean hasCertificate(HttpExchange exchange) {
-    try {
-      return ((HttpsExchange) exchange).getSSLSession().getPeerCertificates().length > 0;
-    } catch (SSLPeerUnverifiedException e) {
-      return false;
-    }
-  }
-
-  private boolean hasPassword(HttpExchange exchange) throws GeneralSecurityException {
-    String header = String.valueOf(exchange.getRequestHeaders().getFirst("Authorization"));
+  private boolean hasPassword(Connection.Request request) throws GeneralSecurityException {
+    String header = request.header("authorization");
     if (!header.startsWith(BASIC)) {
       return false;
     }

@@ -1,8 +1,5 @@
 package dev.slipway.jmx.engine;
 
-import java.io.ByteArrayOutputStream;
-import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.KeyFactory;
@@ -30,8 +27,6 @@ final class Control {
 
   private static final String CONTEXT = "slipway-jmx-config/1";
   private static final String ALGORITHM = "SHA256withRSA";
-  /** Time for the beans; less than the operator waits for an answer. */
-  private static final String LIMIT_MILLIS = "10000";
 
   private static final SecureRandom RANDOM = new SecureRandom();
 
@@ -40,6 +35,7 @@ final class Control {
   private String audience = "";
   private PublicKey key;
   private String nonce = "";
+  private String refusal = "";
 
   Control(Function<Map<String, String>, Map<String, String>> engine) {
     this.engine = engine;
@@ -69,28 +65,26 @@ final class Control {
     nonce = hex(random);
   }
 
-  /** Returns what the operator has to know before it signs. */
-  synchronized String describe(String configHash, String version) {
-    String text = "id=" + id + "\nconfigHash=" + configHash + "\nversion=" + version + "\n";
-    return key == null ? text : text + "audience=" + audience + "\nnonce=" + nonce + "\n";
+  /** Keeps why a configuration was refused: nobody waits for the answer if it came from a file. */
+  synchronized void noteRefusal(Map<String, String> call, String reason, String message) {
+    String text = String.valueOf(message).replace('\n', ' ');
+    refusal =
+        reason.isEmpty()
+            ? ""
+            : "refusedHash=" + call.get("configHash") + "\nrefusedReason=" + reason + "\nrefusedMessage=" + text + "\n";
   }
 
-  /** Reads a configuration; returns null for one that is too long. */
-  static byte[] read(InputStream body) throws IOException {
-    ByteArrayOutputStream content = new ByteArrayOutputStream();
-    byte[] part = new byte[8 << 10];
-    for (int count = body.read(part); count >= 0; count = body.read(part)) {
-      content.write(part, 0, count);
-      if (content.size() > LIMIT) {
-        return null;
-      }
-    }
-    return content.toByteArray();
+  /** Returns what the operator has to know before it signs. */
+  synchronized String describe(String configHash, String version, boolean closed) {
+    String text = "id=" + id + "\nconfigHash=" + configHash + "\nversion=" + version + "\n";
+    // The message may name beans, which are for clients with a login.
+    text += closed ? "" : refusal;
+    return key == null ? text : text + "audience=" + audience + "\nnonce=" + nonce + "\n";
   }
 
   /** Says whether the operator signed a configuration for this endpoint, and for now. */
   synchronized boolean isSigned(byte[] config, String signature) {
-    if (key == null || signature == null) {
+    if (key == null) {
       return false;
     }
     try {
@@ -105,12 +99,12 @@ final class Control {
   }
 
   /** Puts a configuration in; the answer has a reason if it was refused, and then nothing has changed. */
-  Map<String, String> apply(byte[] config) throws GeneralSecurityException {
+  Map<String, String> apply(byte[] config, long limitMillis) throws GeneralSecurityException {
     Map<String, String> call = new HashMap<>();
     call.put("command", "reconfigure");
     call.put("configText", new String(config, StandardCharsets.UTF_8));
     call.put("configHash", hash(config));
-    call.put("limitMillis", LIMIT_MILLIS);
+    call.put("limitMillis", String.valueOf(limitMillis));
     return engine.apply(call);
   }
 

@@ -38,22 +38,25 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
           return stop();
       }
     } catch (InvalidConfig e) {
+      control.noteRefusal(call, "ConfigInvalid", e.getMessage());
       return refuse("ConfigInvalid", e.getMessage());
     } catch (BindException e) {
       return refuse("PortInUse", call.get("host") + ":" + call.get("port") + ": " + e.getMessage());
     } catch (GeneralSecurityException e) {
       return refuse("TlsInvalid", String.valueOf(e.getMessage()));
     } catch (TimeoutException e) {
+      control.noteRefusal(call, "Timeout", e.getMessage());
       return refuse("Timeout", e.getMessage());
     } catch (Throwable e) {
-      return refuse("AgentError", e.toString());
+      return refuse("AgentError", causeOf(e));
     }
   }
 
   private Map<String, String> start(Map<String, String> call) throws Exception {
+    Access access = new Access(call);
     control.accept(call);
     // The port comes first: an engine that cannot have it must leave no trace.
-    server = new Server(call, control, () -> metrics);
+    server = new Server(call, access, control, () -> metrics);
     try {
       metrics = new Metrics(read(call), call.get("configHash"), 0, limitOf(call));
     } catch (Throwable e) {
@@ -64,21 +67,32 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
     return status(true);
   }
 
+  /** Everything that may fail comes first: a change is applied as a whole, or not at all. */
   private Map<String, String> reconfigure(Map<String, String> call) throws Exception {
-    if (call.containsKey("port")) {
-      // From an injector, which names everything.
-      control.accept(call);
-      server.allow(new Access(call));
-    }
+    // From an injector, which names everything; the operator sends the configuration alone.
+    Access access = call.containsKey("port") ? new Access(call) : null;
     Metrics before = metrics;
-    if (before.configHash().equals(call.get("configHash"))) {
-      return status(false);
+    boolean same = before.configHash().equals(call.get("configHash"));
+    Metrics next = same ? before : new Metrics(read(call), call.get("configHash"), reloads + 1, limitOf(call));
+    if (access != null) {
+      try {
+        control.accept(call);
+      } catch (Throwable e) {
+        if (!same) {
+          next.close();
+        }
+        throw e;
+      }
+      server.allow(access);
     }
-    metrics = new Metrics(read(call), call.get("configHash"), reloads + 1, limitOf(call));
-    before.close();
-    control.renew();
-    reloads++;
-    return status(true);
+    if (!same) {
+      metrics = next;
+      before.close();
+      control.renew();
+      reloads++;
+    }
+    control.noteRefusal(new HashMap<>(), "", "");
+    return status(!same);
   }
 
   private Map<String, String> stop() {
@@ -112,6 +126,15 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
     answer.put("configHash", metrics.configHash());
     answer.put("version", Metrics.version());
     return answer;
+  }
+
+  /** Names the cause as well: the message of an ExceptionInInitializerError, for example, is empty. */
+  private static String causeOf(Throwable e) {
+    Throwable cause = e;
+    while (cause.getCause() != null && cause.getCause() != cause) {
+      cause = cause.getCause();
+    }
+    return cause == e ? e.toString() : e + ": " + cause;
   }
 
   private static long limitOf(Map<String, String> call) {

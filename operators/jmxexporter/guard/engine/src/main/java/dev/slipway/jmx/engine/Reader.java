@@ -1,5 +1,7 @@
 package dev.slipway.jmx.engine;
 
+import dev.slipway.jmx.regex.Budget;
+import io.prometheus.jmx.logger.Logger;
 import io.prometheus.metrics.model.registry.PrometheusRegistry;
 import io.prometheus.metrics.model.snapshots.MetricSnapshots;
 import java.util.concurrent.ArrayBlockingQueue;
@@ -9,12 +11,14 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Predicate;
 
 /**
  * Reads a registry in a thread of its own, one read at a time.
  *
  * <p>A getter of the application may hang, and cannot be stopped: interrupting it could close its files. So a scrape
- * waits for a limited time and leaves the thread to the getter. Until the getter returns, no other scrape waits.
+ * waits for a limited time and leaves the thread to the getter. Until the getter returns, no other scrape waits. The
+ * patterns of rules are ours, and end when nobody waits for them.
  */
 final class Reader {
   private static final int WAITING = 8;
@@ -24,21 +28,33 @@ final class Reader {
       new ThreadPoolExecutor(
           1, 1, 30, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WAITING), work -> Threads.daemon(work, "jmx-guard-beans"));
   /** The last read that was not waited for to its end; null for none. */
-  private volatile Future<MetricSnapshots> late;
+  private volatile Future<Beans> late;
 
   Reader(PrometheusRegistry registry) {
     this.registry = registry;
     executor.allowCoreThreadTimeOut(true);
   }
 
-  MetricSnapshots read(long limitMillis) throws TimeoutException {
-    Future<MetricSnapshots> before = late;
+  /** What one read returned: the metrics, and why they are incomplete; empty if they are complete. */
+  static final class Beans {
+    final MetricSnapshots metrics;
+    final String error;
+
+    Beans(MetricSnapshots metrics, String error) {
+      this.metrics = metrics;
+      this.error = error;
+    }
+  }
+
+  Beans read(long limitMillis, Predicate<String> names) throws TimeoutException {
+    Future<Beans> before = late;
     if (before != null && !before.isDone()) {
       throw new TimeoutException("a bean of the application has not answered an earlier request");
     }
-    Future<MetricSnapshots> result;
+    Budget budget = new Budget();
+    Future<Beans> result;
     try {
-      result = executor.submit(() -> registry.scrape());
+      result = executor.submit(() -> scrape(budget, names));
     } catch (RejectedExecutionException e) {
       throw new TimeoutException("too many requests wait for the beans of the application");
     }
@@ -46,13 +62,22 @@ final class Reader {
       return result.get(limitMillis, TimeUnit.MILLISECONDS);
     } catch (TimeoutException e) {
       late = result;
-      throw new TimeoutException("a bean of the application does not answer within " + limitMillis + " ms");
+      throw new TimeoutException("the beans of the application do not answer within " + limitMillis + " ms");
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new TimeoutException("interrupted");
     } catch (ExecutionException e) {
       throw rethrow(e.getCause());
+    } finally {
+      budget.cancel();
     }
+  }
+
+  private Beans scrape(Budget budget, Predicate<String> names) {
+    budget.enter();
+    Logger.takeError();
+    MetricSnapshots found = names == null ? registry.scrape() : registry.scrape(names);
+    return new Beans(found, Logger.takeError());
   }
 
   void close() {

@@ -1,139 +1,56 @@
 package io.prometheus.jmx.logger;
 
 /**
- * Takes the place of the collector's logger and says nothing.
+ * Replaces the logger of the collector: keeps why a scrape failed, and prints nothing.
  *
  * <p>The collector's own puts its formatter into the handlers of the application's root logger, which changes the log
- * of the application, and repeats each failing bean at each scrape. What went wrong is in the metrics.
+ * of the application, and repeats each failing bean at each scrape.
  */
 public final class Logger {
+  private static final int LIMIT = 500;
+  private static final ThreadLocal<Object[]> PLACE = new ThreadLocal<>();
+  private static final ThreadLocal<String> ERROR = new ThreadLocal<>();
+
   Logger() {}
 
-  /**
-   * Tells whether details are logged.
-   *
-   * @return false
-   */
+  /** Returns why the last scrape of the calling thread failed, and forgets it. */
+  public static String takeError() {
+    String error = ERROR.get();
+    ERROR.remove();
+    PLACE.remove();
+    return error == null ? "" : error;
+  }
+
+  /** Says whether details are wanted in addition. */
   public boolean isTraceEnabled() {
     return false;
   }
 
-  /**
-   * Tells whether information is logged.
-   *
-   * @return false
-   */
-  public boolean isInfoEnabled() {
-    return false;
-  }
-
-  /**
-   * Tells whether warnings are logged.
-   *
-   * @return false
-   */
-  public boolean isWarnEnabled() {
-    return false;
-  }
-
-  /**
-   * Tells whether errors are logged.
-   *
-   * @return false
-   */
-  public boolean isErrorEnabled() {
-    return false;
-  }
-
-  /**
-   * Drops a message.
-   *
-   * @param message the message
-   */
+  /** Drops a message. */
   public void trace(String message) {}
 
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param object what goes into it
-   */
+  /** Drops a message. */
   public void trace(String format, Object object) {}
 
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param objects what goes into it
-   */
-  public void trace(String format, Object... objects) {}
+  /** Keeps which attribute is read, and drops everything else. */
+  public void trace(String format, Object... objects) {
+    if (format.equals("%s_%s process")) {
+      PLACE.set(objects);
+    }
+  }
 
-  /**
-   * Drops a message.
-   *
-   * @param message the message
-   */
-  public void info(String message) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param object what goes into it
-   */
-  public void info(String format, Object object) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param objects what goes into it
-   */
-  public void info(String format, Object... objects) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param message the message
-   */
-  public void warn(String message) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param object what goes into it
-   */
-  public void warn(String format, Object object) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param objects what goes into it
-   */
+  /** Drops a message. */
   public void warn(String format, Object... objects) {}
 
-  /**
-   * Drops a message.
-   *
-   * @param message the message
-   */
-  public void error(String message) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param object what goes into it
-   */
-  public void error(String format, Object object) {}
-
-  /**
-   * Drops a message.
-   *
-   * @param format its format
-   * @param objects what goes into it
-   */
-  public void error(String format, Object... objects) {}
+  /** Keeps the error. */
+  public void error(String format, Object... objects) {
+    String cause = "";
+    for (String line : String.valueOf(objects[0]).split("\n")) {
+      cause = cause.isEmpty() || line.startsWith("Caused by: ") ? line.replace("Caused by: ", "").trim() : cause;
+    }
+    Object[] place = PLACE.get();
+    String where = place == null ? "" : " (attribute " + place[1] + " of " + place[0] + ")";
+    String text = cause + where;
+    ERROR.set(text.substring(0, Math.min(text.length(), LIMIT)));
+  }
 }

@@ -1,15 +1,10 @@
 package io.prometheus.jmx.logger;
 
-/** Takes the place of the collector's factory of loggers. */
+/** Replaces the factory of the collector's loggers. */
 public final class LoggerFactory {
   private LoggerFactory() {}
 
-  /**
-   * Makes a logger that says nothing.
-   *
-   * @param type who logs
-   * @return the logger
-   */
+  /** Returns a logger. */
   public static Logger getLogger(Class<?> type) {
     return new Logger();
   }

@@ -15,6 +15,7 @@ import javax.management.ObjectName;
  * <ul>
  *   <li>{@code shop.hang}: the getter of a bean does not return for as long as this file exists.
  *   <li>{@code shop.halt}: an exception that no thread catches ends the process, as many servers have it.
+ *   <li>{@code shop.zoo}: there are beans with difficult names and values.
  *   <li>{@code shop.fill}: once this file exists, the heap is filled up to the number of bytes in it.
  * </ul>
  */
@@ -39,6 +40,9 @@ public final class Faults {
     if (System.getProperty("shop.hang") != null) {
       Path file = Paths.get(System.getProperty("shop.hang"));
       ManagementFactory.getPlatformMBeanServer().registerMBean(new Stock(file), new ObjectName("shop:type=Stock"));
+    }
+    if (System.getProperty("shop.zoo") != null) {
+      Zoo.open();
     }
     if (System.getProperty("shop.halt") != null) {
       Thread.setDefaultUncaughtExceptionHandler(

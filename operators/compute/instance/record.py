@@ -1,0 +1,70 @@
+"""The record of a machine in an annotation of its Instance, which backups keep. Pure.
+
+Backup tools and GitOps recreate an Instance without its status and with another UID. The record
+contains what must not change then: the seed of the MAC address and firmware UUID, and the root
+disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from libs.common.actions import Action
+from libs.common.kinds import Manifest
+from libs.common.plan import Patch, escape_pointer
+from libs.common.reading import text_at
+from libs.contracts.compute import COMPUTE_GROUP
+from operators.compute.api.directives import DirectiveKind
+from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.api.reasons import Reason
+
+RECORD: Final = f"{COMPUTE_GROUP}/record"
+"""Annotation on an Instance: its record as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What must survive a restore.
+
+    Attributes:
+        seed: Text from which the MAC address and the firmware UUID are derived.
+        disk: Root disk of the machine; empty before it has one.
+    """
+
+    seed: str
+    disk: str = ""
+
+
+def read_record(instance: Instance) -> Record:
+    """Read the record; the UID is the seed of an Instance that has none."""
+    metadata = instance.metadata
+    try:
+        held = orjson.loads(metadata.annotations.get(RECORD, ""))
+    except orjson.JSONDecodeError:
+        held = None
+    # Whoever copies a manifest to create another Instance copies its annotations as well. Two
+    # machines must not share a MAC address, so the record names its Instance.
+    if not isinstance(held, dict) or text_at(held, "instance") != str(metadata.key):
+        return Record(metadata.uid)
+    return Record(text_at(held, "seed")[:64] or metadata.uid, text_at(held, "disk"))
+
+
+def plan_record(instance: Instance, disk: str) -> list[Action]:
+    """Update the record of an Instance whose machine boots from a disk."""
+    record, metadata = read_record(instance), instance.metadata
+    if record.disk == disk or instance.spec.directive(DirectiveKind.ROOT_DISK) is not None:
+        # While a directive exists, the machine may return to its earlier disk.
+        return []
+    new = {"instance": str(metadata.key), "seed": record.seed, "disk": disk}
+    text = orjson.dumps(new).decode()
+    change: Manifest = {"op": "add", "path": "/metadata/annotations", "value": {RECORD: text}}
+    if metadata.annotations:
+        path = f"/metadata/annotations/{escape_pointer(RECORD)}"
+        change = {"op": "add", "path": path, "value": text}
+    # The version guards annotations that others add meanwhile.
+    version = metadata.resource_version
+    step = Patch(INSTANCE, metadata.key, metadata.uid, [change], resource_version=version)
+    return [Action(step, Reason.WRITE_FAILED)]
