@@ -42,7 +42,8 @@ async def show(r: Recorder, label: str, path: str, **query: Any) -> None:
 
 def _blur(table: Manifest) -> Manifest:
     """Return a table without ages, and without the texts of its columns."""
-    out = dict(table)
+    # The version of the whole store, which the real server itself changes now and then.
+    out = {**table, "metadata": {**table.get("metadata", {}), "resourceVersion": ""}}
     out["columnDefinitions"] = [
         {name: value for name, value in column.items() if name != "description"}
         for column in table.get("columnDefinitions") or ()

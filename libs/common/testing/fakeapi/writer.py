@@ -281,8 +281,6 @@ class Writer:
             metadata["generation"] = 1
         if "status" in target.version.subresources and not strategies.keeps_status(resource):
             obj.pop("status", None)
-        if resource.table == _CLAIMS:
-            self._choose_class(obj)
         check_valid(target, obj)
         self.review(target, obj)
         initial = _build_initial_status(target, obj)
@@ -294,6 +292,8 @@ class Writer:
             if strategies.keeps_status(resource):
                 owned = {name: value for name, value in obj.items() if name != "status"}
             managers.update({}, owned, target.version.schema, manager, now=self.timestamp())
+        if resource.table == _CLAIMS:
+            self._choose_class(obj)
         if managers:
             metadata["managedFields"] = managers.encode()
         if initial is not None:

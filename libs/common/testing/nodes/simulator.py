@@ -99,6 +99,9 @@ class Nodes:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.close()
+        # Connections close with the next turns of the loop.
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     # What is there.
 
@@ -111,9 +114,11 @@ class Nodes:
                 self._wake.set()
                 version = listing.resource_version
                 while True:
-                    async for event in self._client.watch(kind, resource_version=version):
-                        version = event.object["metadata"]["resourceVersion"]
-                        self._notice(kind, event.type, event.object)
+                    events = self._client.watch(kind, resource_version=version)
+                    async with contextlib.aclosing(events):
+                        async for event in events:
+                            version = event.object["metadata"]["resourceVersion"]
+                            self._notice(kind, event.type, event.object)
             except Expired:
                 continue
             except SlipwayError as err:

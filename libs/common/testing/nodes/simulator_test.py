@@ -17,9 +17,11 @@ from libs.common.errors import NotFound
 from libs.common.kinds import (
     DEPLOYMENT,
     NAMESPACE,
+    NODE,
     POD,
     PV,
     PVC,
+    STORAGE_CLASS,
     Key,
     Kind,
     Manifest,
@@ -89,6 +91,10 @@ class Serve:
 
     async def __aexit__(self, *_: object) -> None:
         await self._nodes.__aexit__()
+        # Other tests on the same API server expect no default class and no nodes.
+        for kind, name in ((STORAGE_CLASS, "standard"), (NODE, "simulated-1")):
+            held = await self._client.get(kind, Key("", name))
+            await self._client.delete(kind, Key("", name), uid=uid_of(held))
         await self._client.close()
 
 
