@@ -288,8 +288,9 @@ class Client:
         path = kind.path(manifest["metadata"].get("namespace") or "")
         request = Request("POST", path, query, manifest)
         response = await self._transport.send(request)
-        for text in request.warnings if warn is not None else ():
-            warn(text)
+        if warn is not None:
+            for text in request.warnings:
+                warn(text)
         return response
 
     async def replace(
