@@ -100,7 +100,7 @@ class Nodes:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.close()
         # Connections close with the next turns of the loop.
-        for _ in range(10):
+        for _turn in range(10):
             await asyncio.sleep(0)
 
     # What is there.
