@@ -8,8 +8,9 @@ one. Namespaces are hashed, because tenants may read ProviderNetworks.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Patch, escape_pointer
@@ -27,8 +28,10 @@ def hash_namespace(namespace: str) -> str:
 def parse_owners(provider: Manifest) -> dict[str, str]:
     """Return the hash of the namespace that has each VLAN of a ProviderNetwork, by VLAN."""
     try:
-        owners = json.loads(text_at(provider, "metadata", "annotations", VLANS) or "{}")
+        owners = orjson.loads(text_at(provider, "metadata", "annotations", VLANS) or "{}")
     except ValueError:
+        return {}
+    if not isinstance(owners, dict):
         return {}
     return {str(vlan): str(owner) for vlan, owner in owners.items()}
 
@@ -83,7 +86,7 @@ def plan_vlan_release(
 
 
 def _plan(provider: Manifest, owners: Mapping[str, str]) -> Patch:
-    text = json.dumps(owners, sort_keys=True)
+    text = orjson.dumps(owners, option=orjson.OPT_SORT_KEYS).decode()
     path, value = f"/metadata/annotations/{escape_pointer(VLANS)}", text
     operation: Manifest = {"op": "add", "path": path, "value": value}
     if not text_map_at(provider, "metadata", "annotations"):

@@ -35,7 +35,6 @@ from libs.common.reading import map_at, text_at
 from libs.common.testing.nodes import pods as kubelet
 from libs.common.testing.nodes import volumes, workloads
 from libs.common.testing.nodes.timing import Timing
-from libs.contracts.claims import SELECTED_NODE
 
 log = structlog.get_logger(__name__)
 
@@ -227,7 +226,7 @@ class Nodes:
             elif text_at(claim, "status", "phase") != "Bound":
                 storage_class = volumes.find_class(claim, self._list(STORAGE_CLASS))
                 if storage_class and volumes.waits_for_consumer(claim, storage_class):
-                    notes = {"annotations": {SELECTED_NODE: self._names[0]}}
+                    notes = {"annotations": {volumes.SELECTED_NODE: self._names[0]}}
                     yield self._patch(PVC, key_of(claim), {"metadata": notes})
                 missing = missing or "pod has unbound immediate PersistentVolumeClaims"
         nodes = [node for node in self._list(NODE) if key_of(node).name in self._names]

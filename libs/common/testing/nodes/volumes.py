@@ -11,9 +11,11 @@ from typing import Any, Final
 from libs.common.kinds import STORAGE_CLASS, Manifest, build_object, key_of, uid_of
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
-from libs.contracts.claims import SELECTED_NODE, WAIT_FOR_FIRST_CONSUMER
 
 PROVISIONER: Final = "nodes.slipway.dev/volumes"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""Annotation of a claim with the node that the scheduler has chosen for its first pod."""
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 
 
