@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.conditions import conditions_of, parse_time
-from libs.common.errors import BadRequest, Forbidden, Invalid
+from libs.common.errors import BadRequest, Conflict, Forbidden, Invalid
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
@@ -55,8 +55,10 @@ from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
-_REFUSALS: Final = (BadRequest, Forbidden, Invalid)
-"""Errors that the API server repeats for the same pod, for example for a static pod."""
+_REFUSALS: Final = (BadRequest, Conflict, Forbidden, Invalid)
+"""Errors that the API server may repeat for the same pod, for example for a static pod."""
+_CONFLICTS: Final = 3
+"""Conflicts in a row that are a refusal. Fewer mean that the pod has changed since it was read."""
 _LONGEST_PAUSE: Final = 3600
 """Seconds between two attempts for a pod that the API server refuses."""
 _AT_ONCE: Final = 0.01
@@ -142,7 +144,7 @@ class Reconciler:
             plan = plan_exporter(exporter, observed, ctx.now(), limits)
         outcome = await ctx.execute(plan.steps)
         _report_actions(ctx, plan.actions, outcome)
-        self._note_refusals(ctx, exporter, plan, outcome)
+        refused = self._note_refusals(ctx, exporter, plan, outcome)
         published = await _publish(ctx, exporter, observed, plan)
         observed = self._observe(ctx, exporter, key)
         # Plan again from the new state, only for the status: this plan is not executed.
@@ -160,6 +162,8 @@ class Reconciler:
             ctx.metrics.counter(JVMS_LOST).inc()
         gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)
+        if refused and published.ok:
+            return Result(_AT_ONCE)  # Other pods take the place of the refused ones.
         worse = published if outcome.ok else outcome
         # Guards responded, and the plan calls further ones: reconcile again immediately.
         due = _AT_ONCE if answered and after.calls else _seconds_until(after.next_look, ctx)
@@ -178,8 +182,12 @@ class Reconciler:
 
     def _note_refusals(
         self, ctx: Context, exporter: PrometheusJmxExporter, plan: Plan, outcome: Outcome
-    ) -> None:
-        """Remember the pods for which the API server refused an injector, and for how long."""
+    ) -> bool:
+        """Remember the pods for which the API server refused an injector, and for how long.
+
+        Returns:
+            Whether steps failed, and all of them for this reason.
+        """
         held = self._refused.pop(ctx.uid, {})
         tried = {action.step.key for action in plan.actions if action.job is not None}
         kept = {
@@ -192,9 +200,14 @@ class Reconciler:
             if key in tried and isinstance(failure.error, _REFUSALS):
                 count = held[key].count + 1 if key in held else 1
                 seconds = min(exporter.spec.backoff_seconds * 2 ** (count - 1), _LONGEST_PAUSE)
+                if isinstance(failure.error, Conflict) and count < _CONFLICTS:
+                    seconds = 0
                 kept[key] = Refused(failure.message, count, ctx.now() + timedelta(seconds=seconds))
         if kept:
             self._refused[ctx.uid] = kept
+        return bool(outcome.failures) and all(
+            failure.step.key in kept for failure in outcome.failures
+        )
 
     async def close(self) -> None:
         """Cancel all calls that are in progress."""

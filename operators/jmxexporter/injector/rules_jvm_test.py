@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,6 +279,8 @@ def test_pattern_of_main_classes_that_would_never_end_is_refused(
 ) -> None:
     monkeypatch.setattr("operators.jmxexporter.injector.inject._SEARCH_SECONDS", 0.2)
 
-    report = start_jvm().inject(**{field: r"((\w|[a-z.])+)+#"})
+    pattern: dict[str, Any] = {field: r"((\w|[a-z.])+)+#"}
+
+    report = start_jvm().inject(**pattern)
 
     assert (report.reason, report.jvms) == (Reason.INVALID_SPEC, ())

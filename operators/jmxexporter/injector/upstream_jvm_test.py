@@ -46,7 +46,7 @@ CONFIGS = {
     "former names": "whitelistObjectNames: ['zoo:*']\nblacklistObjectNames: ['zoo:type=Same,*']\n",
     "attributes": "excludeObjectNameAttributes: {'zoo:type=Plain': [Huge, Yes]}\n",
     "customizers": (
-        "metricCustomizers:\n- mbeanFilter: {domain: zoo, properties: {type: Plain}}\n"
+        "metricCustomizers:\n- mbeanFilter: {domain: zoo, properties: {type: Kept}}\n"
         "  attributesAsLabels: [Text]\n"
         "  extraMetrics: [{name: kept, value: 1, description: always one}]\n"
     ),

@@ -49,7 +49,7 @@ public final class Logger {
       cause = cause.isEmpty() || line.startsWith("Caused by: ") ? line.replace("Caused by: ", "").trim() : cause;
     }
     Object[] place = PLACE.get();
-    String where = place == null ? "" : " (attribute " + place[1] + " of " + place[0] + ")";
+    String where = place == null ? "" : " (at or after attribute " + place[1] + " of " + place[0] + ")";
     String text = cause + where;
     ERROR.set(text.substring(0, Math.min(text.length(), LIMIT)));
   }

@@ -58,6 +58,10 @@ final class Zoo {
         }) {
       ManagementFactory.getPlatformMBeanServer().registerMBean(new Cage(values), new ObjectName(name));
     }
+    // The collector makes no labels of the attributes of a bean that has a null among them.
+    values = new LinkedHashMap<>(values);
+    values.remove("Nothing");
+    ManagementFactory.getPlatformMBeanServer().registerMBean(new Cage(values), new ObjectName("zoo:type=Kept"));
     NestedMXBean nested = () -> Collections.singletonMap("b \"q\" \\ é", 2L);
     ManagementFactory.getPlatformMBeanServer()
         .registerMBean(new javax.management.StandardMBean(nested, NestedMXBean.class, true), new ObjectName("zoo:type=Nested"));
