@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from libs.common.project.crds import render_crds
 from libs.common.project.errors import GenerateError
@@ -39,6 +40,11 @@ from tools.generate.sources import (
     load_operators,
 )
 from tools.generate.state_metrics import render_state_metrics
+
+_CHART_VALUES: Final = """\
+[Chart values of every operator](../../docs/reference/chart-values.md) and
+[settings of every operator](../../docs/reference/settings.md) describe the values that all charts
+have. This chart has these settings in addition, or with another default:"""
 
 
 def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path, str]:
@@ -103,7 +109,8 @@ def render_schema(operators: Sequence[OperatorSource], root: Path) -> dict[Path,
 def _render_settings(operator: OperatorSource) -> str:
     """Render the settings in the README of a chart: those that not every chart has."""
     specs = [spec for spec in own_settings(operator) if spec.name not in CHART_OWNED]
-    return render_settings_values(operator, specs) or "This operator has no settings of its own."
+    table = render_settings_values(operator, specs)
+    return f"{_CHART_VALUES}\n\n{table or 'None.'}"
 
 
 def _render_values(operator: OperatorSource, root: Path) -> dict[Path, str]:
