@@ -16,15 +16,16 @@ NO_ADVICE = {
     "Firewall": "Applied Expressible InForce NotWhollyExpressible OpenElsewhere PolicyMissing"
     " Protected ProtocolUndefined Repaired SecondaryInterface TooLarge",
     "IPAllocation": "Quarantined Returned Surplus",
-    "IPClaim": "Allocated Announced Bound Migrating Moving NoAddress NotObserved Reclaiming"
-    " Released Restoring Withdrawing",
-    "IPPool": "AllInside Allocated Disjoint Serving SomeFree",
-    "Instance": "AddressUnbound Bound Connected DeletingDisk DeletingMachine DiskCreated"
+    "IPClaim": "Allocated Announced Bound FamilyNotServed Migrating Moving NoAddress NotObserved"
+    " OwnerReleased Released Restoring Withdrawing",
+    "IPPool": "AllInside Allocated Disjoint Restoring Serving SomeFree",
+    "Instance": "AddressUnbound Bound Connected DeletingDisk DeletingMachine DiskAdopted"
+    " DiskCreated"
     " DiskReplaced DiskRetired EvictionRequested FirewallApplied HotplugInProgress Kept Migratable"
     " Migrating NetworkFound NotRequested ProbeSucceeded Provisioned Provisioning Rebuilding Rerun"
     " Restarted Running Starting Stopping Terminating WithdrawingAddress",
     # While the API does not respond, the reasons that depend on it say so.
-    "KubernetesCluster": "Applied Applying Available Created DeletingNode Draining Healthy"
+    "KubernetesCluster": "Adopted Applied Applying Available Created DeletingNode Draining Healthy"
     " InstancesRunning MemberRemoved NodesMissing NotAsked NotChecked Reachable Rebuilding Recycled"
     " Recycling Renewed Terminating Uncordoned Upgrading Valid VersionSet VersionUnknown"
     " WaitingForControlPlane",

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -163,11 +164,12 @@ class Api:
         stream: bool = False,
     ) -> http.client.HTTPResponse:
         target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
-        headers = {
-            "User-Agent": f"kubectl-slipway/{__version__}",
-            **headers,
-            **self.connection.headers(),
-        }
+        # A mapping with names that repeat, for groups.
+        sent = Message()
+        named = {"User-Agent": f"kubectl-slipway/{__version__}", **headers}
+        named |= self.connection.headers()
+        for name, value in (*named.items(), *self.connection.impersonation):
+            sent[name] = value
         for attempt in (1, 2):
             connection = None if stream else getattr(self._local, "connection", None)
             reused = connection is not None
@@ -176,7 +178,7 @@ class Api:
                 if not stream:
                     self._local.connection = connection
             try:
-                connection.request(method, target, data, headers)
+                connection.request(method, target, data, sent)  # type: ignore[arg-type]  # it has items()
                 return connection.getresponse()
             except (OSError, http.client.HTTPException) as err:
                 connection.close()
@@ -188,6 +190,12 @@ class Api:
 
     def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
         url, proxy = self._url, self._find_proxy()
+        if urlsplit(proxy).scheme not in ("", "http"):
+            raise PluginError(
+                f"The proxy of the API server has the scheme {urlsplit(proxy).scheme}.",
+                "Use an http proxy in proxy-url or HTTPS_PROXY.",
+                Exit.UNREACHABLE,
+            )
         secure = url.scheme == "https"
         host, port = url.hostname or "", url.port or (443 if secure else 80)
         at = urlsplit(proxy) if proxy else None

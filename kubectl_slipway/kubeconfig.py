@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from kubectl_slipway.errors import Exit, PluginError
 
@@ -40,6 +41,7 @@ class Connection:
         tls: Build the TLS context; None for plain HTTP.
         server_name: Name in the certificate if it is not the host.
         proxy: URL of an HTTP proxy.
+        impersonation: Headers with which the API server acts for another user.
     """
 
     server: str
@@ -49,6 +51,7 @@ class Connection:
     tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context, compare=False)
     server_name: str = ""
     proxy: str = ""
+    impersonation: Sequence[tuple[str, str]] = ()
 
 
 def load(
@@ -145,7 +148,28 @@ def build(merged: Json, context: str = "") -> Connection:
         tls=login.tls,
         server_name=cluster.get("tls-server-name") or "",
         proxy=cluster.get("proxy-url") or "",
+        impersonation=_list_impersonation(user),
     )
+
+
+def _list_impersonation(user: Json) -> list[tuple[str, str]]:
+    """List the headers by which the API server acts for another user, as kubectl sends them."""
+    found = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    if user.get("as-uid"):
+        found.append(("Impersonate-Uid", str(user["as-uid"])))
+    found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    found += [
+        (f"Impersonate-Extra-{quote(str(key).lower(), safe='')}", str(value))
+        for key, values in (user.get("as-user-extra") or {}).items()
+        for value in values
+    ]
+    if found and not user.get("as"):
+        raise PluginError(
+            "The user of the kubeconfig has as-uid, as-groups or as-user-extra without as.",
+            "Name the user in as, or remove the other fields.",
+            Exit.UNREACHABLE,
+        )
+    return found
 
 
 class _Login:
@@ -174,8 +198,6 @@ class _Login:
         elif user.get("username"):
             pair = f"{user['username']}:{user.get('password', '')}".encode()
             found["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        if user.get("as"):
-            found["Impersonate-User"] = str(user["as"])
         return found
 
     def tls(self) -> ssl.SSLContext:

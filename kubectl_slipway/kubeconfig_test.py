@@ -24,6 +24,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path) -> None:
         self.callers: list[tuple[str, str]] = []
+        self.impersonated: list[tuple[str, str]] = []
         super().__init__(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
@@ -42,6 +43,9 @@ class Handler(BaseHTTPRequestHandler):
         names = dict(pair for group in certificate.get("subject", ()) for pair in group)
         name = names.get("commonName", "")
         self.server.callers.append((name, self.headers.get("Authorization", "")))
+        self.server.impersonated = [
+            (name, value) for name, value in self.headers.items() if name.startswith("Imperson")
+        ]
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -185,6 +189,31 @@ def test_failing_plugin_is_named_with_a_remedy(
 
     assert reported in caught.value.message
     assert caught.value.remedy == (hint or "Run the command yourself to see why it fails.")
+
+
+def test_requests_are_made_as_the_user_of_the_kubeconfig(
+    server: Server, certificates: Path, tmp_path: Path
+) -> None:
+    user = {"token": "t", "as": "dev", "as-groups": ["a", "b"], "as-user-extra": {"Scope": ["x"]}}
+    call(server, certificates, user, tmp_path)
+
+    assert server.impersonated == [
+        ("Impersonate-User", "dev"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scope", "x"),
+    ]
+    with pytest.raises(PluginError, match="without as"):
+        call(server, certificates, {"token": "t", "as-groups": ["admins"]}, tmp_path)
+
+
+def test_proxy_that_is_not_supported_is_refused(
+    server: Server, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Api, "_find_proxy", lambda _: "socks5://user:secret@p:1080")
+    with pytest.raises(PluginError, match="scheme socks5") as caught:
+        call(server, certificates, {"token": "t"}, tmp_path)
+    assert "secret" not in str(caught.value)
 
 
 def test_first_file_that_defines_a_name_wins(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Run `./dev demo` in a terminal and draw what it shows at the end: docs/images/demo.svg.
+"""Run `./dev demo --kind` in a terminal and draw what it shows at the end: docs/images/demo.svg.
 
 Run `python docs/images/record.py [ARGUMENT]...`; the arguments go to the demo.
 """
@@ -81,7 +81,7 @@ def render_screen(output: str) -> str:
 def main() -> None:
     """Record the demo."""
     os.chdir(ROOT)
-    words = ["./dev", "demo", *sys.argv[1:]]
+    words = ["./dev", "demo", "--kind", *sys.argv[1:]]
     screen = render_screen(run(words))
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(f"\x1b[1m$\x1b[0m {' '.join(words)}\n{screen}"))

@@ -225,6 +225,7 @@ ELSEWHERE: Final = frozenset(
             "global.platformAssignsUserIds",
             "rbac.teamRoles",
             "rbac.existingClusterRole",
+            "rbac.catalogGroups",
         ),
         *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),

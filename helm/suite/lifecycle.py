@@ -206,7 +206,8 @@ class LifecycleSuite(SuiteBase):
         assert set(lease) == {"apiVersion", "kind", "metadata"}
 
     def test_pods_of_hooks_are_placed_and_labelled_like_the_operator_without_a_mesh(self) -> None:
-        node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+        terms: Manifest = {"nodeSelectorTerms": []}
+        node = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
         values = {
             "priorityClassName": "high",
             "podLabels": {"team": "a", "sidecar.istio.io/inject": "true"},

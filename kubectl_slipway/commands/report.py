@@ -83,7 +83,7 @@ def hide_literals(value: Any, kept: str = "") -> Any:
         return [hide_literals(each, kept) for each in value]
     if not isinstance(value, dict):
         return value
-    result = {}
+    result: dict[str, Any] = {}
     for key, inner in value.items():
         if key in _DROPPED:
             continue

@@ -17,6 +17,29 @@ _REFUSED = (
 )
 
 ADVICE: dict[tuple[str, str], str] = {
+    ("IPClaim", "AddressConflict"): (
+        "Ask an administrator to remove the address from the other Service that the message names."
+    ),
+    ("IPClaim", "AllowedCIDRsUnsupported"): (
+        "Remove spec.allowedCidrs, or let an administrator set `announcement` of the ipam operator."
+    ),
+    ("Instance", "DiskMissing"): (
+        "Restore the root disk from the same backup; the message names the disks that were found."
+    ),
+    ("Network", "VlanTaken"): (
+        "Choose another spec.vlan, or let an administrator share VLANs with spec.vlanSharing of "
+        "the ProviderNetwork."
+    ),
+    ("PrometheusJmxExporter", "ContainerUnstable"): "Fix the container, and replace its pod.",
+    ("PrometheusJmxExporter", "ScrapeFailed"): (
+        "Fix the cause that the message names: kubectl slipway jmx scan {name}"
+    ),
+    ("PulsarConsumer", "NamesClash"): (
+        "Change the field that the message names in one of the two PulsarConsumers."
+    ),
+    ("PulsarConsumer", "UnacknowledgedLimit"): (
+        "Let the handlers finish faster or add consumers, or raise the limit of the broker."
+    ),
     **MACHINE_ADVICE,
     **{("", reason): _REFUSED for reason in _REFUSALS},
     ("", "InvalidSpec"): "Correct the field that the message names.",

@@ -154,7 +154,7 @@ STATES = [
         warned,
         "FailedCreate",
         "exceeded quota: small",
-        "Check quotas, admission policies",
+        "Fix what the message names",
     ),
     State(
         "pod cannot be scheduled",

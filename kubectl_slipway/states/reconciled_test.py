@@ -258,7 +258,7 @@ RECONCILED = [
         "podset/web",
         "FailedCreate",
         "exceeded quota: pods",
-        "Check quotas",
+        "Fix what the message names",
         quota="exceeded quota: pods",
     ),
     Reconciled(

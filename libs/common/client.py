@@ -8,7 +8,7 @@ flight.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import aiohttp
@@ -263,9 +263,22 @@ class Client:
     # Writes.
 
     async def create(
-        self, kind: Kind, manifest: Manifest, *, field_manager: str = "", dry_run: bool = False
+        self,
+        kind: Kind,
+        manifest: Manifest,
+        *,
+        field_manager: str = "",
+        dry_run: bool = False,
+        warn: Callable[[str], None] | None = None,
     ) -> Manifest:
         """Create an object.
+
+        Args:
+            kind: Kind of the object.
+            manifest: The object.
+            field_manager: Manager of its fields.
+            dry_run: Whether nothing is stored.
+            warn: Called with each warning of the API server, for example about an unknown field.
 
         Raises:
             AlreadyExists: An object with this name exists.
@@ -273,7 +286,12 @@ class Client:
         """
         query = write_query(field_manager, dry_run)
         path = kind.path(manifest["metadata"].get("namespace") or "")
-        return await self._transport.send(Request("POST", path, query, manifest))
+        request = Request("POST", path, query, manifest)
+        response = await self._transport.send(request)
+        if warn is not None:
+            for text in request.warnings:
+                warn(text)
+        return response
 
     async def replace(
         self, kind: Kind, manifest: Manifest, *, subresource: str = "", field_manager: str = ""

@@ -115,11 +115,12 @@ class _Loader(kube_config.KubeConfigLoader):
         )
         self._credential = credential
         self._config_base_path = None
+        user = self._user
         token_file = self.user.get("tokenFile")
-        if token_file:
-            base = Path(self._user.path).parent
+        if user and token_file:
+            base = Path(user.path).parent
             # The file takes precedence, because it is renewed.
-            self._user.value["token"] = (base / token_file).read_text(encoding="utf-8").strip()
+            user.value["token"] = (base / token_file).read_text(encoding="utf-8").strip()
 
     @property
     def user(self) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class _Loader(kube_config.KubeConfigLoader):
     @property
     def cluster(self) -> dict[str, Any]:
         """Fields of the cluster."""
-        fields: dict[str, Any] = self._cluster.value
+        fields: dict[str, Any] = self._cluster.value if self._cluster else {}
         return fields
 
     async def load_from_exec_plugin(self) -> bool:
@@ -141,7 +142,7 @@ class _Loader(kube_config.KubeConfigLoader):
         plugin = json.dumps(self.user["exec"], sort_keys=True, default=str)
         status = self._credential.find(plugin)
         if status is None:
-            status = await _run_plugin(self._user["exec"])
+            status = await _run_plugin(self._user and self._user["exec"])
             self._credential.plugin, self._credential.status = plugin, status
         if status.get("token"):
             self.token = f"Bearer {status['token'].strip()}"

@@ -38,20 +38,6 @@ import libs.common.runtime, libs.common.config, libs.common.testing.widget
 import libs.common.runtime.kopf_source
 print(sorted(name for name in sys.modules if name.partition(".")[0] == "kubernetes"))
 """
-_COUNT_AUTHORITIES = _IMPORT + """
-import gc, ssl
-
-def main():
-    import libs.common.runtime
-    import libs.common.runtime.kopf_source
-    contexts = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
-    assert contexts
-    print(sum(each.cert_store_stats()["x509"] for each in contexts))
-    print(ssl.create_default_context().cert_store_stats()["x509"])
-    return 0
-
-startup.run(main)
-"""
 _REQUEST = _IMPORT + """
 import asyncio, sys
 
@@ -129,17 +115,6 @@ def test_status_of_the_work_is_that_of_the_process() -> None:
 def test_start_in_a_pod_loads_nothing_of_the_official_client() -> None:
     """It takes 20 MiB and a third of the time of the imports; only a kubeconfig needs it."""
     assert run(_MODULES).stdout.strip() == "[]"
-
-
-def test_start_loads_no_authorities_of_the_system(tmp_path: Path, certificate: Certificate) -> None:
-    """An import of aiohttp would load them twice, and a process in a pod uses none of them."""
-    authorities = tmp_path / "authorities.pem"
-    authorities.write_bytes(certificate.certificate)
-
-    ended = run(_COUNT_AUTHORITIES, authorities=authorities)
-
-    # A context that is built later has them.
-    assert ended.stdout.split() == ["0", "1"], ended.stderr
 
 
 @pytest.mark.parametrize(

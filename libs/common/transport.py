@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ type Query = dict[str, str]
 type Fence = Callable[[], None]
 """Raise when this process must not write any more."""
 
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)".*')
+_ESCAPED: Final = re.compile(r"\\(.)")
+_WARNINGS: Final = 10
 _RETRIES: Final = 4
 _CLOSING_TURNS: Final = 3
 _RETRY_AFTER_LIMIT: Final = 10.0
@@ -72,6 +76,8 @@ class Request:
     accept: str = "application/json"
     lists: bool = False
     """Whether the response may be large: as long as it keeps arriving, it may take its time."""
+    warnings: list[str] = field(default_factory=list)
+    """Warnings of the API server about the request, such as unknown fields; set by the response."""
     limit: ReadLimit | None = None
     """What is left of the limit of the client; None before the first response."""
 
@@ -182,6 +188,7 @@ class Transport:
             response, body = await self._exchange(request)
         if response.status >= FIRST_FAILURE:
             raise failure_of(response, body, request)
+        request.warnings = _warnings_of(response)
         try:
             answer = orjson.loads(body) if body else {}
         except orjson.JSONDecodeError as err:
@@ -374,6 +381,12 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
     if request.writes and _is_unknown(error):
         return UnknownOutcome(request.operation, f"{error.status} {error.reason or error.message}")
     return error
+
+
+def _warnings_of(response: aiohttp.ClientResponse) -> list[str]:
+    """Return the texts of the first headers of the form `299 - "text"`."""
+    found = (_WARNING.fullmatch(each) for each in response.headers.getall("Warning", ()))
+    return [_ESCAPED.sub(r"\1", each[1]) for each in found if each is not None][:_WARNINGS]
 
 
 def _is_unknown(error: ApiError) -> bool:

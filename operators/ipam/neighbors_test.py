@@ -235,13 +235,13 @@ async def test_family_that_the_cluster_does_not_serve_keeps_no_other_from_its_ta
     claim["metadata"]["namespace"] = kube_namespace
     await kube_client.create(IP_CLAIM, claim)
     uids = set()
-    for settings in ({}, {"load_balancer_class": "a.example/b"}, {"load_balancer_class": "c.d/e"}):
+    for class_ in ("", "a.example/b", "c.d/e"):
         async with OperatorHarness(
             OPERATOR,
             kube_apiserver.config,
             watch_namespaces=(kube_namespace,),
             announcement=Announcement.CILIUM,
-            **settings,
+            load_balancer_class=class_,
         ) as harness:
             await harness.converged()
         service = await kube_client.get(SERVICE, Key(kube_namespace, "web-ip"))
@@ -249,9 +249,7 @@ async def test_family_that_the_cluster_does_not_serve_keeps_no_other_from_its_ta
         held = await kube_client.get(IP_CLAIM, Key(kube_namespace, "web"))
         condition = find_condition(held, "Bound") or {}
         assert service["spec"]["ipFamilies"] == ["IPv4"]
-        assert service["spec"].get("loadBalancerClass", "") == settings.get(
-            "load_balancer_class", ""
-        )
+        assert service["spec"].get("loadBalancerClass", "") == class_
         assert condition["reason"] == "WaitingForLoadBalancer", condition
     assert len(uids) == 1
     ingress = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.0"}]}}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from libs.common.crd import ParseError
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
-from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
 from operators.ipam.samples import build_claim, build_pool
 from operators.ipam.shown import (
     POOL,
@@ -178,3 +181,15 @@ async def test_pool_whose_entries_cannot_be_made_does_not_try_without_a_pause(
 
     api.faults.clear()
     await harness.eventually(lambda: address(api, "a"))
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    ["127.0.0.1", "0.0.0.0/0", "169.254.0.1-169.254.0.9", "223.255.255.0-224.0.0.9"],
+)
+def test_pool_refuses_addresses_that_no_client_can_reach(addresses: str) -> None:
+    pool = build_pool(addresses=[addresses])
+    pool["metadata"]["uid"] = "1"
+
+    with pytest.raises(ParseError, match="must not contain"):
+        IPPool.parse(pool)

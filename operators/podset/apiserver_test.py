@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from libs.common.client import Client
 from libs.common.errors import Invalid
 from libs.common.kinds import (
+    EVENT,
     NAMESPACE,
     POD,
     POD_DISRUPTION_BUDGET,
@@ -54,6 +56,28 @@ async def operator(
 
 def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
     return build_object(PODSET, name, namespace, spec=spec)
+
+
+async def test_unknown_field_of_a_template_is_reported(
+    client: Client, operator: OperatorHarness, kube_namespace: str
+) -> None:
+    container = {"name": "main", "image": "busybox", "livenesProbe": {"exec": {"command": ["x"]}}}
+    spec = {"containers": [container], "securityContxt": {}}
+    await client.create(PODSET, build_podset(kube_namespace, replicas=3, template={"spec": spec}))
+    await operator.converged()
+
+    async def notes() -> list[str]:
+        events = await client.list(EVENT, kube_namespace)
+        return sorted(each["note"] for each in events.items if each["reason"] == "ServerWarning")
+
+    async with asyncio.timeout(60):
+        while len(await notes()) < 2:
+            await asyncio.sleep(0.05)
+    prefix = "The API server warns about an object that was created: unknown field"
+    assert await notes() == [
+        f'{prefix} "spec.containers[0].livenesProbe"',
+        f'{prefix} "spec.securityContxt"',
+    ]
 
 
 async def test_template_with_the_metadata_that_tools_write_is_applied(

@@ -74,7 +74,7 @@ def build_blueprint_of(
     # The spec of the default pod is not part of the hash: a new default image or a new version of
     # the operator does not change the PodSet, so it must not replace the pods.
     hashed = {} if template is None else spec
-    parts = {"labels": labels, "annotations": dict(annotations), "spec": hashed}
+    parts: dict[str, Any] = {"labels": labels, "annotations": dict(annotations), "spec": hashed}
     if template is not None and template.metadata.finalizers:
         parts["finalizers"] = template.metadata.finalizers
     template_hash = _hash_of(parts)

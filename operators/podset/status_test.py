@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -123,6 +124,22 @@ def test_update_that_does_not_go_on_names_the_new_pod_in_trouble() -> None:
     process.deliver()
 
     assert message_of(process) == "2 pods of an older template left; web-pod-2 (ImagePullBackOff)"
+
+
+def _wait(containers: list[Manifest], pod: Manifest) -> None:
+    pod["status"].update(phase="Pending", containerStatuses=containers)
+
+
+def test_pod_that_only_starts_is_no_problem_to_name() -> None:
+    cluster = Cluster()
+    process = Process(cluster, desire(template=TEMPLATE, replicas=3))
+    process.reconcile()
+    for name, reason in (("web-pod-0", "ContainerCreating"), ("web-pod-2", "ErrImagePull")):
+        waiting = [{"state": {"waiting": {"reason": reason}}}]
+        cluster.change(name, partial(_wait, waiting))
+    process.deliver()
+
+    assert message_of(process) == "0 of 3 pods available; web-pod-2 (ErrImagePull)"
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from operators.podset.naming import (
 
 GRACE: Final = "deletionGracePeriodSeconds"
 """Field of the metadata: remaining seconds of a pod that is being deleted."""
-PROBLEM_LIMIT: Final = 120
-"""Maximum length of the text about a problem of a pod."""
+PROBLEM_LIMIT: Final = 1024
+"""Maximum length of the text about a problem of a pod: the kubelet names the cause at its end."""
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that are no problem."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
@@ -225,7 +227,7 @@ def _describe_problem(
         state = container.get("state") or {}
         for name in ("waiting", "terminated"):
             reason = (state.get(name) or {}).get("reason")
-            if reason:
+            if reason and reason not in _STARTING:
                 return str(reason)[:PROBLEM_LIMIT]
     scheduled = _find_condition(status, "PodScheduled")
     return str(scheduled.get("reason") or "") if scheduled.get("status") == "False" else ""
@@ -235,7 +237,7 @@ def init_problem(container: Mapping[str, Any]) -> str:
     """Return why an init container does not complete; empty if it only waits for its turn."""
     state = container.get("state") or {}
     waiting = str((state.get("waiting") or {}).get("reason") or "")
-    if waiting and waiting != "PodInitializing":
+    if waiting and waiting not in _STARTING:
         return waiting
     ended = state.get("terminated") or {}
     return str(ended.get("reason") or "Error") if ended.get("exitCode") else ""

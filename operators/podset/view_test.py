@@ -142,7 +142,7 @@ def test_pod_that_is_being_deleted_does_not_count() -> None:
         (PULLING, "", "ImagePullBackOff"),
         (SETTING_UP, "", "Init:CrashLoopBackOff"),
         (SETUP_FAILED, "", "Init:Error"),
-        ({**SETTING_UP, "initContainerStatuses": [SET_UP]}, "", "PodInitializing"),
+        ({**SETTING_UP, "initContainerStatuses": [SET_UP]}, "", ""),
     ],
     ids=["ended", "rejected", "unschedulable", "pulling", "init", "init failed", "init done"],
 )

@@ -78,7 +78,7 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if _is_within(module, each):
                 yield line, f"{module} {why}"
     for node in ast.walk(tree):
-        if _reads_all(node):
+        if isinstance(node, ast.Await) and _reads_all(node):
             yield node.lineno, "reads a body of any size; read it up to a limit"
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
@@ -92,9 +92,9 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{called} trusts everybody"
 
 
-def _reads_all(node: ast.AST) -> bool:
+def _reads_all(node: ast.Await) -> bool:
     """Return whether a node reads a response or request to its end, whatever its size."""
-    called = node.value if isinstance(node, ast.Await) else None
+    called = node.value
     return (
         isinstance(called, ast.Call)
         and isinstance(called.func, ast.Attribute)

@@ -305,10 +305,10 @@ async def test_team_can_install_its_own_release_if_an_administrator_prepared_it(
         await create_all(client, manifests)
 
     account = f"system:serviceaccount:{kube_namespace}:{operator}"
-    kind = render_chart(operator, show_only=["CustomResourceDefinition"])[-1]["spec"]
+    crds = render_chart(operator, show_only=["CustomResourceDefinition"])
+    kind = next(one["spec"] for one in crds if one["spec"]["scope"] == "Namespaced")
     read = {"verb": "list", "group": kind["group"], "resource": kind["names"]["plural"]}
-    if kind["scope"] == "Namespaced":
-        assert await may(kube_client, account, {**read, "namespace": kube_namespace})
+    assert await may(kube_client, account, {**read, "namespace": kube_namespace})
     assert not await may(kube_client, account, {**read, "namespace": "default"})
 
 

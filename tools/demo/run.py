@@ -70,7 +70,7 @@ def run_demo(
     for example in examples:
         console.print(f"[bold]{example.operator}[/bold]: {example.shows}")
         target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
-    _watch(examples, target.kubectl, namespace, console)
+    watch_examples(examples, target.kubectl, namespace, console)
     looks = create_objects(operators, target, namespace, progress)
     if monitoring and target.kind:
         looks += deploy_to_kind(target.kind, operators, namespace, progress)
@@ -80,7 +80,14 @@ def run_demo(
     console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)
 
 
-def _watch(examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console) -> None:
+def watch_examples(
+    examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console
+) -> None:
+    """Show the objects of examples until all are Ready.
+
+    Raises:
+        ToolError: They were not Ready in time.
+    """
     files = [word for example in examples for word in ("--filename", str(example.path))]
     deadline = time.monotonic() + _READY_SECONDS
     shown: dict[tuple[str, str], str] = {}

@@ -15,11 +15,13 @@ from rich.console import Console
 from tools.cluster import commands
 from tools.cluster.cache import Cache
 from tools.cluster.csi import install_csi
+from tools.cluster.demo_state import demo_state, find_demo
 from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.network_policies import install_network_policies
 from tools.cluster.progress import Progress, open_progress
+from tools.dev.operators import ROOT
 from tools.dev.options import (
     CLUSTER_VARIABLE,
     Addition,
@@ -80,7 +82,7 @@ def up(
     named = "" if name == DEFAULT_NAME else f" --name {name}"
     Console(highlight=False, soft_wrap=True).print(
         f"Cluster [bold]{name}[/bold] is ready. Kubeconfig: {cluster.kubeconfig}\n"
-        f'Next: ./dev demo{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
+        f'Next: ./dev demo --kind{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
     )
 
 
@@ -91,9 +93,13 @@ def down(
         typer.Option("--all", help="Remove all clusters and stop the docker that ./dev started."),
     ] = False,
 ) -> None:
-    """Remove the kind cluster; images and programs stay in the cache."""
+    """End the demo on this machine, or else remove the kind cluster; the cache stays."""
     cache = Cache()
     progress = open_progress("down", cache)
+    if name == DEFAULT_NAME and demo_state(cache).stop():
+        progress.say("Demo ended.")
+        if not everything:
+            return
     names = sorted({name, *list_clusters(cache)}) if everything else [name]
     for one in names:
         found = KindCluster(one, cache).down(progress)
@@ -109,6 +115,8 @@ def status(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show the state of docker, the cluster, its nodes and the installed operators."""
+    if name == DEFAULT_NAME and not (kubeconfig or context) and (running := find_demo()):
+        kubeconfig = running.kubeconfig
     rows = list_rows(name, kubeconfig, context)
     if output is OutputFormat.JSON:
         print(json.dumps([asdict(row) for row in rows], indent=2))
@@ -127,7 +135,10 @@ def kubeconfig(
         ),
     ] = False,
 ) -> None:
-    """Print the path of the cluster's kubeconfig."""
+    """Print the path of the kubeconfig of the demo if it runs, else of the kind cluster."""
+    if name == DEFAULT_NAME and not export and (running := find_demo()):
+        print(running.kubeconfig)
+        return
     cluster = KindCluster(name)
     if not cluster.kubeconfig.exists():
         raise ToolError(f"Cluster {name} does not exist: run `{render_up(name)}` first")
@@ -138,14 +149,20 @@ def kubeconfig(
 
 
 def kubectl(arguments: typer.Context) -> None:
-    """Run kubectl on the kind cluster; all arguments are passed to kubectl.
+    """Run kubectl on the demo if it runs, else on the kind cluster; all arguments are passed on.
 
     SLIPWAY_CLUSTER selects another kind cluster than slipway.
     """
     name = os.environ.get(CLUSTER_VARIABLE) or DEFAULT_NAME
-    command = find_target(None, None, name).kubectl.command(*arguments.args)
+    target = find_target(None, None, name, demo=True)
+    command = target.kubectl.command(*arguments.args)
+    environment = dict(os.environ)
+    if arguments.args[:1] == ["slipway"]:
+        # The plugin of this checkout, which is not on PATH.
+        command = [sys.executable, "-m", "kubectl_slipway", *arguments.args[1:]]
+        environment |= {"KUBECONFIG": str(target.kubectl.kubeconfig), "PYTHONPATH": str(ROOT)}
     sys.stdout.flush()
-    os.execv(command[0], command)
+    os.execve(command[0], command, environment)
 
 
 def install_kubevirt(cluster: KindCluster, progress: Progress, folder: Path | None) -> None:

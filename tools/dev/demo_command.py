@@ -34,6 +34,25 @@ def demo(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every operator.")] = False,
+    kind: Annotated[
+        bool,
+        typer.Option(
+            "--kind",
+            help="Run real containers on a kind cluster. The first run takes up to 30 minutes.",
+        ),
+    ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", "-d", help="Return when all is Ready; the demo goes on."),
+    ] = False,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real",
+            help="Run kube-apiserver and etcd, from KUBEBUILDER_ASSETS or the cache, instead of"
+            " the built-in API server.",
+        ),
+    ] = False,
     namespace: Namespace = "default",
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
@@ -55,11 +74,23 @@ def demo(
         bool, typer.Option("--no-build", help="Use the images of the last build.")
     ] = False,
 ) -> None:
-    """Create a cluster if needed, install operators and show their objects becoming Ready."""
+    """Run operators on this machine and show their objects becoming Ready.
+
+    Nodes and containers are simulated; nothing but Python is needed. --kind, --kubeconfig and
+    --context show the same on a real cluster.
+    """
+    on_cluster = (
+        kind or kubevirt or monitoring or no_build or kubeconfig or context or name != DEFAULT_NAME
+    )
+    if not on_cluster:
+        _run_embedded(operators, everything, namespace, detach=detach, real=real)
+        return
+    if detach or real:
+        raise UsageError("--detach and --real are options of the demo on this machine")
     if _CLOUD in (operators or ()):
         if operators != [_CLOUD] or everything or kubeconfig or context or monitoring:
             raise UsageError(
-                "demo cloud runs alone on a kind cluster: remove the other operators, --all,"
+                "demo cloud runs alone: remove the other operators, --all,"
                 " --monitoring, --kubeconfig and --context"
             )
         if kubevirt:
@@ -91,3 +122,22 @@ def demo(
         build=not no_build,
         monitoring=monitoring,
     )
+
+
+def _run_embedded(
+    operators: list[str] | None, everything: bool, namespace: str, *, detach: bool, real: bool
+) -> None:
+    # Imported here: --help must stay fast.
+    run = importlib.import_module("tools.demo.embedded.demo").run_embedded_demo
+    if _CLOUD in (operators or ()):
+        if operators != [_CLOUD] or everything or real:
+            raise UsageError(
+                "demo cloud runs alone, on the built-in API server: remove the other operators,"
+                " --all and --real"
+            )
+        chosen = importlib.import_module("tools.demo.cloud").OPERATORS
+        run(chosen, namespace=namespace, detach=detach, cloud=True)
+        return
+    named = list_operators() if everything else operators or _FIRST
+    chosen = [check_operator(one) for one in named]
+    run(chosen, namespace=namespace, detach=detach, real=real, cloud=False)

@@ -162,7 +162,9 @@ def run(
     if {"-h", "--help"} & set(extra.args):
         # The help of the operator needs no cluster.
         os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
-    environment = _prepare_run(operator, namespace, find_target(kubeconfig, context, name))
+    environment = _prepare_run(
+        operator, namespace, find_target(kubeconfig, context, name, demo=True)
+    )
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 
@@ -178,7 +180,9 @@ def watch(
     """Run an operator as ./dev run does, and start it again whenever its code changes."""
     check_operator(operator)
     command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
-    environment = _prepare_run(operator, namespace, find_target(kubeconfig, context, name))
+    environment = _prepare_run(
+        operator, namespace, find_target(kubeconfig, context, name, demo=True)
+    )
     folders = [ROOT / "operators" / operator, ROOT / "libs"]
     Watcher(command, environment, folders, lambda text: print(f"watch: {text}")).run()
 

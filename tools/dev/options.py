@@ -11,6 +11,7 @@ import typer
 
 from tools.cluster.binaries import find_kubectl
 from tools.cluster.cache import Cache
+from tools.cluster.demo_state import find_demo
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.kubectl import Kubectl
@@ -117,13 +118,20 @@ def find_target(
     context: str | None,
     name: str = DEFAULT_NAME,
     cache: Cache | None = None,
+    *,
+    demo: bool = False,
 ) -> Target:
     """Return the cluster that the options select: the user's own if named, otherwise kind.
+
+    With `demo`, the demo on this machine comes before the default kind cluster if it runs.
 
     Raises:
         ToolError: The cluster does not exist, or its API server does not respond.
     """
     cache = cache or Cache()
+    if demo and name == DEFAULT_NAME and not (kubeconfig or context):
+        running = find_demo(cache)
+        kubeconfig = running.kubeconfig if running else None
     own = bool(kubeconfig or context)
     kind = None if own else KindCluster(name, cache)
     if kind and not kind.kubeconfig.exists():

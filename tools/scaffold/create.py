@@ -68,7 +68,7 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
     for name, change in (("pyproject.toml", add_layers), ("README.md", add_row)):
         (draft / name).write_text(change((root / name).read_text(), names))
     # The new names may sort differently and may not fit on a line.
-    written = [str(draft / place) for place in (f"operators/{names.id}", "tests", "tools")]
+    written = [str(draft / place) for place in (f"operators/{names.id}", "tests", "lab")]
     for words in (
         ("ruff", "check", "--quiet", "--no-cache", "--select=I", "--fix", *written),
         ("black", "--quiet", *written),

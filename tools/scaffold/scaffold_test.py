@@ -27,7 +27,7 @@ BLOCK: Final = re.compile(r"BEGIN (generated|metadata).*?END \1", re.DOTALL)
 """A generated part of a file."""
 OWNED: Final = {
     "operators": (8, 207),
-    "tools": (2, 20),
+    "lab": (2, 20),
     "tests": (1, 32),
     "helm": (4, 62),
     "deploy": (2, 33),

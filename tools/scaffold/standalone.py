@@ -51,9 +51,9 @@ def create_standalone(
     with progress.step("Packages of the project", "1 minute"):
         venv.create(environment, with_pip=True)
         python = environment / "bin" / "python"
-        lock = [sys.executable, "-m", *LOCK_COMMAND.split(), "--quiet", "--python", python]
-        progress.run([*lock, "--constraint", _TESTED, "--no-header"], cwd=root)
-        install = [python, "-m", "pip", "--disable-pip-version-check", "install"]
+        lock = [sys.executable, "-m", *LOCK_COMMAND.split(), "--quiet", "--no-header"]
+        progress.run([*lock, "--python", python, "--constraint", _TESTED], cwd=root)
+        install = [str(python), "-m", "pip", "--disable-pip-version-check", "install"]
         progress.run([*install, *INSTALL], cwd=root)
         # The tests of a project also need the extra `testing`.
         progress.run([*install, f"slipway-operators[testing] @ {wheel.resolve().as_uri()}"])

@@ -140,7 +140,7 @@ def test_nothing_of_the_repository_is_imported(project: Path) -> None:
 
     names = {name.partition(".")[0] for name in re.findall(r"'([\w.]+)'", done.stdout)}
     assert PACKAGE in names
-    assert not names & {"libs", "operators", "tools"}
+    assert not names & {"lab", "libs", "operators", "tools"}
 
 
 def test_operator_runs_as_a_process_and_names_its_settings(project: Path) -> None:

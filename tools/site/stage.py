@@ -27,6 +27,7 @@ _PAGES: Final = (
     "libs/examples/*/README.md",
     "slipway_handler/README.md",
     "tools/*/README.md",
+    "lab/**/README.md",
 )
 
 

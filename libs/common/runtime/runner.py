@@ -50,6 +50,8 @@ _STALE_RETRY: Final = 0.2
 """Seconds until the retry of a reconcile that used an outdated version; the event of the new
 version will arrive soon, so an exponential back-off would only delay it."""
 _UNKNOWN_RETRY: Final = 1.0
+_SERVER_WARNING: Final = "ServerWarning"
+"""Reason of Events that quote warnings, for example about unknown fields of a pod template."""
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
 
@@ -319,6 +321,14 @@ class Runner:
             owner_uid=uid_of(primary),
             unknown=self._unknown.setdefault(key, set()),
             unchanged=self._unchanged,
+            warn=lambda text: services.recorder.event(
+                self.controller.primary,
+                primary,
+                "Warning",
+                _SERVER_WARNING,
+                f"The API server warns about an object that was created: {text}",
+                action="Reconcile",
+            ),
         )
         return Context(
             kind=self.controller.primary,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -68,6 +68,7 @@ class Writer:
         owner_uid: UID of the primary, which its children refer to.
         unknown: Objects whose write got no response; they are read before the next reconcile.
         unchanged: Applies that changed nothing.
+        warn: Called with each warning of the API server about a new object.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Writer:
         owner_uid: str,
         unknown: set[tuple[Kind, Key]],
         unchanged: UnchangedApplies,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         """Initialize for one reconcile."""
         self._client = client
@@ -88,6 +90,7 @@ class Writer:
         self._owner_uid = owner_uid
         self._unknown = unknown
         self._unchanged = unchanged
+        self._warn = warn
         self._logs_steps = bool(log.is_enabled_for(logging.DEBUG))
         self._confirm: Confirm | None = None
         self._confirming = asyncio.Lock()
@@ -199,7 +202,7 @@ class Writer:
             try:
                 with self._writing(step.kind, step.key):
                     return await self._client.create(
-                        step.kind, step.manifest, field_manager=self._manager
+                        step.kind, step.manifest, field_manager=self._manager, warn=self._warn
                     )
             except AlreadyExists:
                 if attempts_left > 1 and self._may_be_deleted(step):

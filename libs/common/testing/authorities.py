@@ -15,8 +15,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from libs.common.webhooks.certificates import Certificate
 
+_SIGNS: Final = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 _YEAR: Final = timedelta(days=365)
 _PEM: Final = serialization.Encoding.PEM
+
+
+def _identify(key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
 
 
 def _alternative(name: str) -> x509.GeneralName:
@@ -45,7 +60,11 @@ class Authority:
         """Create a root, or an authority below another one."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _build(name, above.certificate.subject if above else _name(name), key, now, _YEAR)
-        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+        builder = (
+            builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(_identify((above.key if above else key).public_key()), critical=False)
+        )
         return cls(key, builder.sign(above.key if above else key, hashes.SHA256()), above)
 
     @property
@@ -69,6 +88,7 @@ class Authority:
             .add_extension(alternatives, critical=False)
             .add_extension(x509.BasicConstraints(False, None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(_identify(self.key.public_key()), critical=False)
         )
         chain = [builder.sign(self.key, hashes.SHA256()).public_bytes(_PEM)]
         root = self
@@ -96,6 +116,7 @@ def _build(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=1))
         .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 

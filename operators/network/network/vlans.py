@@ -56,7 +56,7 @@ def find_first(candidates: Sequence[Manifest]) -> Key | None:
     """Return the Network that gets a VLAN without an owner: the oldest one."""
     waiting = [each for each in candidates if not is_deleting(each)]
 
-    def rank(network: Manifest) -> tuple[str, Key]:
+    def rank(network: Mapping[str, object]) -> tuple[str, Key]:
         return text_at(network, "metadata", "creationTimestamp"), key_of(network)
 
     return key_of(min(waiting, key=rank)) if waiting else None

@@ -6,8 +6,9 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,10 @@ class Poisoned:
     @property
     def times(self) -> Counter[str]:
         return Counter(self.calls)
+
+    def had(self, payloads: Sequence[str], times: int) -> bool:
+        """Return whether each payload was handled so many times."""
+        return [self.times[each] for each in payloads] == [times] * len(payloads)
 
 
 @pytest.fixture
@@ -86,10 +91,7 @@ def test_messages_are_handled_again_each_time_the_cursor_is_moved_back(
         peer.send(topic, [b"p0"], partition_key="poison")
         peer.send(topic, [each.encode() for each in good], partition_key="good")
         for times in (1, 2, 3):
-            wait_until(
-                lambda times=times: [handler.times[each] for each in good] == [times] * 20,
-                f"each is handled {times} times",
-            )
+            wait_until(partial(handler.had, good, times), f"each is handled {times} times")
             if times < 3:
                 reset(pulsar_broker, topic)
 

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,10 @@ def test_process_that_cannot_store_copies_ends_in_time(broker: BrokerModel, tmp_
     assert broker.backlog == 1
 
 
+def was_handled(worker: RunningWorker, count: int) -> bool:
+    return worker.handled("acknowledged") == count
+
+
 def test_messages_are_handled_again_after_the_cursor_was_moved_back(
     broker: BrokerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,9 +376,7 @@ def test_messages_are_handled_again_after_the_cursor_was_moved_back(
         for number in range(50):
             broker.add(b"%d" % number)
         for times in (1, 2, 3):
-            wait_until(
-                lambda times=times: worker.handled("acknowledged") == 50 * times, "all are handled"
-            )
+            wait_until(partial(was_handled, worker, 50 * times), "all are handled")
             if times < 3:
                 broker.reset()
 

@@ -15,7 +15,7 @@ Validating webhooks and aggregated APIs are plain functions: `FakeApi.admit`, `F
 
 Not modeled: CEL rules and `format` in CRDs, conversion and mutating webhooks, admission policies,
 quota, most validation of built-in kinds, kubelet, scheduler and workload controllers, `exec`, `log`
-and proxies, protobuf. Tests of these need `kube_apiserver` or a cluster.
+and proxies, responses in protobuf. Tests of these need `kube_apiserver` or a cluster.
 """
 
 from libs.common.testing.fakeapi.extensions import Review

@@ -40,6 +40,8 @@ from libs.common.testing.fakeapi.views import (
 )
 from libs.common.testing.fakeapi.writer import Writer
 
+_CONTAINERS: Final = frozenset({"attach", "exec", "log", "portforward"})
+_NO_CONTAINERS: Final = "this API server has no nodes: no container runs that could respond"
 _PLAIN: Final = frozenset({"", "status", "finalize", "ephemeralcontainers", "resize"})
 """Subresources that show the object itself."""
 
@@ -83,6 +85,8 @@ class Handlers:
             if target.resource.custom:
                 raise not_found(target.resource, target.key.name)
             raise no_such_path()
+        if subresource in _CONTAINERS and target.resource.plural == "pods":
+            raise StatusError(501, "NotImplemented", _NO_CONTAINERS)
         handle = self._verbs.get(request.verb)
         if handle is None:
             raise method_not_allowed()

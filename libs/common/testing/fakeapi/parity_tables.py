@@ -42,7 +42,8 @@ async def show(r: Recorder, label: str, path: str, **query: Any) -> None:
 
 def _blur(table: Manifest) -> Manifest:
     """Return a table without ages, and without the texts of its columns."""
-    out = dict(table)
+    # The version of the whole store, which the real server itself changes now and then.
+    out = {**table, "metadata": {**table.get("metadata", {}), "resourceVersion": ""}}
     out["columnDefinitions"] = [
         {name: value for name, value in column.items() if name != "description"}
         for column in table.get("columnDefinitions") or ()
@@ -154,7 +155,8 @@ async def _forms(r: Recorder) -> None:
             r.record("watch", {"event": type_, "object": _blur(table)})
 
 
-def _objects(namespace: str) -> list[tuple[str, Manifest]]:
+def list_objects(namespace: str) -> list[tuple[str, Manifest]]:
+    """List objects of usual kinds with the collections that they go to."""
     template: Manifest = {
         "metadata": {"labels": {"app": "x"}},
         "spec": {"containers": [{"name": "a", "image": "i:1"}, {"name": "b", "image": "j"}]},
@@ -209,7 +211,7 @@ def _objects(namespace: str) -> list[tuple[str, Manifest]]:
 
 
 async def _kinds(r: Recorder) -> None:
-    for place, body in _objects(r.namespace):
+    for place, body in list_objects(r.namespace):
         api, _, plural = place.rpartition("/")
         base = r.path(plural, api=api)
         made = await r.rest.create(base, {**body, "metadata": {"name": "x"}})
@@ -283,6 +285,18 @@ async def _custom(r: Recorder) -> None:
     texts = [each["description"] for each in reply.body["columnDefinitions"]]
     r.record("descriptions", texts)
     await show(r, "printed", printed)
+
+
+async def _default_class(r: Recorder) -> None:
+    claims, classes = r.path("persistentvolumeclaims"), "/apis/storage.k8s.io/v1/storageclasses"
+    notes = {"storageclass.kubernetes.io/is-default-class": "true"}
+    metadata: Manifest = {"name": r.namespace, "annotations": notes}
+    await r.rest.create(classes, {"metadata": metadata, "provisioner": "p"})
+    await r.send("claim", "POST", claims, build_claim())
+    own = build_claim("own")
+    own["spec"]["storageClassName"] = ""
+    await r.send("own class", "POST", claims, own)
+    await r.rest.delete(f"{classes}/{r.namespace}")
 
 
 async def _full_fields(r: Recorder) -> None:
@@ -366,5 +380,6 @@ TABLES: dict[str, Scenario] = {
     "tables of custom kinds": _custom,
     "self reviews": _reviews,
     "full fields": _full_fields,
+    "default class": _default_class,
     "openapi": _openapi,
 }

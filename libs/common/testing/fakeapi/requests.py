@@ -10,6 +10,7 @@ import orjson
 import yaml
 
 from libs.common.kinds import Key, Kind
+from libs.common.testing.fakeapi.protobuf import MEDIA_TYPE, decode_protobuf
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NO_KEY = Key("", "")
@@ -61,6 +62,8 @@ class Request:
         """The decoded body, a new object on each access, or None."""
         if not self.raw:
             return None
+        if self.content_type.startswith(MEDIA_TYPE):
+            return decode_protobuf(self.raw)
         if "yaml" in self.content_type or "apply-patch" in self.content_type:
             try:
                 return orjson.loads(self.raw)

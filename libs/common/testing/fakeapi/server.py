@@ -128,7 +128,7 @@ class FakeApi:
         server = web.Server(self._frontend.serve)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        tls = self._authority and _build_tls(self._authority)
+        tls = _build_tls(self._authority) if self._authority else None
         site = web.TCPSite(self._runner, _HOST, self._port, ssl_context=tls)
         await site.start()
         port = self._runner.addresses[0][1]

@@ -29,7 +29,7 @@ from libs.common.testing.fakeapi.identity import (
     is_finished,
 )
 from libs.common.testing.fakeapi.managers import ManagerId, Managers, is_same
-from libs.common.testing.fakeapi.registry import Registry
+from libs.common.testing.fakeapi.registry import Registry, Table
 from libs.common.testing.fakeapi.statuses import (
     already_exists,
     bad_request,
@@ -46,6 +46,8 @@ from libs.common.testing.fakeapi.views import to_core_event, to_event_v1
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAMESPACES = ("", "namespaces")
+_CLAIMS: Table = ("", "persistentvolumeclaims")
+_CLASSES: Table = ("storage.k8s.io", "storageclasses")
 
 
 @dataclass(slots=True)
@@ -290,6 +292,8 @@ class Writer:
             if strategies.keeps_status(resource):
                 owned = {name: value for name, value in obj.items() if name != "status"}
             managers.update({}, owned, target.version.schema, manager, now=self.timestamp())
+        if resource.table == _CLAIMS:
+            self._choose_class(obj)
         if managers:
             metadata["managedFields"] = managers.encode()
         if initial is not None:
@@ -372,6 +376,15 @@ class Writer:
         else:
             metadata.pop("managedFields", None)
 
+    def _choose_class(self, claim: Manifest) -> None:
+        """Give a claim that names no class the newest default class, as admission does."""
+        spec = claim.get("spec") or {}
+        classes = [record.obj for record in self.store.table(_CLASSES).values()]
+        marked = [each for each in classes if _is_default_class(each)]
+        if spec.get("storageClassName") is None and marked:
+            newest = max(marked, key=lambda each: str(each["metadata"]["creationTimestamp"]))
+            spec["storageClassName"] = newest["metadata"]["name"]
+
     def _store(
         self,
         target: Target,
@@ -392,6 +405,11 @@ class Writer:
             self.store.delete(target.resource.table, key)
             return Record(obj, current.version)
         return self.store.put(target.resource.table, key, obj)
+
+
+def _is_default_class(storage_class: Manifest) -> bool:
+    notes = storage_class["metadata"].get("annotations") or {}
+    return bool(notes.get("storageclass.kubernetes.io/is-default-class") == "true")
 
 
 def _build_initial_status(target: Target, obj: Manifest) -> Any:
