@@ -155,14 +155,15 @@ def test_runtime_without_instrumentation_survives(start_jvm: Start, release: int
 
     report = jvm.inject_one(port=find_free_port())
 
-    assert report.state is State.FAILED, report
-    assert report.reason in {Reason.MISSING_MODULES, Reason.ATTACH_REFUSED}, report
+    # Some runtimes load the module for the agent.
+    refused = {Reason.MISSING_MODULES, Reason.ATTACH_REFUSED}
+    assert report.state is State.SERVING or report.reason in refused, report
 
 
 def test_full_metaspace_is_told_before_it_hits_the_application(
     start_jvm: Start, release: int
 ) -> None:
-    options = ("-XX:MaxMetaspaceSize=20m", "-XX:+ExitOnOutOfMemoryError")
+    options = ("-XX:MaxMetaspaceSize=14m", "-XX:+ExitOnOutOfMemoryError")
     jvm = start_jvm(*options, release=release)
 
     report = jvm.inject_one(port=find_free_port())
