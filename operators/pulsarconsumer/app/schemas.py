@@ -156,7 +156,9 @@ def _parse_json(data: bytes) -> object:
     # orjson refuses the byte order mark, and returns longer integers as rounded floats.
     data = data.removeprefix(codecs.BOM_UTF8)
     value = orjson.loads(data)
-    return json.loads(data) if _LONG_INTEGER.search(data) else value
+    if not _LONG_INTEGER.search(data):
+        return value
+    return json.loads(data)  # security: orjson has accepted its depth
 
 
 def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema:
