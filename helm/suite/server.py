@@ -16,7 +16,10 @@ from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, b
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.helm import CHARTS, run_helm, with_registry
 
-_PLURALS: Final = {"NetworkPolicy": "networkpolicies"}
+_PLURALS: Final = {
+    "NetworkPolicy": "networkpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
 """Plurals that are not the lower-case kind with an s."""
 _VALUES: Final = {
     key: value
