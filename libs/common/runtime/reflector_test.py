@@ -51,6 +51,12 @@ class Watcher:
         held = self.informer.store.get(key) or {}
         return str(held.get("data", {}).get("text", ""))
 
+    def shows(self, key: Key, text: str) -> bool:
+        return self.text(key) == text
+
+    def lists(self, names: list[str]) -> bool:
+        return self.names() == names
+
     def count(self, verb: str) -> int:
         return len(self.api.requests.select(verb, self.informer.kind))
 
@@ -402,7 +408,7 @@ async def test_versions_that_are_no_numbers_lose_no_change_and_stop_nobody(
         key = Key("default", "changes")
         for text in ("one", "two"):
             fake_api.patch(CONFIG_MAP, key, {"data": {"text": text}})
-            await until(lambda text=text: watcher.text(key) == text)
+            await until(partial(watcher.shows, key, text))
         fake_api.delete(CONFIG_MAP, ("default", "goes"))
         await until(lambda: watcher.gone == ["goes"])
 
@@ -424,4 +430,4 @@ async def test_object_whose_label_comes_back_is_found_without_an_order(
         await watcher.ready()
         for value, names in (("2", []), ("1", ["a"])):
             fake_api.patch(CONFIG_MAP, ("default", "a"), {"metadata": {"labels": {"x": value}}})
-            await until(lambda names=names: watcher.names() == names)
+            await until(partial(watcher.lists, names))

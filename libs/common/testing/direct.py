@@ -165,8 +165,8 @@ class DirectContext:
                     manifest = copy.deepcopy(step.manifest)
                     self._commit(str(step), lambda: self.api.create(manifest))
                 elif step.inherits and is_former_child(held, step.manifest):
-                    change = build_inherit_patch(step.manifest)
-                    self._commit(str(step), lambda: self.api.patch(step.kind, step.key, change))
+                    adoption = build_inherit_patch(step.manifest)
+                    self._commit(str(step), lambda: self.api.patch(step.kind, step.key, adoption))
                 elif not (step.ours(held) if step.ours else controller_uid(held) == self.uid):
                     raise ForeignObject(step.kind, step.key, "owned by another object")
             case Apply():
