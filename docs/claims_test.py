@@ -44,7 +44,8 @@ _OTHERS: Final = frozenset(
         *("activeDeadlineSeconds", "serviceDiscoveryRole", "valueFrom", "envFrom", "renewTime"),
         *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
         *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
-        *("GitRepository", "dependsOn"),
+        *("GitRepository", "dependsOn", "keyBytes", "serviceSelector"),
+        *("subscriptionExpirationTimeMinutes", "jvm_memory_pool_allocated_bytes_total"),
         *("AuthenticationProviderOpenID", "openIDAllowedTokenIssuers", "openIDAllowedAudiences"),
         *("DecentralizedLiveMigration", "NoSuitableNodesForHostModelMigration"),
     }
