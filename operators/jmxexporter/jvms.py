@@ -6,9 +6,11 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -79,8 +81,8 @@ class Jvm:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environ or {})},
             )
-        self._proc = directory / "proc"
-        self._proc.mkdir()
+        # In a short path, because names of sockets are limited to 107 bytes.
+        self._proc = Path(tempfile.mkdtemp(prefix="proc-"))
         (self._proc / str(self.process.pid)).symlink_to(f"/proc/{self.process.pid}")
         self.port = 0
         # Process ids are reused: an earlier JVM may have left a socket that blocks this one.
@@ -152,6 +154,7 @@ class Jvm:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.socket.unlink(missing_ok=True)
+        shutil.rmtree(self._proc, ignore_errors=True)
 
 
 def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:
