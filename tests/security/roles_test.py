@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -18,6 +18,7 @@ _OPERATORS = sorted(
     for path in CHARTS.glob("*/Chart.yaml")
     if path.parent.name != "operator-common"
 )
+_CATALOG: Final = "users read the kinds of the cluster that their objects name (rbac.catalogGroups)"
 _WAIVED = {
     "jmxexporter": {
         "can add ephemeral containers": "that is how it gets into a running JVM",
@@ -26,9 +27,16 @@ _WAIVED = {
     "pulsarconsumer": {
         "reads or writes secrets": "it hands credentials of one namespace to the consumers there",
     },
-    "compute": {"reads or writes secrets": "it keeps the start-up data of instances"},
+    "compute": {
+        "reads or writes secrets": "it keeps the start-up data of instances",
+        "binds to a Group": _CATALOG,
+    },
+    "ipam": {"binds to a Group": _CATALOG},
     "clusters": {"reads or writes secrets": "it keeps the kubeconfigs of clusters"},
-    "network": {"can change network policies": "they are what it makes"},
+    "network": {
+        "can change network policies": "they are what it makes",
+        "binds to a Group": _CATALOG,
+    },
 }
 """What an operator is for, by operator and offense, with the reason."""
 _WATCHES: Mapping[str, Mapping[str, Any]] = {

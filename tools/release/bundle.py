@@ -47,6 +47,8 @@ _VALUES: Final = {
 }
 _DROPPED: Final = frozenset({"ServiceAccount", "RoleBinding", "ClusterRoleBinding"})
 """Kinds that OLM creates from the permissions in the ClusterServiceVersion."""
+_UNSUPPORTED: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
+"""Kinds that OLM does not install; the page about OLM says how an administrator applies them."""
 _DESCRIPTION: Final = """\
 {summary}
 
@@ -153,7 +155,7 @@ def _split(manifests: Sequence[Manifest]) -> dict[str, list[Manifest]]:
         if kind in objects:
             objects[kind].append(one)
         # A Secret of a bundle loses its content with every upgrade, so users create it themselves.
-        elif kind not in _DROPPED and kind != "Secret":
+        elif kind not in _DROPPED | _UNSUPPORTED and kind != "Secret":
             raise ToolError(f"bundle: {kind} {one['metadata']['name']}: no place for this kind")
     return objects
 
