@@ -78,7 +78,7 @@ def test_kubectl_is_given_all_words_as_they_are(monkeypatch: pytest.MonkeyPatch)
     target = Target(Kubectl(Path("/bin/kubectl")), None)
     ran: list[list[str]] = []
     monkeypatch.setattr(cluster_commands, "find_target", lambda *_, **__: target)
-    monkeypatch.setattr(os, "execv", lambda _path, command: ran.append(command))
+    monkeypatch.setattr(os, "execve", lambda _path, command, _env: ran.append(command))
 
     CliRunner().invoke(app, ["kubectl", *words], catch_exceptions=False)
 
