@@ -267,7 +267,7 @@ RECONCILED = [
         [build_object(PODSET, "web", "default", spec={"replicas": 1, "paused": True})],
         "podset/web",
         "Paused",
-        "spec.paused is set: 0 of 1 pod exist",
+        "spec.paused is set, so no pods are created",
         "Set spec.paused to false",
     ),
     Reconciled(

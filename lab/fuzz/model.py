@@ -37,7 +37,7 @@ def check(schema: Mapping[str, Any], value: Any, path: str = "spec") -> list[str
         found += _check_list(schema, value, path)
     elif isinstance(value, str):
         found += _check_text(schema, value, path)
-    elif not isinstance(value, bool):
+    elif value is not None and not isinstance(value, bool):
         found += _check_number(schema, value, path)
     return found
 

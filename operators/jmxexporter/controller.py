@@ -57,7 +57,7 @@ _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
 _REFUSALS: Final = (BadRequest, Conflict, Forbidden, Invalid)
 """Errors that the API server may repeat for the same pod, for example for a static pod."""
-_CONFLICTS: Final = 3
+_CONFLICTS: Final = 20
 """Conflicts in a row that are a refusal. Fewer mean that the pod has changed since it was read."""
 _LONGEST_PAUSE: Final = 3600
 """Seconds between two attempts for a pod that the API server refuses."""
