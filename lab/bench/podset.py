@@ -17,15 +17,13 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 
 from lab.bench.bare_client import BareClient
-from lab.bench.page import write_page
-from lab.bench.pages import save_report
 from lab.bench.pods import (
     Candidate,
     PodCounter,
@@ -252,7 +250,7 @@ def _controller_manager(plane: ControlPlane, args: Sequence[str]) -> Iterator[No
 
 
 def main() -> int:
-    """Measure, print, and write the page when asked to."""
+    """Measure and print."""
     parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
     parser.add_argument(
@@ -264,16 +262,12 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="skip the measurement with 10,000 pods"
     )
-    parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         report = asyncio.run(run(plane, Path(folder), options))
         log = Path(folder) / "podset.log"
         print(log.read_text()[-2000:] if log.exists() else "", file=sys.stderr)
     print(summarize(report))
-    save_report("podset", asdict(report))
-    if options.write:
-        write_page(report)
     return 0
 
 
