@@ -23,7 +23,6 @@ from typing import Final
 
 import aiohttp
 
-from lab.bench.bare_client import BareClient
 from lab.bench.pods import (
     Candidate,
     PodCounter,
@@ -34,7 +33,7 @@ from lab.bench.pods import (
     scale,
 )
 from lab.bench.processes import OperatorProcess, read_usage
-from lab.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
+from lab.bench.report import DEFAULT, OURS, UNLIMITED, Report, summarize
 from libs.common.client import Client
 from libs.common.kinds import POD, REPLICA_SET, Key, key_of
 from libs.common.testing.apiserver import ControlPlane
@@ -94,15 +93,6 @@ async def bench_scale(context: BenchContext, candidate: Candidate, replicas: int
     for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
         async with context.timing(scenario, candidate.name, candidate.pid(), namespace, target):
             await scale(context.client, candidate, key, target)
-        await asyncio.sleep(1.0)
-
-
-async def bench_bare(context: BenchContext, bare: BareClient, pods: int) -> None:
-    """Time what the requests alone cost, without a controller."""
-    namespace = await context.make_namespace()
-    for scenario, verb, target in ((f"0 to {pods}", "create", pods), (f"{pods} to 0", "delete", 0)):
-        async with context.timing(scenario, BARE, bare.pid, namespace, target):
-            bare.order(verb, namespace, pods)
         await asyncio.sleep(1.0)
 
 
@@ -215,10 +205,6 @@ async def _run_round(
         await bench_replacements(
             context, [candidate for candidate, _ in rivals], options.replacements
         )
-    with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
-        for size in options.sizes:
-            tell(BARE, f"{size} pods")
-            await bench_bare(context, bare, size)
 
 
 type Start = AbstractContextManager[object]
