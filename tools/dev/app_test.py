@@ -24,7 +24,7 @@ from tools.dev.options import Target
 COMMANDS = [
     *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim", "guest-image"),
     *("load", "install", "uninstall", "logs", "run"),
-    *("watch", "test", "generate", "release", "bench", "sweep", "doctor", "completion"),
+    *("test", "generate", "release", "bench", "sweep", "doctor", "completion"),
 ]
 
 
@@ -113,7 +113,7 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
         (("demo", "cloud", "--all"), 2, "demo cloud runs alone"),
         (("demo", "--monitoring", "--context", "mine"), 2, "--monitoring needs the kind cluster"),
         (("up", "--kubevirt-from", "."), 2, "--kubevirt-from requires --with kubevirt"),
-        (("watch", "nosuch"), 2, "There is no operator 'nosuch'"),
+        (("run", "nosuch"), 2, "There is no operator 'nosuch'"),
         (("kubeconfig", "--name", "other"), 1, "run `./dev up --name other` first"),
         # An image need not have a tag, and an operator has no slash.
         (("load", "shop/app"), 1, "Cluster slipway does not exist"),
