@@ -197,7 +197,7 @@ def test_shell_completes_commands_and_options(tmp_path: Path) -> None:
     assert "--workers" in run_dev(tmp_path, **ask, COMP_WORDS="./dev up --w").stdout.split()
 
 
-@pytest.mark.parametrize("name", ["volumes", "page", "library_rest"])
+@pytest.mark.parametrize("name", ["volumes", "report", "library_rest"])
 def test_only_benchmarks_can_be_run(name: str) -> None:
     """An operator may have none, and other modules of lab/bench are none."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -205,7 +205,7 @@ def test_only_benchmarks_can_be_run(name: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert f"invalid choice: '{name}' (choose from 'compute', 'ipam'," in done.stderr
+    assert f"invalid choice: '{name}' (choose from 'jmxexporter', 'podset'," in done.stderr
 
 
 def test_local_process_elects_nobody_and_watches_one_namespace() -> None:

@@ -31,7 +31,6 @@ templates/NOTES.txt of helm/{id}; the table in README.md.
 
 After a change:
   ./dev generate
-  python -m lab.fuzz.coverage
   python -m pytest operators/{id} helm/{id}
 To run it on a cluster:
   ./dev demo {id}
@@ -72,10 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     for path in create(_ROOT, names):
         print(path)
-    for module in ("tools.generate", "lab.fuzz.coverage"):
-        done = subprocess.run([sys.executable, "-m", module], cwd=_ROOT, check=False)
-        if done.returncode:
-            return done.returncode
+    done = subprocess.run([sys.executable, "-m", "tools.generate"], cwd=_ROOT, check=False)
+    if done.returncode:
+        return done.returncode
     print(_NEXT.format(page=PAGE, id=names.id), end="")
     return 0
 

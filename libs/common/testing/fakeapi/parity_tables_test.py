@@ -7,18 +7,19 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pytest
+
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.extract import trim
-from libs.common.testing.fakeapi.parity import Recorder
-from libs.common.testing.fakeapi.parity_custom import API, build_gadget, serve
-from libs.common.testing.fakeapi.parity_scenarios import (
+from libs.common.testing.fakeapi.parity import Compare, Recorder, Scenario, name_of
+from libs.common.testing.fakeapi.parity_builtin_test import (
     APPS,
     LEASES,
-    Scenario,
     build_claim,
     build_map,
     build_pod,
 )
+from libs.common.testing.fakeapi.parity_custom_test import API, build_gadget, serve
 from libs.common.testing.fakeapi.rest import MERGE_PATCH
 
 TABLE: Final = (
@@ -372,14 +373,23 @@ def _describe(operation: Manifest) -> list[Any]:
     return [operation.get("x-kubernetes-action"), kind, names]
 
 
-TABLES: dict[str, Scenario] = {
-    "tables of pods": _pods,
-    "forms of tables": _forms,
-    "tables of built-in kinds": _kinds,
-    "tables of cluster kinds": _cluster_kinds,
-    "tables of custom kinds": _custom,
-    "self reviews": _reviews,
-    "full fields": _full_fields,
-    "default class": _default_class,
-    "openapi": _openapi,
-}
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        _pods,
+        _forms,
+        _kinds,
+        _cluster_kinds,
+        _custom,
+        _reviews,
+        _full_fields,
+        _default_class,
+        _openapi,
+    ],
+    ids=name_of,
+)
+async def test_the_fake_answers_as_the_real_server_does(
+    scenario: Scenario, compare: Compare
+) -> None:
+    await compare(scenario)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lab.kubevirt_sim.parity.case import case
 from lab.kubevirt_sim.parity.site import Site, list_nodes, read, refused
 from lab.kubevirt_sim.statuses import find_condition, holds
 from lab.kubevirt_sim.storage import STORAGE_PROFILE
@@ -14,8 +13,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 
 
-@case("storage profiles")
-async def class_that_cdi_does_not_know_has_a_profile_that_says_so(site: Site) -> None:
+async def test_class_that_cdi_does_not_know_has_a_profile_that_says_so(site: Site) -> None:
     """CDI makes a profile for each class; a provisioner that it does not know has no modes."""
 
     async def probe() -> Manifest | None:
@@ -28,8 +26,7 @@ async def class_that_cdi_does_not_know_has_a_profile_that_says_so(site: Site) ->
     assert text_at(profile, "status", "storageClass") == site.storage_class
 
 
-@case("refused disks")
-async def disk_without_access_mode_is_refused(site: Site) -> None:
+async def test_disk_without_access_mode_is_refused(site: Site) -> None:
     """Such a disk has neither phase nor claim; its conditions say why."""
     await site.create_disk()
     text = f"no accessMode specified in StorageProfile {site.storage_class}"
@@ -46,8 +43,7 @@ async def disk_without_access_mode_is_refused(site: Site) -> None:
     assert claims == []
 
 
-@case("binding")
-async def disk_shows_that_it_waits_even_if_it_asks_not_to(site: Site) -> None:
+async def test_disk_shows_that_it_waits_even_if_it_asks_not_to(site: Site) -> None:
     """WaitForFirstConsumer shows until the volume is bound, in spite of the annotation."""
     await site.create_disk(accessModes=["ReadWriteOnce"])
 
@@ -64,9 +60,9 @@ async def disk_shows_that_it_waits_even_if_it_asks_not_to(site: Site) -> None:
     await site.until(filled, "the disk is filled all the same")
 
 
-@case("disks of one node", nodes=2)
-async def disk_is_created_for_the_node_that_is_named(site: Site) -> None:
+async def test_disk_is_created_for_the_node_that_is_named(site: Site) -> None:
     """CDI copies the annotation of the scheduler to the claim; provisioner and importer follow."""
+    await site.require_nodes(2)
     for number, node in enumerate((await list_nodes(site.client))[:2]):
         await site.create_disk(f"disk-{number}", accessModes=["ReadWriteOnce"], node=node)
 
@@ -79,9 +75,9 @@ async def disk_is_created_for_the_node_that_is_named(site: Site) -> None:
         assert find_places(volume) == [node]
 
 
-@case("disks of one node", nodes=2)
-async def machine_with_disks_of_two_nodes_runs_nowhere(site: Site) -> None:
+async def test_machine_with_disks_of_two_nodes_runs_nowhere(site: Site) -> None:
     """KubeVirt waits, and copies the condition of the pod with the words of the scheduler."""
+    await site.require_nodes(2)
     first, second = (await list_nodes(site.client))[:2]
     await site.create_disk(accessModes=["ReadWriteOnce"], node=first)
     await site.create_disk("data", accessModes=["ReadWriteOnce"], node=second)
@@ -99,8 +95,7 @@ async def machine_with_disks_of_two_nodes_runs_nowhere(site: Site) -> None:
     assert "nodes are available" in message
 
 
-@case("filled disks")
-async def filled_disk_says_so(site: Site) -> None:
+async def test_filled_disk_says_so(site: Site) -> None:
     """Conditions and claim of a disk that is filled; the file system costs six percent."""
     await site.fill_disk()
 
@@ -118,8 +113,7 @@ async def filled_disk_says_so(site: Site) -> None:
     assert text_at(claim, "spec", "volumeMode") in ("", "Filesystem")
 
 
-@case("failing importers")
-async def importer_that_fails_starts_again(site: Site) -> None:
+async def test_importer_that_fails_starts_again(site: Site) -> None:
     """An image that is not there: the phase stays, the condition has CDI's words."""
     await site.create_disk(url=site.images.missing, accessModes=["ReadWriteOnce"])
     await site.create_machine(disk="root")
@@ -139,8 +133,7 @@ async def importer_that_fails_starts_again(site: Site) -> None:
     await site.until(messages, "the machine says so")
 
 
-@case("refusals")
-async def disk_whose_claim_exists_is_refused(site: Site) -> None:
+async def test_disk_whose_claim_exists_is_refused(site: Site) -> None:
     """A DataVolume does not take over a claim."""
     spec = {
         "accessModes": ["ReadWriteOnce"],
@@ -152,8 +145,7 @@ async def disk_whose_claim_exists_is_refused(site: Site) -> None:
     await refused(site.create_disk(accessModes=["ReadWriteOnce"]), 422, text)
 
 
-@case("refusals")
-async def changed_disk_is_refused(site: Site) -> None:
+async def test_changed_disk_is_refused(site: Site) -> None:
     """The spec of a DataVolume never changes."""
     await site.create_disk(accessModes=["ReadWriteOnce"])
     change = {"spec": {"storage": {"resources": {"requests": {"storage": "65Mi"}}}}}
@@ -161,15 +153,13 @@ async def changed_disk_is_refused(site: Site) -> None:
     await refused(request, 422, "Cannot update DataVolume Spec")
 
 
-@case("refusals")
-async def disk_without_a_size_is_refused(site: Site) -> None:
+async def test_disk_without_a_size_is_refused(site: Site) -> None:
     """A DataVolume that is imported names its size."""
     request = site.create_disk(accessModes=["ReadWriteOnce"], resources={})
     await refused(request, 422, "Storage size is missing")
 
 
-@case("refusals")
-async def claim_of_a_disk_has_one_access_mode(site: Site) -> None:
+async def test_claim_of_a_disk_has_one_access_mode(site: Site) -> None:
     """A DataVolume that spells its claim out names one access mode."""
     request = {"requests": {"storage": "64Mi"}}
     for modes, text in (
@@ -182,8 +172,7 @@ async def claim_of_a_disk_has_one_access_mode(site: Site) -> None:
         await refused(site.client.create(DATA_VOLUME, disk), 422, text)
 
 
-@case("migratable")
-async def machine_on_a_disk_that_is_not_shared_cannot_move(site: Site) -> None:
+async def test_machine_on_a_disk_that_is_not_shared_cannot_move(site: Site) -> None:
     """ReadWriteOnce prevents live migrations, and the webhook refuses them."""
     await site.fill_disk()
     vmi = await site.start_machine(disk="root")
@@ -198,16 +187,14 @@ async def machine_on_a_disk_that_is_not_shared_cannot_move(site: Site) -> None:
     await refused(site.client.create(kind, migration), 400, "DisksNotLiveMigratable")
 
 
-@case("readiness")
-async def unbootable_disk_gives_a_ready_machine_without_agent(site: Site) -> None:
+async def test_unbootable_disk_gives_a_ready_machine_without_agent(site: Site) -> None:
     """An empty disk: ready once QEMU runs, and no agent; only the agent tells the two apart."""
     await site.fill_disk("root", url=site.images.empty)
     vmi = await site.start_machine(disk="root")
     assert holds(vmi, "Ready") and find_condition(vmi, "AgentConnected") is None
 
 
-@case("readiness")
-async def booted_guest_connects_its_agent(site: Site) -> None:
+async def test_booted_guest_connects_its_agent(site: Site) -> None:
     """The agent of a guest that has booted connects; its condition has a time of probe alone."""
     await site.fill_disk()
     await site.start_machine(disk="root")
@@ -220,8 +207,7 @@ async def booted_guest_connects_its_agent(site: Site) -> None:
     assert found["lastProbeTime"] and found["lastTransitionTime"] is None
 
 
-@case("snapshots")
-async def snapshot_without_a_snapshot_class_holds_nothing(site: Site) -> None:
+async def test_snapshot_without_a_snapshot_class_holds_nothing(site: Site) -> None:
     """Such a snapshot is ready all the same: only its lists and indications tell."""
     await site.fill_disk()
     await site.create_machine(disk="root", strategy="Halted")

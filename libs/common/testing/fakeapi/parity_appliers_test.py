@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.parity import Recorder
-from libs.common.testing.fakeapi.parity_scenarios import APPS, Scenario, build_map, build_pod
+from libs.common.testing.fakeapi.parity import Compare, Recorder, Scenario, name_of
+from libs.common.testing.fakeapi.parity_builtin_test import APPS, build_map, build_pod
 from libs.common.testing.fakeapi.rest import APPLY, MERGE_PATCH
 
 
@@ -113,7 +115,9 @@ async def _applied_pods(r: Recorder) -> None:
     )
 
 
-APPLIERS: dict[str, Scenario] = {
-    "appliers": _appliers,
-    "applied pods": _applied_pods,
-}
+@pytest.mark.apiserver
+@pytest.mark.parametrize("scenario", [_appliers, _applied_pods], ids=name_of)
+async def test_the_fake_answers_as_the_real_server_does(
+    scenario: Scenario, compare: Compare
+) -> None:
+    await compare(scenario)

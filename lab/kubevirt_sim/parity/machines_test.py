@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from lab.kubevirt_sim.parity.case import case
 from lab.kubevirt_sim.parity.site import Site, build_machine, read, refused
 from lab.kubevirt_sim.statuses import find_condition, holds
 from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, build_object, uid_of
@@ -42,8 +41,7 @@ async def until_behind(site: Site, wanted: tuple[int | None, int | None]) -> Man
     return await site.until(probe, f"the generations are behind by {wanted}")
 
 
-@case("generations")
-async def running_machine_reports_its_generation(site: Site) -> None:
+async def test_running_machine_reports_its_generation(site: Site) -> None:
     """A machine that runs reports the generation of its instance."""
     await site.start_machine()
     vm = await until_behind(site, (0, 0))
@@ -57,8 +55,7 @@ async def running_machine_reports_its_generation(site: Site) -> None:
     assert vm["status"]["runStrategy"] == "Always"
 
 
-@case("generations")
-async def machine_that_never_ran_reports_nothing(site: Site) -> None:
+async def test_machine_that_never_ran_reports_nothing(site: Site) -> None:
     """A machine that never ran has neither generations nor a run strategy in its status."""
     await site.create_machine(strategy="Halted")
 
@@ -72,8 +69,7 @@ async def machine_that_never_ran_reports_nothing(site: Site) -> None:
     assert read(vm, "Ready") == ("False", "VMINotExists", "VMI does not exist")
 
 
-@case("generations")
-async def stop_alone_is_observed(site: Site) -> None:
+async def test_stop_alone_is_observed(site: Site) -> None:
     """A change of the run strategy alone raises the observed generation before the stop."""
     await site.start_machine()
     vm = await site.halt()
@@ -81,8 +77,7 @@ async def stop_alone_is_observed(site: Site) -> None:
     assert vm["status"]["runStrategy"] == "Halted"
 
 
-@case("generations")
-async def change_with_a_stop_is_never_observed(site: Site) -> None:
+async def test_change_with_a_stop_is_never_observed(site: Site) -> None:
     """A template change in the same write as a stop leaves the observed generation behind."""
     await site.start_machine()
     await until_behind(site, (0, 0))
@@ -92,8 +87,7 @@ async def change_with_a_stop_is_never_observed(site: Site) -> None:
     assert read(vm, "RestartRequired")[::2] == ("True", NOT_LIVE), "it outlives the instance"
 
 
-@case("generations")
-async def change_while_off_is_not_observed(site: Site) -> None:
+async def test_change_while_off_is_not_observed(site: Site) -> None:
     """A template change while the machine is off shows only after the next start."""
     await site.start_machine()
     await site.halt()
@@ -106,8 +100,7 @@ async def change_while_off_is_not_observed(site: Site) -> None:
     assert find_condition(vm, "RestartRequired") is None
 
 
-@case("restart required")
-async def change_waits_for_a_restart(site: Site) -> None:
+async def test_change_waits_for_a_restart(site: Site) -> None:
     """A change that is not live requires a restart, until it is reverted."""
     await site.start_machine()
     await until_behind(site, (0, 0))
@@ -127,8 +120,7 @@ async def change_waits_for_a_restart(site: Site) -> None:
     await until_behind(site, (0, 0))
 
 
-@case("live update")
-async def new_sockets_wait_for_a_migration(site: Site) -> None:
+async def test_new_sockets_wait_for_a_migration(site: Site) -> None:
     """New sockets reach the instance, not its guest; the next change fails meanwhile."""
     await site.start_machine()
     await site.change(SOCKETS)
@@ -151,8 +143,7 @@ async def new_sockets_wait_for_a_migration(site: Site) -> None:
     await site.until(failed, "the second hot-plug fails")
 
 
-@case("live update")
-async def fewer_sockets_require_a_restart(site: Site) -> None:
+async def test_fewer_sockets_require_a_restart(site: Site) -> None:
     """Sockets cannot be taken away from a running guest."""
     vm = build_machine(site.namespace)
     vm["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] = 2
@@ -167,8 +158,7 @@ async def fewer_sockets_require_a_restart(site: Site) -> None:
     await site.until(probe, "a restart is required")
 
 
-@case("live update")
-async def small_memory_change_requires_a_restart(site: Site) -> None:
+async def test_small_memory_change_requires_a_restart(site: Site) -> None:
     """Memory below 1 GiB cannot be hot-plugged."""
     await site.start_machine()
     await site.change({"template": {"spec": {"domain": {"memory": {"guest": "96Mi"}}}}})
@@ -180,8 +170,7 @@ async def small_memory_change_requires_a_restart(site: Site) -> None:
     await site.until(probe, "a restart is required")
 
 
-@case("live update")
-async def memory_of_a_large_guest_waits_for_a_migration(site: Site) -> None:
+async def test_memory_of_a_large_guest_waits_for_a_migration(site: Site) -> None:
     """From 1 GiB on new memory reaches the instance; its guest has it after a migration."""
     vm = build_machine(site.namespace)
     vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] = "1Gi"
@@ -206,8 +195,7 @@ async def memory_of_a_large_guest_waits_for_a_migration(site: Site) -> None:
     assert find_condition(await site.machine(), "RestartRequired") is None
 
 
-@case("live update")
-async def memory_above_the_most_requires_a_restart(site: Site) -> None:
+async def test_memory_above_the_most_requires_a_restart(site: Site) -> None:
     """A guest gets at most four times the memory that it was started with."""
     vm = build_machine(site.namespace)
     vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] = "1Gi"
@@ -227,8 +215,7 @@ async def memory_above_the_most_requires_a_restart(site: Site) -> None:
     await site.until(required, "a restart is required")
 
 
-@case("live update")
-async def node_selector_is_live(site: Site) -> None:
+async def test_node_selector_is_live(site: Site) -> None:
     """A node selector reaches a running instance."""
     await site.start_machine()
     await site.change({"template": {"spec": {"nodeSelector": {"kubevirt.io/schedulable": "true"}}}})
@@ -240,16 +227,14 @@ async def node_selector_is_live(site: Site) -> None:
     assert find_condition(await site.machine(), "RestartRequired") is None
 
 
-@case("readiness")
-async def instance_without_a_bootable_disk_is_ready(site: Site) -> None:
+async def test_instance_without_a_bootable_disk_is_ready(site: Site) -> None:
     """An instance is ready as soon as QEMU runs, whether anything boots or not."""
     vmi = await site.start_machine()
     assert find_condition(vmi, "AgentConnected") is None
     assert read(vmi, "Ready")[0] == "True"
 
 
-@case("launchers")
-async def instance_reports_its_pod(site: Site) -> None:
+async def test_instance_reports_its_pod(site: Site) -> None:
     """An instance names node, pod and address; under masquerade the address is of the pod."""
     vmi = await site.start_machine()
     node = text_at(vmi, "status", "nodeName")
@@ -267,8 +252,7 @@ async def instance_reports_its_pod(site: Site) -> None:
     assert phases == ["Pending", "Scheduling", "Scheduled", "Running"]
 
 
-@case("strategies")
-async def deleted_instance_comes_back(site: Site) -> None:
+async def test_deleted_instance_comes_back(site: Site) -> None:
     """A machine of strategy Always gets another instance after a deletion."""
     first = await site.start_machine()
     await site.client.delete(VIRTUAL_MACHINE_INSTANCE, site.web, uid=uid_of(first))
@@ -280,8 +264,7 @@ async def deleted_instance_comes_back(site: Site) -> None:
     await site.until(probe, "there is another instance")
 
 
-@case("refusals")
-async def migration_of_nothing_is_refused(site: Site) -> None:
+async def test_migration_of_nothing_is_refused(site: Site) -> None:
     """A migration of an instance that is not there is refused with 400."""
     kind = VIRTUAL_MACHINE_INSTANCE_MIGRATION
     migration = build_object(kind, "move", site.namespace, spec={"vmiName": "nobody"})
@@ -289,8 +272,7 @@ async def migration_of_nothing_is_refused(site: Site) -> None:
     await refused(site.client.create(kind, migration), 400, text)
 
 
-@case("refusals")
-async def machine_that_says_twice_whether_it_runs_is_refused(site: Site) -> None:
+async def test_machine_that_says_twice_whether_it_runs_is_refused(site: Site) -> None:
     """`running` and `runStrategy` exclude each other."""
     vm = build_machine(site.namespace)
     vm["spec"]["running"] = True

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.parity import Recorder
-from libs.common.testing.fakeapi.parity_scenarios import Scenario
+from libs.common.testing.fakeapi.parity import Compare, Recorder, Scenario, name_of
 from libs.common.testing.fakeapi.rest import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 GROUP = "parity.example.com"
@@ -361,10 +362,13 @@ async def _status_default(r: Recorder) -> None:
     await r.send("removed", "GET", f"{base}/g")
 
 
-CUSTOM: dict[str, Scenario] = {
-    "custom writes": _custom_writes,
-    "validation": _validation,
-    "custom appliers": _custom_appliers,
-    "no status": _no_status,
-    "status default": _status_default,
-}
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "scenario",
+    [_custom_writes, _validation, _custom_appliers, _no_status, _status_default],
+    ids=name_of,
+)
+async def test_the_fake_answers_as_the_real_server_does(
+    scenario: Scenario, compare: Compare
+) -> None:
+    await compare(scenario)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lab.kubevirt_sim.parity.case import case
 from lab.kubevirt_sim.parity.site import WEB, Site, build_machine, read, refused
 from lab.kubevirt_sim.statuses import find_condition, holds
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, build_object, uid_of
@@ -61,8 +60,7 @@ async def until_failed(site: Site, reason: str) -> str:
     return await site.until(probe, f"the machine failed with {reason}")
 
 
-@case("instancetype")
-async def instancetype_sizes_the_instance_and_is_kept(site: Site) -> None:
+async def test_instancetype_sizes_the_instance_and_is_kept(site: Site) -> None:
     """An instancetype gives an instance its size and is kept in a ControllerRevision."""
     await create_type(site, cpus=2)
     await site.client.create(VIRTUAL_MACHINE, build_typed(site, instancetype=TINY))
@@ -82,8 +80,7 @@ async def instancetype_sizes_the_instance_and_is_kept(site: Site) -> None:
     assert not map_at(domain, "cpu") and not map_at(domain, "memory").get("guest")
 
 
-@case("instancetype")
-async def revision_outlives_a_change_and_a_deletion(site: Site) -> None:
+async def test_revision_outlives_a_change_and_a_deletion(site: Site) -> None:
     """What a machine named once stays as it was, changed or deleted since, over a restart."""
     await create_type(site)
     await site.client.create(VIRTUAL_MACHINE, build_typed(site, instancetype=TINY))
@@ -100,8 +97,7 @@ async def revision_outlives_a_change_and_a_deletion(site: Site) -> None:
     assert find_condition(await site.machine(), "Failure") is None
 
 
-@case("instancetype")
-async def missing_instancetype_is_accepted_and_fails(site: Site) -> None:
+async def test_missing_instancetype_is_accepted_and_fails(site: Site) -> None:
     """A machine that names what does not exist is accepted, and fails until it exists."""
     await site.client.create(VIRTUAL_MACHINE, build_typed(site, instancetype=TINY))
     assert '"tiny" not found' in await until_failed(site, "FailedFindInstancetype")
@@ -110,8 +106,7 @@ async def missing_instancetype_is_accepted_and_fails(site: Site) -> None:
     assert not holds(await site.machine(), "Failure")
 
 
-@case("instancetype")
-async def machine_with_a_missing_preference_is_not_stopped(site: Site) -> None:
+async def test_machine_with_a_missing_preference_is_not_stopped(site: Site) -> None:
     """KubeVirt does nothing for a machine that names what does not exist: it is not stopped."""
     before = await site.start_machine()
     await site.change({"preference": SPREAD, "runStrategy": "Halted"})
@@ -122,8 +117,7 @@ async def machine_with_a_missing_preference_is_not_stopped(site: Site) -> None:
     await site.halt()
 
 
-@case("instancetype")
-async def more_processors_reach_a_running_instance(site: Site) -> None:
+async def test_more_processors_reach_a_running_instance(site: Site) -> None:
     """Another instancetype with more processors is applied to the running instance."""
     await create_type(site)
     await create_type(site, "wide", cpus=2)
@@ -143,8 +137,7 @@ async def more_processors_reach_a_running_instance(site: Site) -> None:
     assert notes["kubevirt.io/instancetype-name"] == "tiny"
 
 
-@case("instancetype")
-async def fewer_processors_wait_for_a_restart(site: Site) -> None:
+async def test_fewer_processors_wait_for_a_restart(site: Site) -> None:
     """Another instancetype with fewer processors requires a restart."""
     await create_type(site)
     await create_type(site, "wide", cpus=2)
@@ -160,8 +153,7 @@ async def fewer_processors_wait_for_a_restart(site: Site) -> None:
     await site.until(probe, "a restart is required")
 
 
-@case("instancetype")
-async def preference_chooses_the_topology(site: Site) -> None:
+async def test_preference_chooses_the_topology(site: Site) -> None:
     """The processors of an instancetype become cores if the preference says so."""
     await create_type(site, cpus=2)
     await create_preference(site, cpu={"preferredCPUTopology": "cores"})
@@ -171,8 +163,7 @@ async def preference_chooses_the_topology(site: Site) -> None:
     assert (cpu["sockets"], cpu["cores"]) == (1, 2)
 
 
-@case("instancetype")
-async def resources_with_an_instancetype_are_refused(site: Site) -> None:
+async def test_resources_with_an_instancetype_are_refused(site: Site) -> None:
     """Processors and memory in a template conflict with an instancetype."""
     await create_type(site)
     vm = build_machine(site.namespace, strategy="Halted")
@@ -182,8 +173,7 @@ async def resources_with_an_instancetype_are_refused(site: Site) -> None:
     await refused(site.client.create(VIRTUAL_MACHINE, vm), 422, words, *fields)
 
 
-@case("instancetype")
-async def preference_requires_processors(site: Site) -> None:
+async def test_preference_requires_processors(site: Site) -> None:
     """A machine is refused whose instancetype gives less than its preference requires."""
     await create_type(site)
     await create_preference(site, requirements={"cpu": {"guest": 2}})

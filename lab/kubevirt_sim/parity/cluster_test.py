@@ -6,7 +6,8 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
-from lab.kubevirt_sim.parity.case import case
+import pytest
+
 from lab.kubevirt_sim.parity.site import Site, build_machine
 from lab.kubevirt_sim.registration import WEBHOOKS
 from lab.kubevirt_sim.statuses import holds
@@ -61,9 +62,9 @@ async def until_moved(site: Site, before: Manifest) -> Manifest:
     return await site.until(moved, "the instance is on another node")
 
 
-@case("migrations", nodes=2)
-async def migration_moves_the_instance_and_does_not_restart_it(site: Site) -> None:
+async def test_migration_moves_the_instance_and_does_not_restart_it(site: Site) -> None:
     """The same instance runs on another node, in another pod; the migration has succeeded."""
+    await site.require_nodes(2)
     before = await start_movable(site)
     migration = build_object(_MIGRATION, "move", site.namespace, spec={"vmiName": "web"})
     await site.client.create(_MIGRATION, migration)
@@ -92,9 +93,9 @@ async def migration_moves_the_instance_and_does_not_restart_it(site: Site) -> No
     await site.until(readdressed, "the address of the instance is the address of its new pod")
 
 
-@case("evictions", nodes=2)
-async def eviction_moves_the_instance(site: Site) -> None:
+async def test_eviction_moves_the_instance(site: Site) -> None:
     """An eviction is refused with 429, and the instance leaves its node."""
+    await site.require_nodes(2)
     before = await start_movable(site)
     [pod] = (await site.client.list(POD, site.namespace)).items
     metadata = {"name": pod["metadata"]["name"], "namespace": site.namespace}
@@ -110,9 +111,10 @@ async def eviction_moves_the_instance(site: Site) -> None:
     assert [key_of(each).name.startswith("kubevirt-evacuation-") for each in migrations] == [True]
 
 
-@case("webhooks", webhooks=True)
-async def webhooks_fail_closed_and_only_for_launchers(site: Site) -> None:
+@pytest.mark.apiserver
+async def test_webhooks_fail_closed_and_only_for_launchers(site_with_webhooks: Site) -> None:
     """While KubeVirt or CDI is down nobody changes machines and disks; other pods are evicted."""
+    site = site_with_webhooks
     found: dict[str, set[str]] = {}
     evictions: list[str] = []
     for configuration in (await site.client.list(WEBHOOKS)).items:
@@ -132,9 +134,10 @@ async def webhooks_fail_closed_and_only_for_launchers(site: Site) -> None:
     assert 'object.metadata.name.startsWith("virt-launcher")' in evictions
 
 
-@case("clones", webhooks=True)
-async def clone_needs_a_right_in_the_namespace_of_its_source(site: Site) -> None:
+@pytest.mark.apiserver
+async def test_clone_needs_a_right_in_the_namespace_of_its_source(site_with_webhooks: Site) -> None:
     """Cloning from another namespace requires the permission `datavolumes/source` there."""
+    site = site_with_webhooks
     source = f"{site.namespace}-from"
     made = await site.client.create(NAMESPACE, build_object(NAMESPACE, source))
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.parity import Recorder
-from libs.common.testing.fakeapi.parity_custom import build_gadget, serve
-from libs.common.testing.fakeapi.parity_scenarios import Scenario, build_pod
+from libs.common.testing.fakeapi.parity import Compare, Recorder, Scenario, name_of
+from libs.common.testing.fakeapi.parity_builtin_test import build_pod
+from libs.common.testing.fakeapi.parity_custom_test import build_gadget, serve
 from libs.common.testing.fakeapi.rest import APPLY, JSON_PATCH, MERGE_PATCH
 
 _APPLIED: dict[str, Any] = {"content_type": APPLY, "fieldManager": "alpha", "force": "true"}
@@ -81,8 +83,9 @@ async def _json_patches(r: Recorder) -> None:
         await r.send(label, "PATCH", path, operations, content_type=JSON_PATCH)
 
 
-IDENTITY: dict[str, Scenario] = {
-    "custom identity": _custom_identity,
-    "pod identity": _pod_identity,
-    "json patches": _json_patches,
-}
+@pytest.mark.apiserver
+@pytest.mark.parametrize("scenario", [_custom_identity, _pod_identity, _json_patches], ids=name_of)
+async def test_the_fake_answers_as_the_real_server_does(
+    scenario: Scenario, compare: Compare
+) -> None:
+    await compare(scenario)

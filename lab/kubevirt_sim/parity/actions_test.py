@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lab.kubevirt_sim.parity.case import case
 from lab.kubevirt_sim.parity.site import Site
 from lab.kubevirt_sim.statuses import find_condition
 from libs.common.kinds import Kind, uid_of
@@ -22,8 +21,7 @@ async def act(site: Site, kind: Kind, action: str, accept: str) -> Reply:
         return await rest.send("PUT", kind.path(*site.web, action), {}, accept=accept)
 
 
-@case("actions")
-async def client_that_accepts_anything_gets_an_empty_body(site: Site) -> None:
+async def test_client_that_accepts_anything_gets_an_empty_body(site: Site) -> None:
     """A soft reboot of a guest without agent is accepted, and its button pressed."""
     vmi = await site.start_machine()
     accept = "application/json, */*"
@@ -32,8 +30,7 @@ async def client_that_accepts_anything_gets_an_empty_body(site: Site) -> None:
     assert uid_of(await site.instance()) == uid_of(vmi)
 
 
-@case("actions")
-async def client_that_accepts_only_json_is_refused(site: Site) -> None:
+async def test_client_that_accepts_only_json_is_refused(site: Site) -> None:
     """Actions have no body, so a client that accepts nothing but JSON gets 406 and no action."""
     vmi = await site.start_machine()
     json_only = "application/json"
@@ -46,8 +43,7 @@ async def client_that_accepts_only_json_is_refused(site: Site) -> None:
     assert uid_of(held) == uid_of(vmi) and find_condition(held, "Paused") is None
 
 
-@case("actions")
-async def paused_machine_says_so(site: Site) -> None:
+async def test_paused_machine_says_so(site: Site) -> None:
     """A pause shows in conditions and word; a second one is refused with 409."""
     await site.start_machine()
     assert (await act(site, RUNNING_MACHINE_ACTIONS, "pause", "*/*")).status == 200
@@ -61,8 +57,7 @@ async def paused_machine_says_so(site: Site) -> None:
     await site.until_running()
 
 
-@case("actions")
-async def restart_makes_another_instance(site: Site) -> None:
+async def test_restart_makes_another_instance(site: Site) -> None:
     """A restart is accepted with 202; of a machine that is off it is refused with 409."""
     first = await site.start_machine()
     assert (await act(site, _MACHINE_ACTIONS, "restart", "*/*")).status == 202

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.parity import Recorder
+from libs.common.testing.fakeapi.parity import Compare, Recorder, Scenario, name_of
 from libs.common.testing.fakeapi.rest import (
     APPLY,
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
 )
-
-type Scenario = Callable[[Recorder], Awaitable[None]]
 
 APPS = "apis/apps/v1"
 LEASES = "apis/coordination.k8s.io/v1"
@@ -340,15 +339,24 @@ async def _metadata(r: Recorder) -> None:
     await r.send("no namespace", "POST", "/api/v1/namespaces", {"metadata": {"name": "A_b"}})
 
 
-BUILTIN: dict[str, Scenario] = {
-    "queries": _queries,
-    "metadata": _metadata,
-    "writes": _writes,
-    "patches": _patches,
-    "pods": _pods,
-    "deletion": _deletion,
-    "lists": _lists,
-    "watches": _watches,
-    "leases and events": _leases_and_events,
-    "small kinds": _small_kinds,
-}
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        _queries,
+        _metadata,
+        _writes,
+        _patches,
+        _pods,
+        _deletion,
+        _lists,
+        _watches,
+        _leases_and_events,
+        _small_kinds,
+    ],
+    ids=name_of,
+)
+async def test_the_fake_answers_as_the_real_server_does(
+    scenario: Scenario, compare: Compare
+) -> None:
+    await compare(scenario)
