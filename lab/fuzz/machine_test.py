@@ -1,4 +1,8 @@
-"""Operations in any order, with misfortune: create, change, roll back, delete, recreate."""
+"""Operations in any order, with misfortune: create, change, roll back, delete, recreate.
+
+The API server is the fake one, over HTTP, so that hundreds of operations take seconds; the sweep
+does the same with chosen operations on a real one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Whatever happens in whatever order: no node twice, none lost without need, rest at the end."""
+"""Whatever happens in whatever order: no node twice, none lost without need, rest at the end.
+
+The simulation of clusters, machines, nodes and time enforces the rules of the API server on which
+the plan relies: names are unique, deletions have a UID, patches have a version. Its assertions
+check everything that the plan must never do.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The promises of the plan under any order of crashes, stale looks and other people's edits.
+"""The promises of the plan under any order of crashes, outdated views and edits of other clients.
 
-The rules below are what users, the volume controllers, pods, the garbage collector and other owners
-do in the simulation, and when the operator hears of it and acts.
+The simulation contains one DemoVolume, one claim name, and all clients that can change them: users,
+the volume controllers, pods, the garbage collector and other owners. The operator watches each kind
+separately, with delays and in no common order, acts on its outdated view, and can crash after any
+step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Messages at a lost connection, while handlers are busy, and at the end, with a broker model."""
+"""Messages at a lost connection, while handlers are busy, and at the end.
+
+The model of a broker has redelivery and the batch acknowledgment of the client.
+"""
 
 from __future__ import annotations
 
