@@ -23,7 +23,7 @@ _FILES: Final = {
     "operators/{id}/controller.py": TEMPLATES / "controller.py.tmpl",
     "operators/{id}/operator_test.py": TEMPLATES / "test_operator.py.tmpl",
     "operators/{id}/examples/{snake}.yaml": _OWN / "example.yaml.tmpl",
-    "operators/{id}/BUILD": _OWN / "BUILD.tmpl",
+    "operators/{id}/BUILD": _OWN / "build.tmpl",
     "operators/{id}/CHANGELOG.md": _OWN / "CHANGELOG.md.tmpl",
     "operators/{id}/README.md": _OWN / "README.md.tmpl",
     "helm/{id}/templates/NOTES.txt": _OWN / "NOTES.txt.tmpl",
