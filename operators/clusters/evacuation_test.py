@@ -190,9 +190,8 @@ def test_node_stays_while_its_cluster_does_not_answer_and_the_remedy_is_named() 
 
 def test_node_that_stays_broken_does_not_hold_up_the_drain_of_a_host() -> None:
     """It was rebuilt from an image that makes no node, for example."""
-    broken = {"ready": False, "since": NOW - timedelta(hours=1), "draining": BEGAN}
     observed = observe(WEB[1])
-    sick = Node.parse(build_node(WEB[0], **broken))
+    sick = Node.parse(build_node(WEB[0], ready=False, draining=BEGAN))
     nodes = {**observed.workload.nodes, WEB[0]: sick}
     observed = replace(observed, workload=replace(observed.workload, nodes=nodes))
     (repair,) = [each for each in list_causes(cluster(), observed, NOW) if each.node == WEB[0]]

@@ -357,8 +357,8 @@ def _evaluate_remediation(
     upgrades = {each.operation for each in causes if each not in repairs}
     for operation in observed.operations.values():
         if not operation.finished and operation.key.name not in upgrades:
-            moves = operation.type != "Rebuild"
-            reason = Reason.EVACUATING if moves else Reason.REBUILDING
+            is_rebuild = operation.type == "Rebuild"
+            reason = Reason.REBUILDING if is_rebuild else Reason.EVACUATING
             return Condition.true(type_, reason, describe_work(operation))
     moves = [each for each in repairs if each.is_move]
     if moves:

@@ -35,7 +35,6 @@ ORDERS: Final = [
     (*CHILDREN, *PARENTS),
     PARENTS,
 ]
-ROUTES: Final = [{"destination": "192.0.2.0/24", "nextHop": "10.0.0.254"}]
 
 
 def strip(manifest: Manifest) -> Manifest:
@@ -69,7 +68,7 @@ async def test_restored_networks_isolate_and_open_the_same(
     api.create(build_provider())
     for manifest in (
         build_network(isolation="Network"),
-        build_attached("office", routes=ROUTES, cidrs=["10.0.0.0/24"]),
+        build_attached("office"),
         build_firewall("web", build_rule("http", ports=[80], cidrs=["192.0.2.0/24"])),
         build_firewall("db", build_rule("web", peers=[{"firewallRef": {"name": "web"}}])),
         build_instance("one", firewall="web"),

@@ -116,7 +116,8 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
     if instance.spec.power is Power.STOPPED:
         return Decision(current, run=False)
     running = machine is not None and machine.kept_running
-    if running and observed.in_use.keys() & {machine.disk, *machine.claims.values()}:
+    used = () if machine is None else (machine.disk, *machine.claims.values())
+    if running and not observed.in_use.keys().isdisjoint(used):
         # Another machine has its disk. A guest that runs is not ended, but none boots any more.
         restarts = instance.spec.directive(DirectiveKind.RESTART) is not None
         running = run is not None and run.view.running and not restarts

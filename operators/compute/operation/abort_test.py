@@ -55,8 +55,8 @@ def act(type_: str, *, after: float, ending: bool = False, **spec: Any) -> NextA
         observed = Observed(observed.target, migration=migration, held_up="networks fail")
     else:
         metadata["annotations"] = {MADE_BY: "u2"}
-        status = {"phase": "InProgress", "readyToUse": False}
-        snapshot = MachineSnapshotView.parse({"metadata": metadata, "status": status})
+        begun = {"phase": "InProgress", "readyToUse": False}
+        snapshot = MachineSnapshotView.parse({"metadata": metadata, "status": begun})
         observed = Observed(observed.target, snapshot=snapshot)
     return decide(Operation.parse(operation), observed, NOW)
 
