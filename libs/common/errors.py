@@ -29,7 +29,7 @@ SlipwayError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from libs.common.kinds import Key, Kind, describe
 
@@ -90,7 +90,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """RBAC, a quota or an admission policy refused the request (403)."""
+    """RBAC, a quota, an admission policy or a webhook refused the request (403, webhooks: 409)."""
 
 
 class NotFound(ApiError):
@@ -243,6 +243,8 @@ def api_error(
     cls = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
     if status == 409 and reason == "AlreadyExists":
         cls = AlreadyExists
+    elif status == 409 and _DENIED in str(body.get("message")):
+        cls = Forbidden
     return cls(
         status,
         reason,
@@ -256,10 +258,11 @@ def api_error(
 def patch_error(err: Invalid) -> ApiError:
     """Return Conflict for a JSON patch that does not match the object, else the given error.
 
-    If a `test` fails or a path does not exist, the server returns 422 without causes: the object
-    has changed since it was read, which is a conflict. Errors of schema validation have causes.
+    If a `test` fails or a path does not exist, the server returns 422 without causes and with one
+    sentence for all of them: the object has changed since it was read, which is a conflict. Errors
+    of schema validation have causes, and a webhook that answers 422 has a sentence of its own.
     """
-    if err.details.get("causes"):
+    if err.details.get("causes") or err.message != _UNFIT_PATCH:
         return err
     return Conflict(409, "Conflict", str(err), details=err.details, operation=err.operation)
 
@@ -274,6 +277,11 @@ def apply_error(err: Invalid) -> ApiError:
     return Conflict(409, "Conflict", err.message, details=err.details, operation=err.operation)
 
 
+_UNFIT_PATCH: Final = "the server rejected our request due to an error in our request"
+"""Message of kube-apiserver for a JSON patch that cannot be executed."""
+_DENIED: Final = " denied the request"
+"""Part of the message of kube-apiserver for the refusal of a webhook, which chooses the code: a 409
+of a webhook is repeated for the same object, that of the server itself is not."""
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.conditions import conditions_of, parse_time
-from libs.common.errors import BadRequest, Conflict, Forbidden, Invalid
+from libs.common.errors import BadRequest, Forbidden, Invalid
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
@@ -55,10 +55,8 @@ from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
 _WRITES: Final = ("create", "patch", "delete")
-_REFUSALS: Final = (BadRequest, Conflict, Forbidden, Invalid)
-"""Errors that the API server may repeat for the same pod, for example for a static pod."""
-_CONFLICTS: Final = 20
-"""Conflicts in a row that are a refusal. Fewer mean that the pod has changed since it was read."""
+_REFUSALS: Final = (BadRequest, Forbidden, Invalid)
+"""Errors that the API server repeats for the same pod, for example for a static pod."""
 _LONGEST_PAUSE: Final = 3600
 """Seconds between two attempts for a pod that the API server refuses."""
 _AT_ONCE: Final = 0.01
@@ -200,8 +198,6 @@ class Reconciler:
             if key in tried and isinstance(failure.error, _REFUSALS):
                 count = held[key].count + 1 if key in held else 1
                 seconds = min(exporter.spec.backoff_seconds * 2 ** (count - 1), _LONGEST_PAUSE)
-                if isinstance(failure.error, Conflict) and count < _CONFLICTS:
-                    seconds = 0
                 kept[key] = Refused(failure.message, count, ctx.now() + timedelta(seconds=seconds))
         if kept:
             self._refused[ctx.uid] = kept

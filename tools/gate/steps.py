@@ -37,6 +37,9 @@ NAMESPACE_TESTS: Final = "tests/namespaces"
 OVERLOAD_TESTS: Final = "tests/overload"
 """Tests of operators with very little CPU time; they need permission to create control groups."""
 
+BROKER_TESTS: Final = "*_broker_test.py"
+"""Tests with a real Pulsar broker."""
+
 KEDA_TESTS: Final = "tests/keda"
 """Tests with KEDA, a broker and a control plane. They are skipped if KEDA is not built."""
 
@@ -112,7 +115,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             python,
             "unit",
             "Unit tests",
-            (*PRODUCT_TESTS, "-m", "not apiserver"),
+            (*PRODUCT_TESTS, "-m", "not apiserver", f"--ignore-glob={BROKER_TESTS}"),
             needs=("jvm",),
             parallel=True,
         ),
@@ -164,7 +167,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             python,
             "broker",
             "Consumers of a real Pulsar broker",
-            ("operators/pulsarconsumer", "-o", "python_files=*_broker_test.py"),
+            ("operators/pulsarconsumer", "-o", f"python_files={BROKER_TESTS}"),
             needs=("pulsar",),
             scope=Scope.ALL,
         ),

@@ -93,6 +93,25 @@ def load_objects(bundle: dict[str, str]) -> list[Manifest]:
     ]
 
 
+def test_page_applies_the_guard_that_lets_the_operator_of_the_bundle_pass(
+    bundles: dict[str, dict[str, str]],
+) -> None:
+    page = (ROOT / "docs/howto/olm.md").read_text()
+    (command,) = re.findall(r"helm template ipam .*?(?= \| kubectl apply)", page, re.DOTALL)
+    helm = ensure_tool("helm", open_progress("test-bundle"))
+    words = command.replace("\\\n", " ").split()
+    done = subprocess.run([helm, *words[1:]], check=True, capture_output=True, text=True, cwd=ROOT)
+
+    (policy,) = (
+        each
+        for each in fastyaml.load_all(done.stdout)
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    )
+    (granted,) = load_version(bundles["ipam"])["spec"]["install"]["spec"]["clusterPermissions"]
+    user = f"system:serviceaccount:slipway-system:{granted['serviceAccountName']}"
+    assert user in policy["spec"]["matchConditions"][0]["expression"]
+
+
 def test_categories_are_of_operators_that_exist() -> None:
     assert set(CATEGORIES) <= set(list_operators())
 

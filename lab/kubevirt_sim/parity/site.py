@@ -112,6 +112,11 @@ class Site:
         except TimeoutError:
             raise AssertionError(f"Gave up waiting until {what}; last seen: {last}") from None
 
+    async def require_nodes(self, count: int) -> None:
+        """Skip the test on a real cluster with fewer nodes that run machines."""
+        if self.real and (found := len(await list_nodes(self.client))) < count:
+            pytest.skip(f"needs {count} nodes that run machines, and there are {found}")
+
     async def machine(self) -> Manifest:
         """Read the machine."""
         return await self.client.get(VIRTUAL_MACHINE, self.web)

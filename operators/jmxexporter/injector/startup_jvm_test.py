@@ -95,6 +95,8 @@ def test_configuration_is_followed_and_a_bad_one_left_out(
 
     write_config(prepared, "rules:\n- pattern: '(['\n")
     answer = prepared / "answer.properties"
+    # The guard serves before it writes its answer.
+    wait_until(answer.is_file)
     wait_until(lambda: parse_properties(answer.read_bytes()).get("reason") == "ConfigInvalid")
     wait_until(lambda: is_served(port, "shop_orders"))
 
