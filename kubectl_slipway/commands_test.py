@@ -50,7 +50,7 @@ async def test_status_knows_which_namespaces_are_excluded(lab: Lab) -> None:
     lab.put(podset(), podset("b", "kube-system"))
     lines = (await lab.run("status")).out.splitlines()
     assert "* except kube-system,team-x" in lines[1]
-    assert lines[2] == "Warning: no podset operator watches 1 PodSets in namespace kube-system."
+    assert lines[2] == "Warning: no podset operator watches 1 PodSet in namespace kube-system."
 
 
 async def test_problems_lists_what_is_not_ready_in_the_namespace(lab: Lab) -> None:
