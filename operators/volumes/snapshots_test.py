@@ -69,6 +69,7 @@ async def test_failed_snapshot_is_repeated_with_the_class_that_the_message_asks_
     assert f"set spec.snapshotClassName and delete VolumeSnapshot default/{name}" in shown
 
     api.patch(DEMO_VOLUME, DATA, {"spec": {"snapshotClassName": "fast"}})
+    await harness.converged()
     api.delete(VOLUME_SNAPSHOT, key_of(snapshot))
     await harness.converged()
     (repeated,) = api.objects(VOLUME_SNAPSHOT)
