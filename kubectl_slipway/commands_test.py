@@ -44,6 +44,15 @@ async def test_status_shows_operators_and_objects_that_nobody_watches(lab: Lab) 
     assert result.code == 1
 
 
+async def test_status_knows_which_namespaces_are_excluded(lab: Lab) -> None:
+    env = [{"name": "PODSET_WATCH_EXCLUDED_NAMESPACES", "value": "kube-system,team-x"}]
+    lab.install("podset", env=env)
+    lab.put(podset(), podset("b", "kube-system"))
+    lines = (await lab.run("status")).out.splitlines()
+    assert "* except kube-system,team-x" in lines[1]
+    assert lines[2] == "Warning: no podset operator watches 1 PodSet in namespace kube-system."
+
+
 async def test_problems_lists_what_is_not_ready_in_the_namespace(lab: Lab) -> None:
     ready = not_ready("AllAvailable", Ready="True")
     lab.put(podset("good", status=ready), podset("bad", status=not_ready("ScalingUp", "0 of 1")))

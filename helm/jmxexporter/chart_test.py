@@ -47,6 +47,15 @@ class TestJmxExporterChart(ChartSuite):
 
         assert set(configuration["webhooks"][0]["namespaceSelector"]) == {"matchLabels"}
 
+    def test_webhook_is_not_called_for_excluded_namespaces(self) -> None:
+        watch = {"clusterWide": True, "excludedNamespaces": ["kube-system"]}
+        values = {"settings": {"webhooks": True}, "watch": watch}
+        (configuration,) = self.render(values, "MutatingWebhookConfiguration")
+        (expression,) = configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+
+        assert expression["operator"] == "NotIn"
+        assert expression["values"] == ["kube-system"]
+
     def test_webhook_leads_to_the_operator_and_has_no_right_beyond_what_it_fills_in(self) -> None:
         values = {"settings": {"webhooks": True}, "networkPolicy": {"enabled": True}}
         secret, _ = sorted(

@@ -219,7 +219,8 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
 
 ELSEWHERE: Final = frozenset(
     {
-        *("watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"),
+        *("watch.namespaces", "watch.clusterWide", "watch.excludedNamespaces"),
+        *("rbac.create", "rbac.userRoles", "crds.keep"),
         *(
             "rbac.clusterRoles",
             "global.platformAssignsUserIds",

@@ -41,6 +41,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"watch": {"namespaces": ["one"], "namespaceSelector": {"matchLabels": {"a": "b"}}}},
         "watch.namespaceSelector excludes",
     ),
+    "exception-without-a-rule": (
+        {"watch": {"excludedNamespaces": ["one"], "namespaces": ["two"]}},
+        "set clusterWide to true, or leave it empty",
+    ),
     "replicas-without-election": (
         {"replicas": 2, "settings": {"leaderElect": False}},
         "set replicas to 1, or leave leaderElect on",

@@ -47,6 +47,16 @@ class CaseSuite(SuiteBase):
 
         assert dig(self.render_one(case.kind, values), path) == expected
 
+    def test_operator_learns_which_namespaces_are_excluded(self) -> None:
+        values = {"watch": {"clusterWide": True, "excludedNamespaces": ["kube-system", "team-x"]}}
+        (found,) = [
+            value
+            for name, value in self.render_env(values).items()
+            if name.endswith("_WATCH_EXCLUDED_NAMESPACES")
+        ]
+        assert found == "kube-system,team-x"
+        assert not any("EXCLUDED" in name for name in self.render_env({}))
+
     @pytest.mark.parametrize("value", SWITCHES)
     def test_switch_turns_the_object_on_and_off(self, value: str) -> None:
         default, kind = SWITCHES[value]

@@ -133,6 +133,10 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
 {{- end }}
+{{- with .Values.watch.excludedNamespaces }}
+- name: {{ include "operator-common.envPrefix" $ }}WATCH_EXCLUDED_NAMESPACES
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- if (include "operator-common.guardedNamespaces" . | fromJson).names }}
 - name: {{ include "operator-common.envPrefix" . }}ROLE_BINDING
   value: {{ include "operator-common.guardedBinding" . }}

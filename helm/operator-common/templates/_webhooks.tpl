@@ -166,6 +166,12 @@ webhooks:
       matchExpressions:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with $root.Values.watch.excludedNamespaces }}
+      matchExpressions:
+        - key: kubernetes.io/metadata.name
+          operator: NotIn
+          values: {{ toJson . }}
+      {{- end }}
       {{- if not $watched.all }}
       matchExpressions:
         - key: kubernetes.io/metadata.name

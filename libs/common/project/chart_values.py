@@ -23,6 +23,8 @@ Duration = Annotated[str, Field(pattern=r"^([0-9]+(ms|s|m|h))*$")]
 """A Prometheus duration such as 30s; empty for the default."""
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$")]
 """The name of a namespace; the templates refuse a star and name the value to set instead."""
+NamespaceName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+"""The name of a namespace, where a star means nothing."""
 Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 """A range of addresses such as 10.0.0.1/32."""
 Registry = Annotated[str, Field(pattern=r"^([^/:@]+(:[0-9]+)?(/[^/:@]+)*)?$")]
@@ -107,6 +109,7 @@ class Watch(ValuesModel):
 
     namespaces: list[Namespace]
     cluster_wide: bool
+    excluded_namespaces: list[NamespaceName]
     namespace_selector: NamespaceSelector
 
 
