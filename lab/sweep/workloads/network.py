@@ -193,6 +193,7 @@ def _has_port(port: int, *, joined: bool) -> Any:
 async def _create_attached(user: User) -> None:
     fabric = user.scoped("fabric")
     offered = {"bridge": "br0", "vlans": [{"first": 42}], "allowedNamespaces": {}}
+    offered["vlanSharing"] = "AllNamespaces"  # by the namespaces of other trials
     await user.create(PROVIDER_NETWORK, fabric, offered)
     lan = {
         "cidrs": ["10.0.0.0/16"],
