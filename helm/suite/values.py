@@ -101,6 +101,22 @@ class ValueSuite(SuiteBase):
         for crd in self.render({"crds": {"keep": False}}, "CustomResourceDefinition"):
             assert "helm.sh/resource-policy" not in (crd["metadata"].get("annotations") or {})
 
+    def test_annotations_of_crds_are_in_addition(self) -> None:
+        crds = {"crds": {"annotations": {"a": "b"}}}
+        for crd in self.render(crds, "CustomResourceDefinition"):
+            annotations = crd["metadata"]["annotations"]
+            assert annotations["a"] == "b"
+            assert annotations["helm.sh/resource-policy"] == "keep"
+
+    def test_other_ports_reach_the_operator(self) -> None:
+        env = self.render_env({"ports": {"metrics": 9080, "probes": 9081}})
+        prefix = self.chart.upper()
+
+        assert env == {
+            f"{prefix}_METRICS_BIND_ADDRESS": ":9080",
+            f"{prefix}_HEALTH_PROBE_BIND_ADDRESS": ":9081",
+        }
+
     def test_watched_namespaces_reach_the_operator(self) -> None:
         variable = f"{self.chart.upper()}_WATCH_NAMESPACES"
         one = self.render_env({"watch": {"namespaces": ["b", "a"]}})

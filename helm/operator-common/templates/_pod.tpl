@@ -41,11 +41,14 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.priorityClassName }}
+{{- with .Values.priorityClassName | default .Values.global.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
+{{- end }}
+{{- if not (kindIs "invalid" .Values.hostUsers) }}
+hostUsers: {{ .Values.hostUsers }}
 {{- end }}
 {{- with .Values.dnsPolicy }}
 dnsPolicy: {{ . }}
@@ -177,6 +180,16 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" $ }}{{ $variable }}
   value: {{ include "operator-common.clusterName" $ }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- $ports := list (list "METRICS_BIND_ADDRESS" .Values.ports.metrics 8080) (list "HEALTH_PROBE_BIND_ADDRESS" .Values.ports.probes 8081) -}}
+{{- if include "operator-common.hasWebhooks" . -}}
+{{- $ports = append $ports (list "WEBHOOK_BIND_ADDRESS" .Values.ports.webhook 9443) -}}
+{{- end -}}
+{{- range $ports }}
+{{- if ne (int (index . 1)) (last .) }}
+- name: {{ include "operator-common.envPrefix" $ }}{{ first . }}
+  value: ":{{ index . 1 }}"
 {{- end }}
 {{- end }}
 {{- with .Values.tracing.endpoint }}

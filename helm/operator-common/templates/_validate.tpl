@@ -117,7 +117,7 @@ killed during its shutdown.
 {{/* operator-common.validateLabels: rejects labels that the chart sets, some of which are used in selectors. */}}
 {{- define "operator-common.validateLabels" -}}
 {{- $own := include "operator-common.labels" . | fromYaml -}}
-{{- $places := dict "podLabels" .Values.podLabels "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
+{{- $places := dict "podLabels" .Values.podLabels "service.labels" .Values.service.labels "serviceAccount.labels" .Values.serviceAccount.labels "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
 {{- range $place, $labels := $places -}}
 {{- range $label, $_ := $labels -}}
 {{- if hasKey $own $label -}}
