@@ -18,24 +18,6 @@ from libs.common.kinds import ENDPOINTS, SERVICE, uid_of
 from libs.common.reading import map_at
 from libs.common.testing.differences import describe_difference
 
-ORACLES: Final[Mapping[str, str]] = {
-    "fired": "the fault came at the moment it was planned for",
-    "converged": "each phase ends within its deadline",
-    "not-watching": "the operator still reacts after the fault",
-    "state": "the state after each phase equals the state of the fault-free run",
-    "counts": "objects are created and deleted as often as in the fault-free run",
-    "invariant": "the invariants of the workload hold at every version",
-    "foreign": "objects of others stay as they are",
-    "rest": "nothing is written once the operator has converged",
-    "hygiene": "writes name the incarnation, the manager and the namespace, and change something",
-    "hot-loop": "the same request is not sent over and over",
-    "rights": "the rights of the service account are enough",
-    "process": "the log has no unhandled error, and no process ends unexpectedly",
-    "secrets": "no secret shows in the log, Events, statuses, metrics or any written object",
-    "ready": "the process reports alive and ready once it has converged",
-}
-"""Property that each oracle checks."""
-
 _DEFECTS: Final = re.compile(r"Unhandled error in reconcile|Traceback \(most recent call last\)")
 _MANY: Final = 12
 _REFUSING: Final = frozenset({Mode.E403, *EXCLUSIVE})

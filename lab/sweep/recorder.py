@@ -10,7 +10,7 @@ from typing import Final
 from lab.sweep.ownership import belongs
 from libs.common.client import Client, ObjectList
 from libs.common.errors import Expired, SlipwayError
-from libs.common.kinds import Key, Kind, Manifest, uid_of
+from libs.common.kinds import Kind, Manifest, uid_of
 
 _RETRY: Final = 0.1
 
@@ -177,8 +177,3 @@ class Recorder:
             record = next(books, None)
         if record is not None:
             record.note(action, kind, manifest)
-
-
-def place_of(manifest: Manifest) -> Key:
-    """Return the key of an object."""
-    return Key(manifest["metadata"].get("namespace") or "", manifest["metadata"]["name"])
