@@ -2,7 +2,7 @@
 
 For each alert, a case has series with which it fires, and series close to them with which it is
 quiet. Series are written as in the unit tests of Prometheus, with one sample per minute; `LABELS`
-stands for the labels of the installation. Thresholds and delays come from docs/howto/monitor.md.
+stands for the labels of the installation. Thresholds and delays come from docs/howto/alerts.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from helm.suite.base import EVERYTHING, NAMESPACE
-from helm.suite.promtool import run_promtool
+from helm.suite.promtool import expect_silent, run_promtool
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import find_charts, render_chart
 
@@ -259,6 +259,21 @@ COMMON: Final[Mapping[str, AlertCase]] = {
 _OBJECT: Final = {"object_namespace": "shop", "object": "orders"}
 _OF_OBJECT: Final = 'LABELS,object_namespace="shop",object="orders"'
 
+
+def _build_objects_case(bad: str, good: str, *, minutes: int = 15, **labels: str) -> AlertCase:
+    """Build the case of an alert about the conditions of objects, which fires after minutes."""
+    return AlertCase(
+        {f'operator_objects{{LABELS,controller="a",{bad}}}': "1x40"},
+        {
+            f'operator_objects{{LABELS,controller="a",{good}}}': "5x40",
+            f'operator_objects{{LABELS,controller="a",{bad}}}': "0x40",
+        },
+        at=f"{minutes + 1}m",
+        before=f"{minutes - 1}m",
+        labels=labels,
+    )
+
+
 OWN: Final[Mapping[str, Mapping[str, AlertCase]]] = {
     "clusters": {
         "ClustersApiUnreachable": AlertCase(
@@ -382,7 +397,22 @@ OWN: Final[Mapping[str, Mapping[str, AlertCase]]] = {
             before="20m",
         ),
     },
-    "podset": {},
+    "podset": {
+        "PodSetUnavailable": _build_objects_case(
+            'type="Available",status="False",reason="MinimumUnavailable"',
+            'type="Available",status="True",reason="MinimumAvailable"',
+        ),
+        "PodSetStalled": _build_objects_case(
+            'type="Stalled",status="True",reason="BackOff"',
+            'type="Stalled",status="False",reason="AsExpected"',
+            reason="BackOff",
+        ),
+        "PodSetPodsRefused": _build_objects_case(
+            'type="ReplicaFailure",status="True",reason="FailedCreate"',
+            'type="ReplicaFailure",status="False",reason="AsExpected"',
+            reason="FailedCreate",
+        ),
+    },
     "pulsarconsumer": {
         "PulsarBrokerUnreachable": AlertCase(
             {f"pulsarconsumer_broker_reachable{{{_OF_OBJECT}}}": "0x30"},
@@ -418,7 +448,30 @@ OWN: Final[Mapping[str, Mapping[str, AlertCase]]] = {
             labels=_OBJECT,
         ),
     },
-    "volumes": {},
+    "volumes": {
+        "VolumesClaimLost": _build_objects_case(
+            'type="Ready",status="False",reason="ClaimLost"',
+            'type="Ready",status="True",reason="Bound"',
+            minutes=5,
+            reason="ClaimLost",
+        ),
+        "VolumesClaimPending": _build_objects_case(
+            'type="Ready",status="False",reason="Provisioning"',
+            # A pod must use the volume first.
+            'type="Ready",status="True",reason="WaitingForFirstConsumer"',
+            reason="Provisioning",
+        ),
+        "VolumesResizeFailed": _build_objects_case(
+            'type="Resized",status="False",reason="Infeasible"',
+            'type="Resized",status="False",reason="Resizing"',
+            reason="Infeasible",
+        ),
+        "VolumesSnapshotFailed": _build_objects_case(
+            'type="Terminating",status="True",reason="SnapshotFailed"',
+            'type="Terminating",status="True",reason="Snapshotting"',
+            reason="SnapshotFailed",
+        ),
+    },
 }
 """Alerts of one chart, by chart."""
 
@@ -504,11 +557,6 @@ def build_tests(chart: str, rule: Manifest, case: AlertCase) -> Iterator[Manifes
         "input_series": write_series(case.quiet, chart),
         "promql_expr_test": [expect_silent(metric, case.at)],
     }
-
-
-def expect_silent(expression: str, time: str) -> dict[str, Any]:
-    """Expect an expression without samples."""
-    return {"expr": expression, "eval_time": time, "exp_samples": []}
 
 
 def write_series(series: Series, chart: str) -> list[dict[str, str]]:

@@ -30,7 +30,8 @@ _ROOTS: Final = re.compile(
 _TEST: Final = re.compile(r"(_test|conftest)\.py$|^tests/")
 _GENERATED: Final = re.compile(
     r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$"
-    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/.*)$|\.lock$|go\.sum$|\.svg$"
+    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/(?!alerts|dashboard|webhooks).*)$"
+    r"|\.lock$|go\.sum$|\.svg$"
     r"|^docs/reference/[^/]+/(api|conditions|settings|permissions|metrics)\.md$"
 )
 

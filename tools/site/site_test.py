@@ -84,6 +84,18 @@ def test_names_in_tables_break_at_dots_and_not_inside_of_words(configuration: Pa
     assert "word-break: normal" in (configuration.parent / "pages" / styles).read_text()
 
 
+def test_cells_name_their_column_for_screens_that_show_no_heading(configuration: Path) -> None:
+    head = "<thead><tr><th>a <code>b</code></th><th></th></tr></thead>"
+    body = "<tbody><tr><td>1</td><td>2</td></tr></tbody>"
+
+    shown = on_page_content(f"<table>{head}{body}</table>")
+
+    assert '<td data-label="a b">1</td><td>2</td>' in shown
+    settings = yaml.safe_load(configuration.read_text())
+    styles = (configuration.parent / "pages" / settings["extra_css"][0]).read_text()
+    assert "content: attr(data-label)" in styles.partition("@media screen and (max-width")[2]
+
+
 @pytest.mark.parametrize(
     ("code", "rendered"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.kubevirt_sim.parity.site import Site
-from lab.kubevirt_sim.statuses import find_condition
+from libs.common.conditions import find_condition
 from libs.common.kinds import Kind, uid_of
 from libs.common.reading import text_at
 from libs.common.testing.fakeapi.rest import Reply, RestClient

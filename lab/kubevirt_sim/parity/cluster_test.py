@@ -10,7 +10,6 @@ import pytest
 
 from lab.kubevirt_sim.parity.site import Site, build_machine
 from lab.kubevirt_sim.registration import WEBHOOKS
-from lab.kubevirt_sim.statuses import holds
 from libs.common.errors import SlipwayError
 from libs.common.kinds import (
     NAMESPACE,
@@ -24,7 +23,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 from libs.common.testing.fakeapi.rest import Reply, RestClient
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import (
@@ -45,7 +44,7 @@ async def start_movable(site: Site, strategy: str = "LiveMigrate") -> Manifest:
 
     async def movable() -> Manifest | None:
         vmi = await site.instance()
-        return vmi if holds(vmi, "LiveMigratable") else None
+        return vmi if holds_at(vmi, "LiveMigratable") else None
 
     return await site.until(movable, "the machine can be moved")
 

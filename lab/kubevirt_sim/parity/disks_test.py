@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from lab.kubevirt_sim.parity.site import Site, list_nodes, read, refused
-from lab.kubevirt_sim.statuses import find_condition, holds
 from lab.kubevirt_sim.storage import STORAGE_PROFILE
 from lab.kubevirt_sim.volumes import find_places
+from libs.common.conditions import find_condition
 from libs.common.kinds import PV, PVC, Key, Manifest, build_object
-from libs.common.reading import map_at, maps_at, text_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
@@ -191,7 +194,7 @@ async def test_unbootable_disk_gives_a_ready_machine_without_agent(site: Site) -
     """An empty disk: ready once QEMU runs, and no agent; only the agent tells the two apart."""
     await site.fill_disk("root", url=site.images.empty)
     vmi = await site.start_machine(disk="root")
-    assert holds(vmi, "Ready") and find_condition(vmi, "AgentConnected") is None
+    assert holds_at(vmi, "Ready") and find_condition(vmi, "AgentConnected") is None
 
 
 async def test_booted_guest_connects_its_agent(site: Site) -> None:
@@ -199,7 +202,7 @@ async def test_booted_guest_connects_its_agent(site: Site) -> None:
     await site.fill_disk()
     await site.start_machine(disk="root")
 
-    async def probe() -> Manifest | None:
+    async def probe() -> Mapping[str, Any] | None:
         found = find_condition(await site.instance(), "AgentConnected")
         return found if found and found["status"] == "True" else None
 

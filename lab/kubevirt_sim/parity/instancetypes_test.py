@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lab.kubevirt_sim.parity.site import WEB, Site, build_machine, read, refused
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, build_object, uid_of
-from libs.common.reading import map_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, text_at, text_map_at
 from libs.contracts.instancetypes import INSTANCETYPE, PREFERENCE
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 
@@ -103,7 +103,7 @@ async def test_missing_instancetype_is_accepted_and_fails(site: Site) -> None:
     assert '"tiny" not found' in await until_failed(site, "FailedFindInstancetype")
     await create_type(site)
     await site.until_running()
-    assert not holds(await site.machine(), "Failure")
+    assert not holds_at(await site.machine(), "Failure")
 
 
 async def test_machine_with_a_missing_preference_is_not_stopped(site: Site) -> None:
@@ -128,7 +128,7 @@ async def test_more_processors_reach_a_running_instance(site: Site) -> None:
     async def probe() -> Manifest | None:
         vmi = await site.instance()
         sockets = vmi["spec"]["domain"]["cpu"]["sockets"] == 2
-        return vmi if sockets and holds(vmi, "HotVCPUChange") else None
+        return vmi if sockets and holds_at(vmi, "HotVCPUChange") else None
 
     vmi = await site.until(probe, "the instance is given the sockets")
     assert vmi["status"]["currentCPUTopology"]["sockets"] == 1, "until it migrates"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from lab.kubevirt_sim.parity.site import Site, build_machine, read, refused
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, build_object, uid_of
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -127,7 +127,7 @@ async def test_new_sockets_wait_for_a_migration(site: Site) -> None:
 
     async def probe() -> Manifest | None:
         vm, vmi = await site.machine(), await site.instance()
-        return vmi if holds(vmi, "HotVCPUChange") and holds(vm, "HotVCPUChange") else None
+        return vmi if holds_at(vmi, "HotVCPUChange") and holds_at(vm, "HotVCPUChange") else None
 
     vmi = await site.until(probe, "a CPU hot-plug is pending")
     assert map_at(vmi, "spec", "domain", "cpu")["sockets"] == 2
@@ -179,14 +179,14 @@ async def test_memory_of_a_large_guest_waits_for_a_migration(site: Site) -> None
     assert map_at(vmi, "spec", "domain", "memory")["maxGuest"] == "4Gi"
 
     async def movable() -> bool:
-        return holds(await site.instance(), "LiveMigratable")
+        return holds_at(await site.instance(), "LiveMigratable")
 
     await site.until(movable, "the machine can be moved")
     await site.change({"template": {"spec": {"domain": {"memory": {"guest": "2Gi"}}}}})
 
     async def probe() -> Manifest | None:
         vmi = await site.instance()
-        return vmi if holds(vmi, "HotMemoryChange") else None
+        return vmi if holds_at(vmi, "HotMemoryChange") else None
 
     vmi = await site.until(probe, "a memory hot-plug is pending")
     assert map_at(vmi, "spec", "domain", "memory")["guest"] == "2Gi"
@@ -203,7 +203,7 @@ async def test_memory_above_the_most_requires_a_restart(site: Site) -> None:
     await site.until_running()
 
     async def movable() -> bool:
-        return holds(await site.instance(), "LiveMigratable")
+        return holds_at(await site.instance(), "LiveMigratable")
 
     await site.until(movable, "the machine can be moved")
     await site.change({"template": {"spec": {"domain": {"memory": {"guest": "5Gi"}}}}})

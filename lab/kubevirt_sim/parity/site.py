@@ -13,9 +13,9 @@ import pytest
 from lab.kubevirt_sim.attach import attach
 from lab.kubevirt_sim.behavior import PREFIX
 from lab.kubevirt_sim.simulator import KubeVirtSim
-from lab.kubevirt_sim.statuses import find_condition, holds
 from lab.kubevirt_sim.timing import Timing
 from libs.common.client import Client
+from libs.common.conditions import find_condition
 from libs.common.config import ConnectionConfig
 from libs.common.errors import ApiError, NotFound, SlipwayError
 from libs.common.kinds import (
@@ -29,7 +29,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.reading import text_at, text_map_at
+from libs.common.reading import holds_at, text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
 from libs.contracts.claims import SELECTED_NODE
@@ -157,8 +157,8 @@ class Site:
         async def probe() -> Manifest | None:
             vm = await self.machine()
             vmi = await self.instance()
-            ready = text_at(vmi, "status", "phase") == "Running" and holds(vmi, "Ready")
-            seen = text_at(vm, "status", "printableStatus") == "Running" and holds(vm, "Ready")
+            ready = text_at(vmi, "status", "phase") == "Running" and holds_at(vmi, "Ready")
+            seen = text_at(vm, "status", "printableStatus") == "Running" and holds_at(vm, "Ready")
             return vmi if ready and seen else None
 
         return await self.until(probe, "the machine runs")

@@ -50,7 +50,8 @@ _STALE_RETRY: Final = 0.2
 """Seconds until the retry of a reconcile that used an outdated version; the event of the new
 version will arrive soon, so an exponential back-off would only delay it."""
 _UNKNOWN_RETRY: Final = 1.0
-_SERVER_WARNING: Final = "ServerWarning"
+SERVER_WARNING: Final = "ServerWarning"
+"""Reason of Events about warnings of the API server."""
 """Reason of Events that quote warnings, for example about unknown fields of a pod template."""
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
@@ -325,7 +326,7 @@ class Runner:
                 self.controller.primary,
                 primary,
                 "Warning",
-                _SERVER_WARNING,
+                SERVER_WARNING,
                 f"The API server warns about an object that was created: {text}",
                 action="Reconcile",
             ),
