@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Final
 
@@ -46,16 +46,23 @@ def strip(manifest: Manifest) -> Manifest:
     }
 
 
+def name_all(part: Manifest, uids: Mapping[str, str]) -> Manifest:
+    """Replace the UIDs in a selector, which are sorted, by names."""
+    if isinstance(values := part.get("values"), list):
+        part["values"] = sorted(uids.get(value, value) for value in values)
+    return part
+
+
 def show(api: FakeApi) -> dict[str, str]:
     """Return what policies and attachments say, with names instead of UIDs."""
     uids = {uid_of(each): key_of(each).name for each in api.objects(INSTANCE)}
     shown = {}
     for kind in CHILDREN:
         for each in api.objects(kind):
-            text = json.dumps(each["spec"], sort_keys=True)
-            for uid, name in uids.items():
-                text = text.replace(uid, name)
-            shown[f"{kind.kind} {key_of(each).name}"] = text
+            spec = json.loads(
+                json.dumps(each["spec"]), object_hook=lambda part: name_all(part, uids)
+            )
+            shown[f"{kind.kind} {key_of(each).name}"] = json.dumps(spec, sort_keys=True)
     return shown
 
 
