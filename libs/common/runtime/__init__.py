@@ -1,5 +1,6 @@
 """Level-triggered controller runtime: sources, store, queue, controllers, manager."""
 
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
 from libs.common.runtime.controller import (
@@ -14,6 +15,7 @@ from libs.common.runtime.operator import Operator, main
 from libs.common.runtime.store import Change, IndexFunction
 
 __all__ = [
+    "BackoffPolicy",
     "Cache",
     "Change",
     "Context",
