@@ -238,7 +238,8 @@ def test_alerts_of_the_library_are_all_explained() -> None:
     text = (ROOT / "helm/operator-common/templates/_alerts.tpl").read_text()
 
     alerts = re.findall(r"- alert: (\w+)", text)
-    assert read_column("docs/howto/monitor.md", "alert") == alerts
+    page = (ROOT / "docs/howto/alerts.md").read_text().partition("\n## podset")[0]
+    assert re.findall(r"^### (\w+)", page, re.MULTILINE) == alerts
 
 
 def test_alerts_are_as_many_as_the_comparison_of_charts_says() -> None:

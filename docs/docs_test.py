@@ -17,11 +17,11 @@ import yaml
 
 from libs.common.project.names import Names
 from tools.dev.app import app
-from tools.scaffold.tutorial import PAGE, follow
+from tools.scaffold.create import create
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
-TUTORIAL: Final = ROOT / PAGE
+TUTORIAL: Final = DOCS / "tutorial/write-an-operator.md"
 PAGES: Final = sorted(
     [
         *ROOT.glob("*.md"),
@@ -51,14 +51,10 @@ _MAX_README_LINES: Final = 120
 _COVERAGE: Final = (
     "lab/fuzz/coverage_test.py::test_every_field_is_let_in_with_some_value_and_refused_with_another"
 )
+_TITLED: Final = re.compile(r'^(`{3,})\w+ title="([^"]+)"\n(.*?)^\1$', re.MULTILINE | re.DOTALL)
 _LIMIT_SECONDS: Final = 300
-WRITTEN: Final = (
-    "operators/greeter",
-    "tests/e2e/greeter_test.py",
-    "lab/fuzz/subjects/greeter.py",
-    "lab/sweep/workloads/greeter.py",
-)
-"""What the tutorial has people write."""
+MADE: Final = (("greeter", "Greeting"), ("archives", "BackupPolicy"))
+"""Operators that the tutorial and `./dev new` make, and their kinds."""
 
 
 def name_of(page: Path) -> str:
@@ -212,18 +208,31 @@ def test_yaml_in_the_pages_can_be_read() -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a checkout in which somebody has followed the tutorial."""
+    """Make a checkout with the operator of the tutorial, and with one that `./dev new` creates."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("conftest.py", "pyproject.toml"):
+    for name in ("conftest.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy)
     packages = ("libs", "operators", "kubectl_slipway", "slipway_handler")
     for name in (*packages, "helm", "tools", "lab", "deploy", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-    names = Names("greeter", "Greeting", "greetings", "tutorial.slipway.dev")
-    follow(copy, names, TUTORIAL.read_text())
-    run_in(copy, "-m", "tools.generate", "--operator", "greeter", "--without-helm")
+    follow_tutorial(copy)
+    create(copy, Names("archives", "BackupPolicy", "backuppolicies", "archives.slipway.dev"))
+    for operator in ("greeter", "archives"):
+        run_in(copy, "-m", "tools.generate", "--operator", operator, "--without-helm")
     return copy
+
+
+def follow_tutorial(checkout: Path) -> None:
+    """Run the steps of the tutorial, and write its files."""
+    files = {path: text for _, path, text in _TITLED.findall(TUTORIAL.read_text())}
+    (checkout / "operators/greeter").mkdir()
+    for step in ("steps/chart.sh", "steps/overlays.sh"):
+        subprocess.run(["sh", "-eu", "-c", files.pop(step)], cwd=checkout, check=True)
+    # The steps copy the chart first; a file of the tutorial then overwrites its notes.
+    for path, text in files.items():
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / path).write_text(text)
 
 
 def run_in(checkout: Path, *words: str) -> str:
@@ -243,19 +252,16 @@ def run_in(checkout: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("-m", "pytest", "-q", "-x", "operators/greeter", f"{_COVERAGE}[Greeting]"),
-        ("-m", "black", "--check", "--quiet", *WRITTEN),
-        ("-m", "ruff", "check", "--quiet", *WRITTEN),
-        ("-m", "operators.greeter", "--help"),
-        ("-c", "import lab.sweep.workloads.greeter"),
-    ],
-    ids=lambda words: words[1],
-)
-def test_operator_of_the_tutorial_works(checkout: Path, words: tuple[str, ...]) -> None:
-    run_in(checkout, *words)
+@pytest.mark.parametrize(("operator", "kind"), MADE)
+def test_new_operator_passes_its_tests_and_starts(checkout: Path, operator: str, kind: str) -> None:
+    files = [f"operators/{operator}", f"tests/e2e/{operator}_test.py"]
+    files += [f"lab/fuzz/subjects/{operator}.py", f"lab/sweep/workloads/{operator}.py"]
+
+    run_in(checkout, "-m", "pytest", "-q", "-x", files[0], f"{_COVERAGE}[{kind}]")
+    run_in(checkout, "-m", "black", "--check", "--quiet", *files)
+    run_in(checkout, "-m", "ruff", "check", "--quiet", *files)
+    run_in(checkout, "-m", f"operators.{operator}", "--help")
+    run_in(checkout, "-c", f"import lab.sweep.workloads.{operator}")
 
 
 def test_chart_of_the_tutorial_is_generated_and_holds(checkout: Path) -> None:

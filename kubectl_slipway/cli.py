@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubectl_slipway import __version__
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 PROG = "kubectl slipway"
 _EPILOG = "`kubectl slipway COMMAND --help` describes a command."
+_WATCH_SECONDS = 2
 _TARGET = "object, as KIND/NAME or KIND NAME"
 
 
@@ -52,14 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"kubectl_slipway.commands.{options.module}")
         if options.module == "completion":
             return int(command.run(None, options))
-        from kubectl_slipway.cluster import Cluster
-
-        with Cluster.connect(options.kubeconfig, options.context, options.namespace) as cluster:
-            code: int = command.run(cluster, options)
-            for note in dict.fromkeys(cluster.notes):
-                print(f"Note: {note}", file=sys.stderr)
-            # An incomplete result without a problem proves nothing.
-            return int(Exit.FORBIDDEN if cluster.refused and code == Exit.OK else code)
+        if getattr(options, "watch", False):
+            _repeat(lambda: _run(command, options))
+        return _run(command, options)
     except PluginError as err:
         print(f"Error: {err.message}", file=sys.stderr)
         if err.remedy:
@@ -71,6 +70,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe, such as head, has ended; Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
+
+
+def _run(command: Any, options: argparse.Namespace) -> int:
+    """Run a command once, on what the cluster has now."""
+    from kubectl_slipway.cluster import Cluster
+
+    with Cluster.connect(options.kubeconfig, options.context, options.namespace) as cluster:
+        code: int = command.run(cluster, options)
+        for note in dict.fromkeys(cluster.notes):
+            print(f"Note: {note}", file=sys.stderr)
+        # An incomplete result without a problem proves nothing.
+        return int(Exit.FORBIDDEN if cluster.refused and code == Exit.OK else code)
+
+
+class _Screen(io.StringIO):
+    """Output that is collected before it is shown, for the same reader as standard output."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        """Remember whether a person reads it."""
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def _repeat(run: Callable[[], int]) -> NoReturn:
+    """Run a command again and again until Ctrl-C, and print what has changed."""
+    terminal, shown = sys.stdout.isatty(), ""
+    while True:
+        screen = _Screen(terminal=terminal)
+        with redirect_stdout(screen):
+            run()
+        text = screen.getvalue()
+        if text != shown:
+            # On a terminal, from the top of an empty screen.
+            print(f"\033[H\033[J{text}" if terminal else text, flush=True)
+        shown = text
+        time.sleep(_WATCH_SECONDS)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,6 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog=PROG, description="Operate Slipway operators and their objects.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"kubectl-slipway {__version__}")
+    _add_connection(parser, default="")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     _add_reports(commands)
     _add_objects(commands)
@@ -97,12 +136,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_reports(commands: Subparsers) -> None:
     each = _add(commands, "status", "show operators, leaders, watched namespaces, object counts")
+    _add_watch(each)
     _add_output(each)
     each = _add(commands, "problems", "list the objects that are not ready")
     each.add_argument("-A", "--all-namespaces", action="store_true", help="search all namespaces")
+    each.add_argument("-l", "--selector", default="", help="only objects with these labels")
+    _add_watch(each)
     _add_output(each)
     each = _add(commands, "why", "explain why an object is not ready, and what to do")
     _add_target(each)
+    _add_watch(each)
     _add_output(each)
     each = _add(commands, "tree", "show an object, its children and the objects to which it refers")
     _add_target(each)
@@ -285,27 +328,42 @@ def _add_tools(commands: Subparsers) -> None:
 def _add(commands: Subparsers, name: str, text: str, **defaults: Any) -> argparse.ArgumentParser:
     sentence = text[0].upper() + text[1:] + "."
     added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=sentence)
-    added.add_argument(
-        "-n", "--namespace", default="", help="namespace; default: the namespace of the context"
+    # Without a default of its own, a command keeps what stands before it.
+    _add_connection(added, default=argparse.SUPPRESS)
+    added.set_defaults(**{"module": name.replace("-", "_"), **defaults})
+    return added
+
+
+def _add_connection(parser: argparse.ArgumentParser, *, default: str) -> None:
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default=default,
+        help="namespace; default: the namespace of the context",
     )
-    added.add_argument(
-        "--context", default="", help="context in the kubeconfig; default: the current context"
+    parser.add_argument(
+        "--context", default=default, help="context in the kubeconfig; default: the current context"
     )
-    added.add_argument(
+    parser.add_argument(
         "--kubeconfig",
-        default="",
+        default=default,
         metavar="FILE",
         help="path of the kubeconfig; default: KUBECONFIG or ~/.kube/config",
     )
-    added.set_defaults(**{"module": name.replace("-", "_"), **defaults})
-    return added
 
 
 def _add_group(commands: Subparsers, name: str, text: str) -> Subparsers:
     sentence = text[0].upper() + text[1:] + "."
     added = commands.add_parser(name, help=text, description=sentence)
+    _add_connection(added, default=argparse.SUPPRESS)
     group: Subparsers = added.add_subparsers(metavar="COMMAND", required=True, title="commands")
     return group
+
+
+def _add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="repeat until Ctrl-C, and print what changes"
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

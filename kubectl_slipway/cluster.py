@@ -179,15 +179,15 @@ class Cluster:
             )
         return found
 
-    def list_ours(self, namespace: str | None) -> list[tuple[Resource, Json]]:
+    def list_ours(self, namespace: str | None, selector: str = "") -> list[tuple[Resource, Json]]:
         """List the objects of all kinds of the operators; None means all namespaces."""
 
         def read(resource: Resource) -> list[tuple[Resource, Json]]:
             # Objects of the cluster belong to no namespace, and are listed with all of them.
             where = (namespace or "") if resource.namespaced else ""
-            listed = self.try_list(resource.path(where))
+            listed = self.try_list(resource.path(where), selector)
             if listed is None and resource.namespaced and not where:
-                listed = self._list_readable(resource)
+                listed = self._list_readable(resource, selector)
             elif listed is None:
                 self.refuse(resource.qualified, f"You may not list {resource.qualified}.")
             return [(resource, each) for each in listed or ()]
@@ -196,10 +196,10 @@ class Cluster:
         _ = self.namespaces
         return [each for part in self.api.parallel(read, self.catalog.ours) for each in part]
 
-    def _list_readable(self, resource: Resource) -> list[Json]:
+    def _list_readable(self, resource: Resource, selector: str) -> list[Json]:
         """List a kind in the namespaces that the user may read, and record the others."""
         names = sorted({*(self.namespaces or ()), self.namespace})
-        found = {name: self.try_list(resource.path(name)) for name in names}
+        found = {name: self.try_list(resource.path(name), selector) for name in names}
         readable = [name for name, listed in found.items() if listed is not None]
         shown = f"only namespace {', '.join(readable)}" if readable else "nothing"
         note = f"You may not list {resource.qualified} in all namespaces: {shown} is shown."
@@ -226,6 +226,13 @@ class Gatherer:
         self._namespace = namespace
         self._denied: dict[str, tuple[str, ...]] = {}
 
+    def list_descendants(self, uid: str) -> list[tuple[Resource, Json]]:
+        """Return what an object owns, and what that owns in turn."""
+        found = list(self._by_owner.get(uid, ()))
+        return found + [
+            below for _, each in found for below in self.list_descendants(each["metadata"]["uid"])
+        ]
+
     @cached_property
     def _by_owner(self) -> dict[str, list[tuple[Resource, Json]]]:
         catalog = self._cluster.catalog
@@ -234,24 +241,49 @@ class Gatherer:
         if not self._namespace:
             wanted = [each for each in wanted if not each.namespaced]
 
+        denied: list[str] = []
+
         def read(resource: Resource) -> list[tuple[Resource, Json]]:
             where = self._namespace if resource.namespaced else ""
-            listed = self._cluster.try_list(resource.path(where))
-            return [(resource, each) for each in listed or ()]
+            listed = self._list(resource.path(where), resource.qualified, denied)
+            return [(resource, each) for each in listed]
 
         found: dict[str, list[tuple[Resource, Json]]] = defaultdict(list)
         for part in self._cluster.api.parallel(read, wanted):
             for resource, each in part:
                 for uid in owner_uids(each):
                     found[uid].append((resource, each))
+        if denied:
+            self._cluster.notes.append(
+                f"You may not list {', '.join(sorted(denied))}{self._where}: causes that only they "
+                "show are missing."
+            )
         return found
+
+    @property
+    def _where(self) -> str:
+        return f" in namespace {self._namespace}" if self._namespace else ""
+
+    def _list(self, path: str, what: str, denied: list[str]) -> list[Json]:
+        """List a collection; nothing if it is not served, or forbidden, which `denied` records."""
+        try:
+            return self._cluster.api.list(path)
+        except ApiError as err:
+            if err.status not in (403, 404, 405):
+                raise
+            if err.status == 403:
+                denied.append(what)
+            return []
 
     @cached_property
     def _events(self) -> dict[str, list[Json]]:
         path = f"/apis/events.k8s.io/v1/namespaces/{self._namespace or 'default'}/events"
         found: dict[str, list[Json]] = defaultdict(list)
-        for each in sorted(self._cluster.try_list(path) or (), key=event_time):
+        denied: list[str] = []
+        for each in sorted(self._list(path, "events", denied), key=event_time):
             found[str((each.get("regarding") or {}).get("uid", ""))].append(each)
+        if denied:
+            self._cluster.notes.append(f"You may not list Events{self._where}: they are missing.")
         return found
 
     def gather(self, resource: Resource, manifest: Json, depth: int) -> Facts:

@@ -17,6 +17,9 @@ from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
 from kubectl_slipway.conftest import SYSTEM, Lab, ago
 from kubectl_slipway.diagnosis.workloads import find_pod_problem
+from kubectl_slipway.discovery import Catalog
+from kubectl_slipway.errors import PluginError
+from kubectl_slipway.output import shorten
 from kubectl_slipway.states.conftest import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
 from libs.common.kinds import DEPLOYMENT, POD, Key, Kind, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
@@ -42,6 +45,15 @@ async def test_status_shows_operators_and_objects_that_nobody_watches(lab: Lab) 
     assert lines[1].split() == row.split()
     assert lines[2] == "Warning: no podset operator watches 2 PodSets in namespace kube-system."
     assert result.code == 1
+
+
+async def test_status_knows_which_namespaces_are_excluded(lab: Lab) -> None:
+    env = [{"name": "PODSET_WATCH_EXCLUDED_NAMESPACES", "value": "kube-system,team-x"}]
+    lab.install("podset", env=env)
+    lab.put(podset(), podset("b", "kube-system"))
+    lines = (await lab.run("status")).out.splitlines()
+    assert "* except kube-system,team-x" in lines[1]
+    assert lines[2] == "Warning: no podset operator watches 1 PodSet in namespace kube-system."
 
 
 async def test_problems_lists_what_is_not_ready_in_the_namespace(lab: Lab) -> None:
@@ -297,6 +309,105 @@ async def test_incomplete_result_is_no_success(lab: Lab, tmp_path: Path) -> None
         assert "unreadable.json" in archive.namelist()
 
 
+async def test_global_flags_stand_before_and_after_the_command(lab: Lab) -> None:
+    lab.put(podset("here", "team-a", status=not_ready("BackOff", "pods end")))
+    before = await lab.run("-n", "team-a", "problems", "-o", "json")
+    after = await lab.run("problems", "-n", "team-a", "-o", "json")
+    group = await lab.run("vm", "-n", "team-a", "start", "web")
+    last = await lab.run("-n", "team-b", "problems", "-n", "team-a", "-o", "json")
+
+    found = [[each["object"] for each in one.data] for one in (before, after, last)]
+    assert found == [["PodSet/here"]] * 3
+    assert "namespace team-a" in group.err
+
+
+async def test_messages_are_complete_for_programs(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "pods end: " + "one more, " * 30 + "the last"
+    lab.put(podset(status=not_ready("BackOff", message)))
+    piped = await lab.run("problems")
+    monkeypatch.setattr("kubectl_slipway.output.sys.stdout.isatty", lambda: True)
+
+    assert message in piped.out
+    assert "…" not in piped.out
+    assert shorten(message, 80).endswith("…")
+
+
+async def test_problems_are_selected_by_label(lab: Lab) -> None:
+    status = not_ready("BackOff", "pods end")
+    lab.put(podset("a", status=status, metadata={"labels": {"team": "shop"}}))
+    lab.put(podset("b", status=status))
+    selected = await lab.run("problems", "-l", "team=shop", "-o", "json")
+
+    assert [each["object"] for each in selected.data] == ["PodSet/a"]
+
+
+async def test_watch_prints_what_changes_until_it_is_interrupted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.put(podset(status=not_ready("AllAvailable", Ready="True")))
+    rounds = iter(("unchanged", "broken", "end"))
+
+    def sleep(_: float) -> None:
+        match next(rounds):
+            case "broken":
+                lab.put(podset("b", status=not_ready("BackOff", "pods end")))
+            case "end":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("kubectl_slipway.cli.time.sleep", sleep)
+    result = await lab.run("problems", "--watch")
+
+    assert result.out.count("All 1 objects") == 1
+    assert "PodSet/b" in result.out
+    assert result.code == 130
+
+
+async def test_why_names_what_it_could_not_read(lab: Lab) -> None:
+    lab.install("podset")
+    lab.put(podset(status=not_ready("PodsNotReady", "0 of 1")))
+    lab.api.allow(
+        [{"apiGroups": ["batch.tutorial.kubebuilder.io"], "resources": ["*"], "verbs": ["*"]}]
+    )
+    result = await lab.run("why", "podset/web")
+
+    assert "PodsNotReady" in result.out
+    assert "You may not list" in result.err
+    assert "pods" in result.err
+    assert "Events in namespace default" in result.err
+
+
+def test_a_kind_that_is_not_installed_names_its_chart() -> None:
+    for word in ("podset", "podsets", "PodSets.batch.tutorial.kubebuilder.io"):
+        with pytest.raises(PluginError) as caught:
+            Catalog([]).find(word)
+        assert "helm install podset" in caught.value.remedy
+    with pytest.raises(PluginError) as caught:
+        Catalog([]).find("nonsense")
+    assert "no CRD is installed" in caught.value.remedy
+
+
+async def test_a_report_holds_what_a_maintainer_asks_for(lab: Lab, tmp_path: Path) -> None:
+    lab.install("podset")
+    parent = lab.api.create(podset(status=not_ready("PodsNotReady", "0 of 1")))
+    spec = {"containers": [{"name": "app", "image": "example.com/app:1", "args": ["hunter2"]}]}
+    add_child(lab, parent, build_object(POD, "web-0", "default", spec=spec))
+    lab.put(build_object(POD, "other", "default", spec=spec), podset("far", "team-b"))
+    path = tmp_path / "report.zip"
+    result = await lab.run("report", "-n", "default", "--file", str(path))
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+        content = "".join(archive.read(name).decode() for name in names)
+
+    assert result.code == 0
+    assert "children/default/pods-web-0.json" in names
+    assert "operators/slipway-system-podset.json" in names
+    assert "crds.json" in names
+    assert not [name for name in names if "other" in name or "far" in name]
+    assert "hunter2" not in content
+
+
 async def test_check_names_what_is_missing(lab: Lab) -> None:
     lab.install("podset")
     result = await lab.run("check", "-o", "json")
@@ -447,8 +558,42 @@ def pod(spec: dict[str, Any], status: dict[str, Any]) -> Manifest:
             "ContainerFailed",
             "ended with exit code 3",
         ),
+        (
+            {},
+            {
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "ready": False,
+                        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ]
+            },
+            "OOMKilled",
+            "more memory than its limit",
+        ),
+        (
+            {},
+            {
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "ready": False,
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {
+                            "terminated": {"exitCode": 2, "message": "starting\nno such topic\n"}
+                        },
+                    }
+                ]
+            },
+            "CrashLoopBackOff",
+            "last with exit code 2: no such topic",
+        ),
     ],
-    ids=["scheduling-gate", "sidecar", "readiness-gate", "between-restarts"],
+    ids=[
+        *("scheduling-gate", "sidecar", "readiness-gate", "between-restarts"),
+        *("out-of-memory", "last-words"),
+    ],
 )
 def test_cause_of_a_pod_that_is_not_ready_is_the_real_one(
     spec: dict[str, Any], status: dict[str, Any], code: str, cause: str
@@ -481,4 +626,11 @@ async def test_cause_comes_before_symptoms_and_is_not_repeated(lab: Lab) -> None
     lab.put(podset(status={"conditions": conditions, "observedGeneration": 1}))
     result = await lab.run("why", "podset/web", "-o", "json")
 
+    shown = await lab.run("why", "podset/web")
+
     assert [each["code"] for each in result.data["findings"]] == ["NameTaken", "PodsNotReady"]
+    assert {each["type"] for each in result.data["conditions"]} == {
+        *("Ready", "ReplicaFailure", "Available")
+    }
+    listed = "Ready=False PodsNotReady, ReplicaFailure=True NameTaken"
+    assert f"Conditions: {listed}, Available=False" in " ".join(shown.out.split())

@@ -8,6 +8,7 @@ from typing import Any
 
 from kubectl_slipway.api import Api
 from kubectl_slipway.errors import ApiError, Exit, PluginError
+from kubectl_slipway.model import known_kinds
 
 CATEGORY = "slipway"
 """Category of all kinds of the operators."""
@@ -85,9 +86,20 @@ class Catalog:
         known = ", ".join(sorted(each.kind for each in self.ours)) or "none: no CRD is installed"
         raise PluginError(
             f"The API server has no kind {word!r}.",
-            f"Kinds of the operators: {known}.",
+            _name_chart(wanted) or f"Kinds of the operators: {known}.",
             Exit.NOT_FOUND,
         )
+
+
+def _name_chart(word: str) -> str:
+    """Return which chart installs a kind that the server lacks; nothing for unknown kinds."""
+    for kind, each in known_kinds().items():
+        if word in {kind.lower(), f"{kind.lower()}s", f"{kind.lower()}s.{each['group']}"}:
+            return (
+                f"Its CRD is not installed: helm install {each['operator']} "
+                f"oci://REGISTRY/charts/{each['operator']} -n NAMESPACE"
+            )
+    return ""
 
 
 def discover(api: Api) -> Catalog:

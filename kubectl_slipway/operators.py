@@ -28,7 +28,8 @@ class Operator:
         replicas: Number of pods that it must have.
         ready: Number of ready pods.
         service_account: Its user name, as `system:serviceaccount:namespace:name`.
-        watched: Watched namespaces; None for all.
+        watched: Watched namespaces; None for all but the excluded ones.
+        excluded: Namespaces that are not watched if all others are.
         selector: Labels of watched namespaces; empty if it does not select by label.
         leader: Holder of the Lease; empty if there is none.
         leader_elect: Whether it elects a leader.
@@ -45,6 +46,7 @@ class Operator:
     ready: int
     service_account: str
     watched: tuple[str, ...] | None
+    excluded: tuple[str, ...]
     selector: str
     leader: str
     leader_elect: bool
@@ -58,14 +60,16 @@ class Operator:
             return True
         if self.selector:
             return matches(self.selector, labels)
-        return self.watched is None or namespace in self.watched
+        return namespace not in self.excluded if self.watched is None else namespace in self.watched
 
     @property
     def watches_text(self) -> str:
         """The watched namespaces for a table."""
         if self.selector:
             return f"({self.selector})"
-        return "*" if self.watched is None else ",".join(self.watched)
+        if self.watched is None:
+            return f"* except {','.join(self.excluded)}" if self.excluded else "*"
+        return ",".join(self.watched)
 
     @property
     def released(self) -> bool:
@@ -115,7 +119,8 @@ def _build(
         service_account=(
             f"system:serviceaccount:{namespace}:{template.get('serviceAccountName') or 'default'}"
         ),
-        watched=None if watched == "*" else tuple(e.strip() for e in watched.split(",") if e),
+        watched=None if watched == "*" else _split(watched),
+        excluded=_split(environ.get(f"{prefix}WATCH_EXCLUDED_NAMESPACES", "")),
         selector=environ.get(f"{prefix}WATCH_NAMESPACE_SELECTOR", ""),
         leader=((lease or {}).get("spec") or {}).get("holderIdentity") or "",
         leader_elect=environ.get(f"{prefix}LEADER_ELECT", "true").lower() != "false",
@@ -123,6 +128,10 @@ def _build(
         pods=tuple(each for each in pods if _belongs(each, namespace, id, release)),
         certificate_secret=environ.get(f"{prefix}WEBHOOK_CERTIFICATE_SECRET", ""),
     )
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in names.split(",") if each)
 
 
 def _environ(template: Mapping[str, Any]) -> dict[str, str]:

@@ -31,6 +31,7 @@ def print_data(data: Any, format: str) -> None:
 
 
 def shorten(text: str, limit: int = 100) -> str:
-    """Put a text on one line, and truncate it."""
+    """Put a text on one line, and truncate it if a person reads it; programs get all of it."""
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    short = len(line) <= limit or not sys.stdout.isatty()
+    return line if short else line[: limit - 1] + "…"

@@ -41,11 +41,40 @@ class TestJmxExporterChart(ChartSuite):
         (expression,) = selector["matchExpressions"]
         assert expression["values"] == ["team-a"], "no namespace that is not watched is asked"
 
+    def test_webhook_is_as_strict_and_where_the_values_say(self) -> None:
+        webhooks = {"failurePolicy": "Fail", "timeoutSeconds": 10}
+        values = {
+            "settings": {"webhooks": True},
+            "webhooks": webhooks,
+            "ports": {"webhook": 10250},
+            "service": {"ipFamilyPolicy": "RequireDualStack"},
+        }
+        (webhook,) = self.render_one("MutatingWebhookConfiguration", values)["webhooks"]
+        ports = {
+            one["name"]: one["containerPort"] for one in self.render_container(values)["ports"]
+        }
+
+        assert {name: webhook[name] for name in webhooks} == webhooks
+        assert ports["webhook"] == 10250
+        assert self.render_env(values)["JMXEXPORTER_WEBHOOK_BIND_ADDRESS"] == ":10250"
+        assert {one["spec"]["ipFamilyPolicy"] for one in self.render(values, "Service")} == {
+            "RequireDualStack"
+        }
+
     def test_webhook_of_the_whole_cluster_still_needs_the_label(self) -> None:
         values = {"settings": {"webhooks": True}, "watch": {"clusterWide": True}}
         (configuration,) = self.render(values, "MutatingWebhookConfiguration")
 
         assert set(configuration["webhooks"][0]["namespaceSelector"]) == {"matchLabels"}
+
+    def test_webhook_is_not_called_for_excluded_namespaces(self) -> None:
+        watch = {"clusterWide": True, "excludedNamespaces": ["kube-system"]}
+        values = {"settings": {"webhooks": True}, "watch": watch}
+        (configuration,) = self.render(values, "MutatingWebhookConfiguration")
+        (expression,) = configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+
+        assert expression["operator"] == "NotIn"
+        assert expression["values"] == ["kube-system"]
 
     def test_webhook_leads_to_the_operator_and_has_no_right_beyond_what_it_fills_in(self) -> None:
         values = {"settings": {"webhooks": True}, "networkPolicy": {"enabled": True}}

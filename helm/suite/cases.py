@@ -40,6 +40,8 @@ def _monitor_cases(value: str, kind: str, endpoints: str, own: int) -> dict[str,
         f"{value}.interval": Case("5s", kind, f"{endpoints}.0.interval"),
         f"{value}.scrapeTimeout": Case("5s", kind, f"{endpoints}.0.scrapeTimeout"),
         f"{value}.labels": Case({"release": "p"}, kind, "metadata.labels.release", "p"),
+        f"{value}.annotations": Case({"a": "b"}, kind, "metadata.annotations"),
+        f"{value}.honorLabels": Case(True, kind, f"{endpoints}.0.honorLabels"),
         f"{value}.relabelings": Case(
             [relabeling], kind, f"{endpoints}.0.relabelings.{own}", relabeling
         ),
@@ -72,6 +74,7 @@ CASES: Final[Mapping[str, Case]] = {
     "global.commonAnnotations": Case({"a": "b"}, "Role", "metadata.annotations.a", "b"),
     "global.nodeSelector": Case({"a": "b"}, "Job", f"{_POD}.nodeSelector"),
     "global.tolerations": Case(_TOLERATIONS, "Pod", "spec.tolerations"),
+    "global.priorityClassName": Case("high", "Job", f"{_POD}.priorityClassName"),
     "commonLabels": Case({"a": "b"}, "Deployment", "spec.template.metadata.labels.a", "b"),
     "commonAnnotations": Case({"a": "b"}, "Job", "metadata.annotations.a", "b"),
     "imagePullSecrets": Case([{"name": "a"}], "Pod", "spec.imagePullSecrets"),
@@ -153,6 +156,13 @@ CASES: Final[Mapping[str, Case]] = {
         [{"ip": "10.0.0.1", "hostnames": ["a"]}], "Deployment", f"{_POD}.hostAliases"
     ),
     "hostNetwork": Case(True, "Deployment", f"{_POD}.dnsPolicy", "ClusterFirstWithHostNet"),
+    "hostUsers": Case(False, "Deployment", f"{_POD}.hostUsers"),
+    "ports.metrics": Case(9080, "Deployment", f"{_CONTAINER}.ports.0.containerPort"),
+    "ports.probes": Case(9081, "Deployment", f"{_CONTAINER}.ports.1.containerPort"),
+    "service.annotations": Case({"a": "b"}, "Service", "metadata.annotations"),
+    "service.labels": Case({"a": "b"}, "Service", "metadata.labels.a", "b"),
+    "service.ipFamilyPolicy": Case("PreferDualStack", "Service", "spec.ipFamilyPolicy"),
+    "service.ipFamilies": Case(["IPv6", "IPv4"], "Service", "spec.ipFamilies"),
     "nodeSelector": Case({"a": "b"}, "Deployment", f"{_POD}.nodeSelector"),
     "tolerations": Case(_TOLERATIONS, "Deployment", f"{_POD}.tolerations"),
     "affinity": Case({"nodeAffinity": {}}, "Deployment", f"{_POD}.affinity"),
@@ -165,6 +175,7 @@ CASES: Final[Mapping[str, Case]] = {
     "serviceAccount.create": Case(False, "Deployment", f"{_POD}.serviceAccountName", "default"),
     "serviceAccount.name": Case("other", "ServiceAccount", "metadata.name"),
     "serviceAccount.annotations": Case({"a": "b"}, "ServiceAccount", "metadata.annotations"),
+    "serviceAccount.labels": Case({"a": "b"}, "ServiceAccount", "metadata.labels.a", "b"),
     "cleanup.timeoutSeconds": Case(30, "Job", "spec.activeDeadlineSeconds"),
     "networkPolicy.flavor": Case("cilium", "CiliumNetworkPolicy", "kind", "CiliumNetworkPolicy"),
     "networkPolicy.metricsFrom": Case(_PEERS, "NetworkPolicy", "spec.ingress.0.from"),
@@ -197,6 +208,12 @@ CASES: Final[Mapping[str, Case]] = {
     "prometheusRule.alertLabels": Case(
         {"severity": "page"}, "PrometheusRule", "spec.groups.0.rules.0.labels.severity", "page"
     ),
+    "prometheusRule.runbookUrl": Case(
+        "https://d.example/alerts/",
+        "PrometheusRule",
+        "spec.groups.0.rules.0.annotations.runbook_url",
+        "https://d.example/alerts/#operatordown",
+    ),
     "dashboard.labels.grafana_dashboard": Case(
         "yes", "ConfigMap", "metadata.labels.grafana_dashboard"
     ),
@@ -219,7 +236,8 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
 
 ELSEWHERE: Final = frozenset(
     {
-        *("watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"),
+        *("watch.namespaces", "watch.clusterWide", "watch.excludedNamespaces"),
+        *("rbac.create", "rbac.userRoles", "crds.keep"),
         *(
             "rbac.clusterRoles",
             "global.platformAssignsUserIds",
@@ -231,6 +249,7 @@ ELSEWHERE: Final = frozenset(
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
         *("dashboard.runtime", "prometheusRule.disabledAlerts", "webhooks.certificateSecret"),
         *("webhooks.certManager.enabled", "webhooks.certManager.privateKeyAlgorithm"),
+        *("webhooks.failurePolicy", "webhooks.timeoutSeconds", "ports.webhook", "crds.annotations"),
         *("webhooks.certManager.duration", "webhooks.certManager.renewBefore"),
         *(f"webhooks.certManager.issuerRef.{name}" for name in ("name", "kind", "group")),
         *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),

@@ -12,6 +12,7 @@ import pytest
 from helm.suite.base import NAMESPACE, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
+from libs.common.project.chart_values import OTHER_NAMES
 from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
 
 _KEEP = {"helm.sh/resource-policy": "keep"}
@@ -40,6 +41,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "namespaces-by-name-and-by-selector": (
         {"watch": {"namespaces": ["one"], "namespaceSelector": {"matchLabels": {"a": "b"}}}},
         "watch.namespaceSelector excludes",
+    ),
+    "exception-without-a-rule": (
+        {"watch": {"excludedNamespaces": ["one"], "namespaces": ["two"]}},
+        "set clusterWide to true, or leave it empty",
     ),
     "replicas-without-election": (
         {"replicas": 2, "settings": {"leaderElect": False}},
@@ -163,6 +168,23 @@ class RefusalSuite(SuiteBase):
 
         with pytest.raises(HelmError, match=message):
             self.render(values)
+
+    def test_names_of_other_charts_are_answered_with_ours(self) -> None:
+        values: dict[str, Any] = {}
+        for name in OTHER_NAMES:
+            *parents, last = name.split(".")
+            part = values
+            for parent in parents:
+                part = part.setdefault(parent, {})
+            part[last] = 1
+
+        with pytest.raises(HelmError) as caught:
+            self.render(values)
+
+        for name, ours in OTHER_NAMES.items():
+            pointer = f"/{name.replace('.', '/')}'"
+            line = next(one for one in str(caught.value).splitlines() if pointer in one)
+            assert f"this chart calls it {ours}" in line
 
     def test_settings_of_other_operators_are_refused(self) -> None:
         schema = CHARTS / self.chart / "values.schema.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
-from helm.suite.promtool import run_promtool
+from helm.suite.promtool import expect_silent, expect_value, run_promtool
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
 from libs.common.testing.helm import CHARTS
@@ -32,6 +32,8 @@ _FOREIGN = frozenset(
     }
 )
 """Metrics of Prometheus and of its Python client."""
+_COUNTED = ("Objects", "Objects that are not ready", "Failing reconciles")
+"""Panels whose series exist only after the first object or error."""
 _SEVERITIES = frozenset({"critical", "warning", "info"})
 
 
@@ -142,10 +144,13 @@ class MonitoringSuite(SuiteBase):
             assert rule["labels"]["operator"] == self.chart
             assert {"summary", "description", "runbook"} <= set(rule["annotations"])
 
-    def test_alerts_are_on_the_page_of_who_is_called(self) -> None:
-        page = (CHARTS.parent / "docs" / "howto" / "monitor.md").read_text(encoding="utf-8")
-
-        assert not [rule["alert"] for rule in self.alerts() if f"| {rule['alert']} |" not in page]
+    def test_every_alert_has_a_heading_on_the_page_of_runbooks(self) -> None:
+        page = (CHARTS.parent / "docs" / "howto" / "alerts.md").read_text(encoding="utf-8")
+        sections = {part.partition("\n")[0]: part for part in re.split(r"(?m)^#+ ", page)}
+        for rule in self.alerts():
+            section = sections.get(rule["alert"], "")
+            for part in ("**Meaning.**", "**Cause.**", "**Remedy.**"):
+                assert part in section, f"docs/howto/alerts.md: {rule['alert']} lacks {part}"
 
     def test_alerts_of_one_installation_do_not_depend_on_another(self) -> None:
         """Of two installations in a cluster one may be down while the other is well."""
@@ -197,42 +202,60 @@ class MonitoringSuite(SuiteBase):
         assert self.chart not in json.dumps(dashboards["slipway-operators.json"])
         assert self.render_one("ConfigMap", without)["data"].keys() == {f"{self.chart}.json"}
 
-    @pytest.mark.parametrize("state", ["at rest", "down", "never scraped"])
-    def test_every_panel_has_a_number(self, promtool: Path, state: str, tmp_path: Path) -> None:
-        """No panel shows NaN or "No data", whatever the operator does."""
+    @pytest.mark.parametrize("state", ["idle", "at rest", "down", "never scraped"])
+    def test_panels_show_a_number_only_while_the_operator_reports(
+        self, promtool: Path, state: str, tmp_path: Path
+    ) -> None:
+        """A zero for an operator that is down would look healthy; NaN says nothing."""
+        build = "operator_build_info{LABELS}"
         series = {
+            "idle": {"up{LABELS}": "1x30", build: "1x30"},
             "at rest": {"up{LABELS}": "1x30"} | self.series_at_rest("30"),
             # Series of a target that is down end.
             "down": {"up{LABELS}": "1x10 0x20"} | self.series_at_rest("10 stale"),
             "never scraped": {},
         }[state]
-        targets = [target for panel in self.panels() for target in panel["targets"]]
-        expected = [
-            {
-                # NaN is in no order, so the comparison removes it.
-                "expr": f"count({query}) - count(({query}) >= 0)",
-                "eval_time": "25m",
-                "exp_samples": [{"labels": "{}", "value": 0}],
-            }
-            for query in (self.fill_in(target["expr"]) for target in targets)
-        ]
-        down = {
-            "expr": self.fill_in(self.find_panel("Replicas up")["targets"][0]["expr"]),
-            "eval_time": "25m",
-            "exp_samples": [{"labels": "{}", "value": 1 if state == "at rest" else 0}],
-        }
+        expected = []
+        for panel in self.panels():
+            for query in (self.fill_in(target["expr"]) for target in panel["targets"]):
+                # NaN is not equal to itself.
+                expected.append(expect_silent(f"({query}) != ({query})", "25m"))
+                if state in ("down", "never scraped") and "up{" not in query:
+                    expected.append(expect_silent(query, "25m"))
+        for title in _COUNTED:
+            query = self.fill_in(self.find_panel(title)["targets"][0]["expr"])
+            if state == "idle":
+                expected.append(expect_value(query, "25m", 0))
+        up = self.fill_in(self.find_panel("Replicas up")["targets"][0]["expr"])
+        if state != "never scraped":
+            expected.append(expect_value(up, "25m", 0 if state == "down" else 1))
         test = {
             "interval": "1m",
             "input_series": [
                 {"series": name.replace("LABELS", self.labels()), "values": values}
                 for name, values in series.items()
             ],
-            "promql_expr_test": [*expected, down],
+            "promql_expr_test": expected,
         }
         path = tmp_path / "panels.yaml"
         path.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
 
         run_promtool(promtool, "test", "rules", path)
+
+    def test_stats_ask_for_the_present_value(self) -> None:
+        """The last value of the time range would hide that the operator reports no longer."""
+        for panel in self.panels():
+            for target in panel["targets"]:
+                assert target["instant"] is (panel["type"] == "stat"), panel["title"]
+                assert target["range"] is (panel["type"] != "stat"), panel["title"]
+
+    def test_legends_begin_with_what_differs(self) -> None:
+        """Long legends are cut at the end."""
+        for panel in self.panels():
+            for target in panel["targets"]:
+                legend = target["legendFormat"]
+                assert not legend.startswith("{{controller}} {{"), panel["title"]
+                assert not legend.startswith("{{job}} {{"), panel["title"]
 
     def test_replicas_that_are_down_are_red(self) -> None:
         for title in ("Replicas up", "Leaders"):

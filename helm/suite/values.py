@@ -47,6 +47,16 @@ class CaseSuite(SuiteBase):
 
         assert dig(self.render_one(case.kind, values), path) == expected
 
+    def test_operator_learns_which_namespaces_are_excluded(self) -> None:
+        values = {"watch": {"clusterWide": True, "excludedNamespaces": ["kube-system", "team-x"]}}
+        (found,) = [
+            value
+            for name, value in self.render_env(values).items()
+            if name.endswith("_WATCH_EXCLUDED_NAMESPACES")
+        ]
+        assert found == "kube-system,team-x"
+        assert not any("EXCLUDED" in name for name in self.render_env({}))
+
     @pytest.mark.parametrize("value", SWITCHES)
     def test_switch_turns_the_object_on_and_off(self, value: str) -> None:
         default, kind = SWITCHES[value]
@@ -90,6 +100,22 @@ class ValueSuite(SuiteBase):
     def test_crds_need_not_be_kept(self) -> None:
         for crd in self.render({"crds": {"keep": False}}, "CustomResourceDefinition"):
             assert "helm.sh/resource-policy" not in (crd["metadata"].get("annotations") or {})
+
+    def test_annotations_of_crds_are_in_addition(self) -> None:
+        crds = {"crds": {"annotations": {"a": "b"}}}
+        for crd in self.render(crds, "CustomResourceDefinition"):
+            annotations = crd["metadata"]["annotations"]
+            assert annotations["a"] == "b"
+            assert annotations["helm.sh/resource-policy"] == "keep"
+
+    def test_other_ports_reach_the_operator(self) -> None:
+        env = self.render_env({"ports": {"metrics": 9080, "probes": 9081}})
+        prefix = self.chart.upper()
+
+        assert env == {
+            f"{prefix}_METRICS_BIND_ADDRESS": ":9080",
+            f"{prefix}_HEALTH_PROBE_BIND_ADDRESS": ":9081",
+        }
 
     def test_watched_namespaces_reach_the_operator(self) -> None:
         variable = f"{self.chart.upper()}_WATCH_NAMESPACES"

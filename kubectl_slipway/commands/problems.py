@@ -12,7 +12,8 @@ from kubectl_slipway.output import print_data, print_table, shorten
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Print one row per object that is not ready."""
-    objects = cluster.list_ours(None if options.all_namespaces else cluster.namespace)
+    where = None if options.all_namespaces else cluster.namespace
+    objects = cluster.list_ours(where, options.selector)
     found = []
     for _, manifest in objects:
         state = readiness(manifest)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kubectl_slipway import __version__
-from kubectl_slipway.cluster import Cluster
+from kubectl_slipway.cluster import Cluster, Gatherer
 from kubectl_slipway.commands.status import build_report
+from kubectl_slipway.discovery import Resource
 from kubectl_slipway.errors import ApiError, Exit, PluginError
 from kubectl_slipway.redaction import REDACTED, redact, redact_text
 
@@ -23,7 +24,7 @@ _UNLIMITED = -1_000
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Write the archive and print its contents."""
-    files = collect(cluster)
+    files = collect(cluster, options.namespace)
     path = Path(options.file)
     try:
         with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
@@ -40,23 +41,39 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def collect(cluster: Cluster) -> dict[str, str]:
-    """Collect status, objects, operators, Events and logs, redacted; no Secret is read."""
+def collect(cluster: Cluster, namespace: str = "") -> dict[str, str]:
+    """Collect status, objects, operators, Events and logs, redacted; no Secret is read.
+
+    Args:
+        cluster: The cluster.
+        namespace: Whose objects to collect; empty for all namespaces.
+    """
     files = {
         "version.json": _render({"plugin": __version__, "server": cluster.api.get("/version")}),
-        "status.json": _render(build_report(cluster)),
+        "status.json": _render(build_report(cluster, namespace or None)),
     }
-    for resource, manifest in cluster.list_ours(None):
-        meta = manifest["metadata"]
-        folder = f"objects/{meta.get('namespace') or '_cluster'}"
-        files[f"{folder}/{resource.plural}-{meta['name']}.json"] = _render(manifest)
-    events = cluster.try_list("/apis/events.k8s.io/v1/events") or []
-    kinds = {each.kind for each in cluster.catalog.ours}
-    ours = [each for each in events if (each.get("regarding") or {}).get("kind") in kinds]
+    objects = cluster.list_ours(namespace or None)
+    names = {each["metadata"].get("namespace") or "" for _, each in objects}
+    owned = {name: Gatherer(cluster, name) for name in names}
+    uids = set()
+    for resource, manifest in objects:
+        _add_object(files, "objects", resource, manifest)
+        uids.add(manifest["metadata"]["uid"])
+        below = owned[manifest["metadata"].get("namespace") or ""]
+        for kind, child in below.list_descendants(manifest["metadata"]["uid"]):
+            _add_object(files, "children", kind, child)
+            uids.add(child["metadata"]["uid"])
+    where = f"namespaces/{namespace}/" if namespace else ""
+    events = cluster.try_list(f"/apis/events.k8s.io/v1/{where}events") or []
+    ours = [each for each in events if (each.get("regarding") or {}).get("uid") in uids]
     files["events.json"] = _render(ours)
+    files["crds.json"] = _render(_list_crds(cluster))
     if cluster.refused:
         files["unreadable.json"] = _render(cluster.refused)
     for operator in cluster.operators or ():
+        path = f"/apis/apps/v1/namespaces/{operator.namespace}/deployments/{operator.release}"
+        name = f"operators/{operator.namespace}-{operator.release}.json"
+        files[name] = _render(cluster.api.find(path), f"{operator.id.upper()}_")
         for pod in operator.pods:
             meta = pod["metadata"]
             # The chart writes settings with this prefix; they contain no credentials by design.
@@ -68,6 +85,30 @@ def collect(cluster: Cluster) -> dict[str, str]:
                 lines = [err.message]
             files[f"operators/{meta['name']}.log"] = "\n".join(lines) + "\n"
     return files
+
+
+def _add_object(
+    files: dict[str, str], folder: str, resource: Resource, manifest: dict[str, Any]
+) -> None:
+    meta = manifest["metadata"]
+    place = f"{folder}/{meta.get('namespace') or '_cluster'}"
+    files[f"{place}/{resource.plural}-{meta['name']}.json"] = _render(manifest)
+
+
+def _list_crds(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return which versions of the kinds are served and stored, and which chart installed them."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    wanted = {each.qualified for each in cluster.catalog.ours}
+    return [
+        {
+            "name": each["metadata"]["name"],
+            "labels": each["metadata"].get("labels"),
+            "versions": [version["name"] for version in each["spec"]["versions"]],
+            "storedVersions": (each.get("status") or {}).get("storedVersions"),
+        }
+        for each in cluster.try_list(path) or ()
+        if each["metadata"]["name"] in wanted
+    ]
 
 
 def hide_literals(value: Any, kept: str = "") -> Any:

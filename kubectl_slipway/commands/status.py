@@ -37,10 +37,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     return Exit.OK if healthy else Exit.PROBLEM
 
 
-def build_report(cluster: Cluster) -> dict[str, Any]:
-    """Build the report from the cluster."""
+def build_report(cluster: Cluster, namespace: str | None = None) -> dict[str, Any]:
+    """Build the report from the objects of a namespace, or of all namespaces."""
     operators = cluster.operators or []
-    objects = cluster.list_ours(None)
+    objects = cluster.list_ours(namespace)
     namespaces = cluster.namespaces or {}
     counts: Counter[int] = Counter()
     not_ready: Counter[int] = Counter()

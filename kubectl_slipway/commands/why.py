@@ -10,7 +10,7 @@ from kubectl_slipway.cluster import Cluster
 from kubectl_slipway.diagnosis.findings import Finding
 from kubectl_slipway.diagnosis.why import explain
 from kubectl_slipway.errors import Exit
-from kubectl_slipway.model import Readiness, readiness, render_age, title
+from kubectl_slipway.model import Readiness, conditions, readiness, render_age, title
 from kubectl_slipway.output import print_data
 
 _WIDTH = 100
@@ -28,11 +28,17 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
             "namespace": manifest["metadata"].get("namespace") or "",
             "ready": state.status,
             "reason": state.reason,
+            "conditions": [asdict(each) for each in conditions(manifest)],
             "findings": [asdict(each) for each in findings],
         }
         print_data(data, options.output)
     else:
         print(_render_state(title(manifest), state, render_age(state.since, cluster.now)))
+        listed = ", ".join(
+            f"{each.type}={each.status} {each.reason}".strip() for each in conditions(manifest)
+        )
+        if listed:
+            print(textwrap.fill(f"Conditions: {listed}", _WIDTH, subsequent_indent=" " * 12))
         for number, each in enumerate(findings, 1):
             _print_finding(number, each)
         if not findings:

@@ -85,7 +85,8 @@ def _find_container_problem(
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason") or "", waiting.get("message") or ""
     last = (container.get("lastState") or {}).get("terminated") or {}
-    if last.get("reason") == "OOMKilled":
+    ended = (container.get("state") or {}).get("terminated") or {}
+    if "OOMKilled" in (ended.get("reason"), last.get("reason")):
         return Finding(
             "OOMKilled",
             subject,
@@ -110,19 +111,23 @@ def _find_container_problem(
         return Finding(
             reason,
             subject,
-            f"Container {name} restarts repeatedly, last with exit code "
-            f"{last.get('exitCode', '?')}.",
+            f"Container {name} restarts repeatedly, last with exit code {_describe_end(last)}",
             f"kubectl logs {pod} -c {name} --previous {where}",
         )
-    ended = (container.get("state") or {}).get("terminated") or {}
     if ended and ended.get("exitCode") != 0:
         return Finding(
             "ContainerFailed",
             subject,
-            f"Container {name} ended with exit code {ended.get('exitCode', '?')} and is restarted.",
+            f"Container {name} ended with exit code {_describe_end(ended)}",
             f"kubectl logs {pod} -c {name} {where}",
         )
     return None
+
+
+def _describe_end(ended: Mapping[str, Any]) -> str:
+    """Return the exit code, and the last line of what the container left as its message."""
+    lines = str(ended.get("message") or "").strip().splitlines()
+    return f"{ended.get('exitCode', '?')}{f': {lines[-1]}' if lines else '.'}"
 
 
 def _find_start_problem(

@@ -12,7 +12,8 @@ from tools.cluster.command_line import Parser, run
 from tools.dev.operators import has_module, list_operators
 
 _LIBRARY: Final = "library"
-"""The benchmark that runs without a real API server."""
+"""The benchmark that is not of one operator."""
+_WITH_API_SERVER: Final = "podset"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Everything after the id belongs to the benchmark.
     chosen = parser.parse_args(arguments[:1]).id
     options = arguments[1:]
-    if chosen != _LIBRARY and not {"-h", "--help"} & set(options):
+    if chosen == _WITH_API_SERVER and not {"-h", "--help"} & set(options):
         export_assets()
     os.execv(sys.executable, [sys.executable, "-m", f"lab.bench.{chosen}", *options])
 

@@ -1,63 +1,159 @@
-"""Measure what jmxexporter costs.
+"""Compare what the guard costs a JVM with the agent of the jmx_exporter project.
 
-* The guard compared with the agent of the jmx_exporter project, each in its own JVM.
-* The operator with 2,000 pods of which 5 match, on an API server without kubelets.
-* With --fleet, on the kind cluster: the time from a pod's Ready to its first scrape.
+Each is put into a JVM of its own: the pause of the application, memory, threads, and scrapes.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
+import re
+import statistics
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.bench.jvm_costs import Cost, measure_cost, summarize_costs
-from lab.bench.jvm_fleet import MIN_READY_SECONDS, open_fleet
-from lab.bench.processes import OperatorProcess, percentile, read_usage
-from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, POD, Key
-from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
-from libs.common.testing.serving import serve
-from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
-from operators.jmxexporter.injector.messages import Agent
-from operators.jmxexporter.samples import (
-    build_config_map,
-    build_exporter,
-    build_pod,
-    build_pod_status,
-)
-from tools.cluster.binaries import ensure_assets
+from lab.bench.processes import read_usage
+from libs.common.testing.ports import find_free_port
+from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.messages import Agent, State
+from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.jvms import Jvm
 from tools.cluster.command_line import Parser
-from tools.cluster.progress import open_progress
 from tools.jvm import ensure_kit
 
 _SERVER: Final = "jdk.httpserver"
-_PODS: Final = 2000
-_MATCHING: Final = 5
-_CHANGES: Final = 2000
-_CONCURRENT: Final = 32
-_NEW_PODS: Final = 3
+_WARM_ORDERS: Final = 500
+_SCRAPES: Final = 200
+_QUIET_SECONDS: Final = 1.0
+_CONFIG: Final = "rules:\n- pattern: .*\n"
+_USED: Final = re.compile(r"total \d+K, used (\d+)K")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark."""
-    parser = Parser(prog="./dev bench jmxexporter", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
-    parser.add_argument(
-        "--fleet", type=int, nargs="*", default=[], help="numbers of pods to start at the same time"
-    )
-    parser.add_argument("--only-fleet", action="store_true", help="measure only the fleet")
-    options = parser.parse_args(argv)
-    if not options.only_fleet:
-        with tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder:
-            bench_costs(Path(folder), options.rounds)
-            asyncio.run(bench_operator(Path(folder)))
-    if options.fleet:
-        asyncio.run(bench_fleet(options.fleet))
-    return 0
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one run on one JVM.
+
+    Attributes:
+        attach_seconds: From the start of the injector's work to the first good scrape.
+        quiet_ms: Worst answer of the application in a second before.
+        worst_ms: Worst answer of the application while the exporter was put in.
+        heap_kib: Live heap that was added.
+        memory_kib: Resident memory that was added, with that heap.
+        threads: Threads that were added.
+        scrape_ms: Median time of a scrape.
+        scrape_cpu_ms: CPU time of the JVM for a scrape.
+        kib: Size of a scrape.
+    """
+
+    attach_seconds: float
+    quiet_ms: float
+    worst_ms: float
+    heap_kib: float
+    memory_kib: float
+    threads: float
+    scrape_ms: float
+    scrape_cpu_ms: float
+    kib: float
+
+
+def measure_cost(kit: Path, java: Path, agent: Agent, folder: Path) -> Cost:
+    """Put an exporter into a JVM of its own, use it and say what it cost."""
+    jvm = Jvm(kit, java, ["-XX:+UseSerialGC", "-Xmx128m"], folder)
+    try:
+        jvm.await_serving()
+        for _ in range(_WARM_ORDERS):
+            jvm.order()
+        port = find_free_port()
+        heap, memory, threads = read_heap(jvm), _read_resident(jvm), count_threads(jvm)
+        with ping(jvm) as quiet:
+            time.sleep(_QUIET_SECONDS)
+        with ping(jvm) as answers:
+            began = time.monotonic()
+            report = jvm.inject_one(config=_CONFIG, port=port, agent=agent)
+            seconds = time.monotonic() - began
+        assert report.state is State.SERVING, report
+        scrapes, cpu, size = _scrape(jvm, port)
+        return Cost(
+            seconds,
+            max(quiet) * 1000,
+            max(answers) * 1000,
+            read_heap(jvm) - heap,
+            _read_resident(jvm) - memory,
+            count_threads(jvm) - threads,
+            statistics.median(scrapes) * 1000,
+            cpu * 1000,
+            size / 1024,
+        )
+    finally:
+        jvm.close()
+
+
+def summarize_costs(costs: list[Cost]) -> dict[str, float]:
+    """Return the median of each figure; of pauses the worst."""
+    names = Cost.__slots__
+    found = {name: statistics.median(getattr(cost, name) for cost in costs) for name in names}
+    found["worst_ms"] = max(cost.worst_ms for cost in costs)
+    found["quiet_ms"] = max(cost.quiet_ms for cost in costs)
+    return found
+
+
+@contextmanager
+def ping(jvm: Jvm) -> Iterator[list[float]]:
+    """Use the application all the time, and give the seconds of each response."""
+    answers: list[float] = []
+    ended = threading.Event()
+
+    def use() -> None:
+        while not ended.is_set():
+            began = time.monotonic()
+            jvm.order()
+            answers.append(time.monotonic() - began)
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        ended.set()
+        thread.join()
+
+
+def read_heap(jvm: Jvm) -> float:
+    """Return the KiB of the heap that are in use after a collection."""
+    attachment = Attachment(Process(jvm.process.pid), 20)
+    for _ in range(2):
+        attachment.command("jcmd", "GC.run")
+    text = attachment.command("jcmd", "GC.heap_info").text
+    return sum(float(kib) for kib in _USED.findall(text))
+
+
+def _read_resident(jvm: Jvm) -> float:
+    return read_usage(jvm.process.pid).memory_mib * 1024
+
+
+def count_threads(jvm: Jvm) -> int:
+    """Return the number of threads of the process."""
+    return len(list(Path(f"/proc/{jvm.process.pid}/task").iterdir()))
+
+
+def _scrape(jvm: Jvm, port: int) -> tuple[list[float], float, int]:
+    url, seconds, size = f"http://127.0.0.1:{port}/metrics", [], 0
+    for _ in range(_SCRAPES // 4):
+        urllib.request.urlopen(url, timeout=20).read()
+    cpu = read_usage(jvm.process.pid).cpu_seconds
+    for _ in range(_SCRAPES):
+        began = time.monotonic()
+        with urllib.request.urlopen(url, timeout=20) as response:
+            size = len(response.read())
+        seconds.append(time.monotonic() - began)
+    spent = (read_usage(jvm.process.pid).cpu_seconds - cpu) / _SCRAPES
+    return seconds, spent, size
 
 
 def bench_costs(folder: Path, rounds: int) -> None:
@@ -78,88 +174,14 @@ def bench_costs(folder: Path, rounds: int) -> None:
         print(f"Java {release} {agent:8} {figures}")
 
 
-async def bench_operator(folder: Path) -> None:
-    """Print what the operator needs for many pods, few of which match."""
-    os.environ.setdefault(ASSETS_VARIABLE, str(ensure_assets()))
-    with ControlPlane() as plane:
-        async with Client(plane.config, user_agent="bench") as client:
-            await _fill(client)
-            kubeconfig = plane.write_kubeconfig(folder / "kubeconfig")
-            settings = {"WATCH_NAMESPACES": "default"}
-            log = folder / "operator.log"
-            with OperatorProcess("jmxexporter", kubeconfig, settings, log) as process:
-                await _await_injectors(client)
-                started = read_usage(process.pid)
-                await _change_others(client)
-                ended = read_usage(process.pid)
-    cpu = (ended.cpu_seconds - started.cpu_seconds) / _CHANGES * 1e6
-    print(
-        f"operator: {_PODS} pods, {_MATCHING} match: {started.cpu_seconds:.1f} s CPU to the first"
-        f" injectors, {ended.peak_mib:.0f} MiB; {cpu:.0f} us CPU for a change of another pod"
-    )
-
-
-async def bench_fleet(sizes: Sequence[int]) -> None:
-    """Print how long pods on the kind cluster take to their first scrape."""
-    async with open_fleet(open_progress("bench")) as fleet:
-        waits = []
-        for _ in range(_NEW_PODS):
-            waits.append(await fleet.time_new_pod())
-            await fleet.clear()
-        print(
-            f"a new pod: {min(waits):.1f} to {max(waits):.1f} s from Ready to the first scrape, of "
-            f"which {MIN_READY_SECONDS} s are spec.minReadySeconds"
-        )
-        for size in sizes:
-            waits = await fleet.time_running_pods(size)
-            print(
-                f"{size} running pods in one go: p50 {percentile(waits, 0.5):.1f} s, "
-                f"p99 {percentile(waits, 0.99):.1f} s from the exporter to the first scrape"
-            )
-            await fleet.clear()
-
-
-async def _fill(client: Client) -> None:
-    await serve(client, PrometheusJmxExporter)
-    await client.create(CONFIG_MAP, build_config_map())
-    turns = asyncio.Semaphore(_CONCURRENT)
-
-    async def add(number: int) -> None:
-        labels = {"app": "shop" if number < _MATCHING else "other"}
-        name = f"pod-{number}"
-        async with turns:
-            pod = build_pod(name, labels=labels)
-            await client.create(POD, pod)
-            status = {"status": build_pod_status(name, "app")}
-            await client.patch(POD, Key("default", name), status, subresource="status")
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(_PODS):
-            group.create_task(add(number))
-    async with asyncio.timeout(30):
-        while True:
-            found = await client.raw("GET", "/apis/banzaicloud.com")
-            if found.get("versions"):
-                break
-    await client.create(PROMETHEUS_JMX_EXPORTER, build_exporter())
-
-
-async def _await_injectors(client: Client) -> None:
-    async with asyncio.timeout(120):
-        while True:
-            pods = await client.list(POD, "default", label_selector="app=shop")
-            if all(pod["spec"].get("ephemeralContainers") for pod in pods.items):
-                return
-            await asyncio.sleep(0.2)
-
-
-async def _change_others(client: Client) -> None:
-    """Change pods that do not match, as kubelets do all the time, and let the operator see it."""
-    for number in range(_CHANGES):
-        name = f"pod-{_MATCHING + number % (_PODS - _MATCHING)}"
-        labels = {"metadata": {"labels": {"turn": str(number)}}}
-        await client.patch(POD, Key("default", name), labels)
-    await asyncio.sleep(2.0)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark."""
+    parser = Parser(prog="./dev bench jmxexporter", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder:
+        bench_costs(Path(folder), options.rounds)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 * peer: the same pods in a program with controller-runtime, only on request: its build is slow.
 * primaries: the caches of an operator whose primaries are 4 KB each, from both event sources.
 * rest: memory of a podset process with nothing to do, and of its parts.
-* queue: the cost of raising the priority of a key while others wait.
 
 Each measurement of memory runs in its own process, as does the API server.
 """
@@ -14,70 +13,35 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-import os
-import random
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final
 
 import orjson
 from aiohttp import web
 
-from lab.bench.library_peer import build_peer, measure_peer
 from lab.bench.library_pods import build_pod
 from lab.bench.library_rest import measure_parts, measure_rest
-from lab.bench.pages import describe_load, describe_machine, save_report, write_page
-from libs.common.kinds import Key
-from libs.common.runtime.queue import PRIORITY_LIVE, PRIORITY_RESYNC, WorkQueue
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget import CONDITIONS, WIDGET, build_widget
 from operators.podset.controller import PODSET
+from tools.cluster.cache import Cache, digest_of
 from tools.cluster.command_line import Parser
+from tools.cluster.go_toolchain import ensure_go
+from tools.cluster.progress import open_progress
 
-_FIGURES: Final = ("pods", "primaries", "rest", "queue")
+_FIGURES: Final = ("pods", "primaries", "rest")
 _FURTHER: Final = ("peer",)
+_PEER: Final = Path(__file__).with_name("library_peer")
 _PAGE: Final = 500
 _PARTS: Final = 45
 """Parts of a Widget that make it 4 KB."""
-_GOALS: Final = {
-    "100,000 pods": "30 s, 400 MiB resident, peak 1.3 of that, lag p99 100 ms",
-    "5,000 primaries, reflector": "5 s, lag 200 ms",
-    "5,000 primaries, kopf": "5 s, lag 200 ms",
-    "podset at rest": "50 MiB",
-}
 
-
-@dataclass(slots=True)
-class Report:
-    """Hold what a run measured.
-
-    Attributes:
-        load: Processes that wanted a core in the minute before.
-        rows: Figures by name of the measurement.
-        parts: Memory that the imports of a process at rest take, in MiB and in their order.
-    """
-
-    load: float
-    rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    parts: dict[str, float] = field(default_factory=dict)
-
-
-def raise_keys(waiting: int) -> dict[str, float]:
-    """Raise the priority of keys while others wait."""
-    queue = WorkQueue()
-    keys = [Key("default", f"object-{number}") for number in range(waiting)]
-    for key in keys:
-        queue.add(key, priority=PRIORITY_RESYNC)
-    chosen = random.Random(0).sample(keys, min(2000, waiting))
-    started = time.perf_counter()
-    for key in chosen:
-        queue.add(key, priority=PRIORITY_LIVE)
-    return {"microseconds": (time.perf_counter() - started) / len(chosen) * 1e6}
+type Row = dict[str, float]
 
 
 def serve_pods(count: int, pipe: Connection) -> None:
@@ -158,9 +122,7 @@ def run_server(serve: Callable[[int, Connection], None], count: int) -> Iterator
         server.join()
 
 
-def measure_apart(
-    serve: Callable[[int, Connection], None], count: int, *arguments: str
-) -> dict[str, float]:
+def measure_apart(serve: Callable[[int, Connection], None], count: int, *arguments: str) -> Row:
     """Run a server and a measurement as two processes, and return the figures.
 
     Args:
@@ -171,99 +133,51 @@ def measure_apart(
     with run_server(serve, count) as url:
         name, *options = arguments
         process = [sys.executable, "-m", "lab.bench.library_process"]
-        command = [*process, "lab.bench.library_work", name, url, *options]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-        figures: dict[str, float] = json.loads(done.stdout)
-        return figures
+        return read_figures(*process, "lab.bench.library_work", name, url, *options)
 
 
-def run(figures: Sequence[str], pods: Sequence[int], primaries: int, keys: int) -> Report:
-    """Measure the chosen figures."""
-    report = Report(os.getloadavg()[0])
-    rows = report.rows
+def read_figures(*command: str) -> Row:
+    """Run a program that prints its figures."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    figures: Row = json.loads(done.stdout)
+    return figures
+
+
+def build_peer() -> Path:
+    """Return the program with controller-runtime, built if the cache lacks it."""
+    progress = open_progress("bench")
+    go = ensure_go(progress)
+
+    def build(directory: Path) -> None:
+        with progress.step("Program with controller-runtime", "about 5 minutes"):
+            go.build(_PEER, ".", directory / _PEER.name)
+
+    digest = digest_of(*(_PEER / name for name in ("main.go", "go.mod", "go.sum")))
+    return Cache().ensure("library-peer", digest, build) / _PEER.name
+
+
+def run(figures: Sequence[str], pods: Sequence[int], primaries: int) -> Iterator[tuple[str, Row]]:
+    """Measure the chosen figures; yields each with its name."""
     if "pods" in figures:
         for count in pods:
-            rows[f"{count:,} pods"] = measure_apart(serve_pods, count, "pods")
+            yield f"{count:,} pods", measure_apart(serve_pods, count, "pods")
     if "peer" in figures:
         program = build_peer()
         for count in pods:
             with run_server(serve_pods, count) as url:
-                rows[f"{count:,} pods, controller-runtime"] = measure_peer(program, url)
+                yield f"{count:,} pods, controller-runtime", read_figures(str(program), url)
     if "primaries" in figures:
         for source in ("reflector", "kopf"):
-            name = f"{primaries:,} primaries, {source}"
-            rows[name] = measure_apart(serve_widgets, primaries, "primaries", source)
+            row = measure_apart(serve_widgets, primaries, "primaries", source)
+            yield f"{primaries:,} primaries, {source}", row
     if "rest" in figures:
         with run_server(serve_widgets, 0) as url:
-            rows["podset at rest"] = measure_rest(url)
-        report.parts = measure_parts()
-    if "queue" in figures:
-        for waiting in (1000, keys):
-            rows[f"raise a key of {waiting:,}"] = raise_keys(waiting)
-    return report
-
-
-def render_table(rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Render rows as a table that has a column for each figure of any of them."""
-    columns = list(dict.fromkeys(what for row in rows.values() for what in row))
-    yield "| " + " | ".join(["", *columns, "goal"]) + " |"
-    yield "|---" * (len(columns) + 2) + "|"
-    for name, row in rows.items():
-        figures = [f"{row[what]:.1f}" if what in row else "-" for what in columns]
-        yield "| " + " | ".join([name, *figures, _GOALS.get(name, "-")]) + " |"
-
-
-def render_page(report: Report) -> list[str]:
-    """Render the page of a run."""
-    caches = {name: row for name, row in report.rows.items() if "seconds" in row}
-    others = {name: row for name, row in report.rows.items() if name not in caches}
-    lines = [
-        "# Benchmark of the library",
-        "",
-        f"Measured by `./dev bench library --write` on {describe_machine()}.",
-        *describe_load(report.load),
-    ]
-    if caches:
-        lines += [
-            "",
-            "## Caches",
-            "",
-            "*seconds* is the time until the cache is synced, *base* the memory of the process",
-            "before it lists, *peak* the most memory so far, *lag* how late the event loop runs",
-            "its timers. Pods have the managed fields, environment and status of pods on a node,",
-            "and the cache keeps what podset reads. The objects of the other rows are 4 KB each,",
-            "and the cache keeps all of them. The charts limit the memory to 256 MiB.",
-            "",
-            *render_table(caches),
-        ]
-    if any(name.endswith("controller-runtime") for name in caches):
-        lines += [
-            "",
-            "The program with controller-runtime keeps the same fields of the same pods. It",
-            "receives them as events of one watch (its default) and decodes JSON, as we do; from",
-            "a real API server it would decode Protobuf, which is faster.",
-        ]
-    if others:
-        lines += ["", "## At rest, and the queue", "", *render_table(others)]
-    if report.parts:
-        lines += [
-            "",
-            "Most of the memory at rest is taken by imports. The process has probes, metrics and",
-            "leader election, and the packages of its image. This is what the imports add, in",
-            "their order; what two parts share counts for the first one. Settings of malloc change",
-            "nothing, and without docstrings and assertions (`python -OO`) it would be 2 MiB",
-            "less. The goal needs another HTTP client or models",
-            "without pydantic.",
-            "",
-            "| part | MiB |",
-            "|---|---|",
-            *(f"| {part} | {memory:.1f} |" for part, memory in report.parts.items()),
-        ]
-    return [*lines, ""]
+            yield "podset at rest", measure_rest(url)
+        yield "imports of podset at rest", measure_parts()
 
 
 def main() -> int:
-    """Measure, print, and write the page when asked to."""
+    """Measure and print."""
     parser = Parser(prog="./dev bench library", description=__doc__)
     parser.add_argument(
         "--figure",
@@ -275,17 +189,9 @@ def main() -> int:
         "--pods", type=int, nargs="+", default=[10_000, 100_000], help="numbers of cached pods"
     )
     parser.add_argument("--primaries", type=int, default=5000, help="number of primaries of 4 KB")
-    parser.add_argument(
-        "--keys", type=int, default=100_000, help="number of keys that wait in the queue"
-    )
-    parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
     options = parser.parse_args()
-    figures = options.figure or _FIGURES
-    report = run(figures, options.pods, options.primaries, options.keys)
-    print("\n".join(line for line in render_page(report) if line.startswith("|")))
-    save_report("library", asdict(report))
-    if options.write:
-        print(write_page("library", render_page(report)))
+    for name, row in run(options.figure or _FIGURES, options.pods, options.primaries):
+        print(f"{name}: " + ", ".join(f"{what} {figure:.1f}" for what, figure in row.items()))
     return 0
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from unittest.mock import patch
 
 from lab.bench.library_process import hide_tools
 from lab.bench.processes import STOP_SECONDS, read_usage
+from libs.common.testing.ports import find_free_port
 from libs.common.testing.processes import stop_process
 
 _MODULE: Final = "lab.bench.library_rest"
@@ -47,8 +47,7 @@ def measure_rest(url: str) -> Figures:
     Raises:
         TimeoutError: It does not start.
     """
-    metrics, probes = _find_ports(2)
-    addresses = [f"127.0.0.1:{port}" for port in (metrics, probes)]
+    addresses = [f"127.0.0.1:{find_free_port()}" for _ in range(2)]
     command = [sys.executable, "-m", "lab.bench.library_process", _MODULE]
     process = subprocess.Popen([*command, url, *addresses])
     try:
@@ -65,14 +64,6 @@ def measure_parts() -> Figures:
     done = subprocess.run([sys.executable, "-m", _MODULE], stdout=subprocess.PIPE, check=True)
     figures: Figures = json.loads(done.stdout)
     return figures
-
-
-def _find_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def _wait_working(url: str) -> None:

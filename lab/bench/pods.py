@@ -42,18 +42,13 @@ def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
     return build_object(PODSET, name, namespace, spec={"replicas": replicas})
 
 
-def build_pod_spec() -> Manifest:
-    """Build the spec of the default pod of a PodSet: each candidate makes the same pods."""
-    return build_default_spec(DEFAULT_IMAGE)
-
-
 def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
     """Build a ReplicaSet with the pod template of the default PodSet."""
     labels = {"app": name, "version": "v0.1"}
     spec = {
         "replicas": replicas,
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": build_pod_spec()},
+        "template": {"metadata": {"labels": labels}, "spec": build_default_spec(DEFAULT_IMAGE)},
     }
     return build_object(REPLICA_SET, name, namespace, spec=spec)
 

@@ -17,15 +17,12 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 
-from lab.bench.bare_client import BareClient
-from lab.bench.page import write_page
-from lab.bench.pages import save_report
 from lab.bench.pods import (
     Candidate,
     PodCounter,
@@ -36,7 +33,7 @@ from lab.bench.pods import (
     scale,
 )
 from lab.bench.processes import OperatorProcess, read_usage
-from lab.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
+from lab.bench.report import DEFAULT, OURS, UNLIMITED, Report, summarize
 from libs.common.client import Client
 from libs.common.kinds import POD, REPLICA_SET, Key, key_of
 from libs.common.testing.apiserver import ControlPlane
@@ -96,15 +93,6 @@ async def bench_scale(context: BenchContext, candidate: Candidate, replicas: int
     for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
         async with context.timing(scenario, candidate.name, candidate.pid(), namespace, target):
             await scale(context.client, candidate, key, target)
-        await asyncio.sleep(1.0)
-
-
-async def bench_bare(context: BenchContext, bare: BareClient, pods: int) -> None:
-    """Time what the requests alone cost, without a controller."""
-    namespace = await context.make_namespace()
-    for scenario, verb, target in ((f"0 to {pods}", "create", pods), (f"{pods} to 0", "delete", 0)):
-        async with context.timing(scenario, BARE, bare.pid, namespace, target):
-            bare.order(verb, namespace, pods)
         await asyncio.sleep(1.0)
 
 
@@ -217,10 +205,6 @@ async def _run_round(
         await bench_replacements(
             context, [candidate for candidate, _ in rivals], options.replacements
         )
-    with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
-        for size in options.sizes:
-            tell(BARE, f"{size} pods")
-            await bench_bare(context, bare, size)
 
 
 type Start = AbstractContextManager[object]
@@ -252,7 +236,7 @@ def _controller_manager(plane: ControlPlane, args: Sequence[str]) -> Iterator[No
 
 
 def main() -> int:
-    """Measure, print, and write the page when asked to."""
+    """Measure and print."""
     parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
     parser.add_argument(
@@ -264,16 +248,12 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="skip the measurement with 10,000 pods"
     )
-    parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         report = asyncio.run(run(plane, Path(folder), options))
         log = Path(folder) / "podset.log"
         print(log.read_text()[-2000:] if log.exists() else "", file=sys.stderr)
     print(summarize(report))
-    save_report("podset", asdict(report))
-    if options.write:
-        write_page(report)
     return 0
 
 

@@ -49,11 +49,6 @@ def read_usage(pid: int) -> Usage:
     return Usage(cpu, _mib(status["VmRSS"]), _mib(status["RssFile"]), _mib(status["VmHWM"]))
 
 
-def read_cpu(pids: Mapping[str, int]) -> dict[str, float]:
-    """Read the CPU seconds of processes, by their names."""
-    return {name: read_usage(pid).cpu_seconds for name, pid in pids.items()}
-
-
 def _mib(text: str) -> float:
     return int(text.split(maxsplit=1)[0]) / 1024
 
@@ -66,16 +61,10 @@ class OperatorProcess:
         kubeconfig: How it reaches the API server.
         settings: Environment variables without the prefix, such as `WATCH_NAMESPACES`.
         log: File that its output goes to.
-        checkout: Folder of the repository that it comes from; None for this one.
     """
 
     def __init__(
-        self,
-        operator_id: str,
-        kubeconfig: Path,
-        settings: Mapping[str, str],
-        log: Path,
-        checkout: Path | None = None,
+        self, operator_id: str, kubeconfig: Path, settings: Mapping[str, str], log: Path
     ) -> None:
         """Prepare; the process starts with the context."""
         prefix = operator_id.upper()
@@ -89,9 +78,6 @@ class OperatorProcess:
         self._environment = os.environ | {
             f"{prefix}_{name}": value for name, value in {**defaults, **settings}.items()
         }
-        self._checkout = checkout
-        if checkout is not None:
-            self._environment["PYTHONPATH"] = str(checkout)
         self._args = [sys.executable, "-m", f"operators.{operator_id}"]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,11 +86,7 @@ class OperatorProcess:
         """Start the process."""
         with self._log.open("ab") as stream:
             self._process = subprocess.Popen(
-                self._args,
-                env=self._environment,
-                cwd=self._checkout,
-                stdout=stream,
-                stderr=stream,
+                self._args, env=self._environment, stdout=stream, stderr=stream
             )
         return self
 

@@ -11,7 +11,6 @@ from lab.bench.processes import percentile
 OURS: Final = "PodSet"
 DEFAULT: Final = "ReplicaSet, default limits"
 UNLIMITED: Final = "ReplicaSet, qps 2000"
-BARE: Final = "Bare client in JSON"
 
 
 @dataclass(slots=True)

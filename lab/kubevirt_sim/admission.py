@@ -10,11 +10,11 @@ from lab.kubevirt_sim.disk import may_adopt
 from lab.kubevirt_sim.instancetypes import evaluate_names
 from lab.kubevirt_sim.machine import strategy_of
 from lab.kubevirt_sim.migration import FINAL
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.quantity import parse_quantity
-from libs.common.reading import map_at, maps_at, text_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import Matcher
 from libs.contracts.kubevirt import (
@@ -206,7 +206,7 @@ def evaluate_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
     if strategy not in EVICTABLE:
         return None
     key, webhook = key_of(vmi), "virt-launcher-eviction-interceptor.kubevirt.io"
-    if not holds(vmi, "LiveMigratable") and strategy != "External":
+    if not holds_at(vmi, "LiveMigratable") and strategy != "External":
         if strategy == "LiveMigrateIfPossible":
             return None
         text = f"VMI {key.name} is configured with an eviction strategy but is not live-migratable"

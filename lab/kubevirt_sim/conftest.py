@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import ssl
+import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from lab.kubevirt_sim.fixtures import kubevirt_sim
+from lab.kubevirt_sim.parity.site import Images, Site, open_real, open_simulated
 from lab.kubevirt_sim.registration import API_SERVICE, NAME, WEBHOOKS, build_registration
 from lab.kubevirt_sim.server import ActionServer
 from lab.kubevirt_sim.simulator import KubeVirtSim
 from lab.kubevirt_sim.timing import Timing
 from libs.common.client import Client
-from libs.common.kinds import SERVICE, Key, Kind, Manifest, build_object
+from libs.common.config import load_config
+from libs.common.kinds import SERVICE, STORAGE_CLASS, Key, Kind, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.certificates import create_certificates
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 
-__all__ = ["clock", "history", "kubevirt_sim", "real_sim", "timed_sim"]
+__all__ = [
+    "clock",
+    "history",
+    "kubevirt_sim",
+    "real_sim",
+    "site",
+    "site_with_webhooks",
+    "timed_sim",
+]
+
+_KUBECONFIG: Final = os.environ.get("SLIPWAY_KUBEVIRT_KUBECONFIG", "")
+_IMAGES: Final = os.environ.get(
+    "SLIPWAY_KUBEVIRT_IMAGES", "http://guest-image.slipway-guest.svc"
+).rstrip("/")
+_SIMULATOR, _REAL = "simulator", "real"
+_RUN: Final = uuid.uuid4().hex[:5]
+_numbers = itertools.count()
 
 
 class History:
@@ -104,3 +126,41 @@ async def real_sim(
                 key = Key("", manifest["metadata"]["name"])
                 uid = (await kube_client.get(kind, key))["metadata"]["uid"]
                 await kube_client.delete(kind, key, uid=uid)
+
+
+@contextlib.asynccontextmanager
+async def _open_real() -> AsyncIterator[Site]:
+    if not _KUBECONFIG:
+        pytest.skip("SLIPWAY_KUBEVIRT_KUBECONFIG names no cluster with the real KubeVirt")
+    images = Images(*(f"{_IMAGES}/{each}.img" for each in ("guest", "empty", "missing")))
+    namespace = f"parity-{_RUN}-{next(_numbers)}"
+    async with open_real(await load_config(_KUBECONFIG), namespace, images) as real:
+        assert real.real
+        yield real
+
+
+@pytest.fixture(params=[_SIMULATOR, _REAL])
+async def site(request: pytest.FixtureRequest, fake_api: FakeApi) -> AsyncIterator[Site]:
+    """Give a cluster with KubeVirt and CDI: simulated, and then the real one, if it is there."""
+    if request.param == _REAL:
+        async with _open_real() as real:
+            yield real
+        return
+    async with open_simulated(fake_api) as simulated:
+        yield simulated
+    assert fake_api.objects(STORAGE_CLASS), "the test ran on the simulator"
+
+
+@pytest.fixture(params=[_SIMULATOR, _REAL])
+async def site_with_webhooks(
+    request: pytest.FixtureRequest,
+    real_sim: KubeVirtSim,
+    kube_apiserver: ControlPlane,
+    kube_namespace: str,
+) -> AsyncIterator[Site]:
+    """Give such a cluster whose API server calls webhooks, which the fake one does not."""
+    if request.param == _REAL:
+        async with _open_real() as real:
+            yield real
+        return
+    yield Site(real_sim.client, kube_apiserver.config, kube_namespace)

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from lab.kubevirt_sim.behavior import Import
 from lab.kubevirt_sim.instance import Watch
-from lab.kubevirt_sim.statuses import build_condition, render_time
+from lab.kubevirt_sim.statuses import build_condition
 from lab.kubevirt_sim.storage import ClaimNotValid, Storage, render_claim
+from libs.common.conditions import render_time
 from libs.common.kinds import PVC, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_of, controller_uid
 from libs.common.reading import map_at, maps_at, text_at, text_map_at

@@ -13,7 +13,6 @@ from lab.kubevirt_sim.disk import (
     plan_disk,
 )
 from lab.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
-from lab.kubevirt_sim.statuses import holds
 from lab.kubevirt_sim.storage import (
     STORAGE_PROFILE,
     Storage,
@@ -35,7 +34,7 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch, Step
-from libs.common.reading import map_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.claims import SELECTED_NODE, StorageClassView
@@ -169,7 +168,7 @@ def _bind(ctx: Context, disk: Manifest, claim: Manifest, simulator: SimulatorCon
     if chosen or not waits or not is_wanted(disk, claim):
         # The cluster binds it.
         return []
-    nodes = [key_of(node).name for node in ctx.list(NODE) if holds(node, "Ready")]
+    nodes = [key_of(node).name for node in ctx.list(NODE) if holds_at(node, "Ready")]
     if not nodes:
         return []
     note = {SELECTED_NODE: min(nodes)}

@@ -7,10 +7,9 @@ from typing import Final
 
 from lab.kubevirt_sim.launcher import short_hash
 from lab.kubevirt_sim.migration import FINAL
-from lab.kubevirt_sim.statuses import holds
 from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.plan import Create
-from libs.common.reading import text_at
+from libs.common.reading import holds_at, text_at
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION, VmiPhase
 from libs.contracts.migrations import MIGRATED_INSTANCE
 
@@ -25,7 +24,7 @@ def build_evacuation(vmi: Manifest, migrations: Sequence[Manifest]) -> Create | 
     strategy = text_at(vmi, "spec", "evictionStrategy")
     if not node or node != here or strategy not in _STRATEGIES or is_deleting(vmi):
         return None
-    if text_at(vmi, "status", "phase") != VmiPhase.RUNNING or not holds(vmi, "LiveMigratable"):
+    if text_at(vmi, "status", "phase") != VmiPhase.RUNNING or not holds_at(vmi, "LiveMigratable"):
         return None
     if any(text_at(each, "status", "phase") not in FINAL for each in migrations):
         return None

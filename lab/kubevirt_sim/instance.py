@@ -21,12 +21,8 @@ from lab.kubevirt_sim.launcher import (
     waiting_reason,
 )
 from lab.kubevirt_sim.reports import build_running_status
-from lab.kubevirt_sim.statuses import (
-    build_condition,
-    find_condition,
-    merge_conditions,
-    render_time,
-)
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import find_condition, render_time
 from libs.common.kinds import Manifest, is_deleting, uid_of
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.contracts.cdi import DataVolumePhase

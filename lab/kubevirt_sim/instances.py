@@ -14,11 +14,12 @@ from lab.kubevirt_sim.launcher import UNPAUSED, build_launcher, claim_of
 from lab.kubevirt_sim.machine import INSTANCE_FINALIZER
 from lab.kubevirt_sim.machines import BY_CLAIM
 from lab.kubevirt_sim.migration import label_of
-from lab.kubevirt_sim.statuses import build_condition, find_condition, holds, merge_conditions
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import find_condition
 from libs.common.kinds import NODE, POD, PVC, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
-from libs.common.reading import map_at, maps_at, text_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.claims import SELECTED_NODE
@@ -221,7 +222,7 @@ def _select_node(claim: Manifest, node: str) -> Step:
 
 def _find_consumer_node(ctx: Context, simulator: SimulatorContext) -> str:
     """Return a node for a claim that waits for its first consumer."""
-    ready = [node for node in ctx.list(NODE) if holds(node, "Ready")]
+    ready = [node for node in ctx.list(NODE) if holds_at(node, "Ready")]
     return min((key_of(node).name for node in ready), default="sim" if simulator.simulated else "")
 
 
@@ -236,7 +237,7 @@ def _plan_gates(
     state = map_at(vmi, "status", "migrationState")
     moving = bool(state.get("startTimestamp")) and state.get("completed") is not True
     window = Copy.parse(_migration_of(ctx, vmi, state), vmi, simulator.timing).window
-    paused = holds(vmi, "Paused")
+    paused = holds_at(vmi, "Paused")
     for pod in pods:
         if text_at(pod, "status", "phase") != "Running" or is_deleting(pod):
             # Before that the kubelet writes the status, and two concurrent writers would conflict.

@@ -15,16 +15,11 @@ from typing import Any, Final
 from lab.kubevirt_sim.behavior import SIMULATED_NODE, Guest, is_silent
 from lab.kubevirt_sim.instance import Watch
 from lab.kubevirt_sim.launcher import HOSTNAME, UNPAUSED, is_finished
-from lab.kubevirt_sim.statuses import (
-    build_condition,
-    find_condition,
-    holds,
-    merge_conditions,
-    render_time,
-)
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
 from lab.kubevirt_sim.timing import Timing
+from libs.common.conditions import find_condition, render_time
 from libs.common.kinds import Manifest, is_deleting, uid_of
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 
 ADDRESSES: Final = "sim.slipway.dev/addresses"
 """Annotation on a simulated node: the range that its pods get addresses from."""
@@ -220,7 +215,7 @@ def _run(
 def _conditions(pod: Manifest, now: datetime, *, running: bool) -> list[Manifest]:
     held = (pod.get("status") or {}).get("conditions") or ()
     gate = find_condition(pod, UNPAUSED)
-    ready = running and holds(pod, UNPAUSED)
+    ready = running and holds_at(pod, UNPAUSED)
     why = "" if ready else "ReadinessGatesNotReady" if running else "ContainersNotReady"
     wanted = [
         build_condition("PodScheduled", True),

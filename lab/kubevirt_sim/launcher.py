@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lab.kubevirt_sim.behavior import SCHEDULER
-from lab.kubevirt_sim.statuses import holds
 from libs.common.kinds import POD, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.naming import DNS_LABEL_LIMIT
 from libs.common.ownership import build_owner_reference
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 from libs.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.migrations import MIGRATION_JOB
 
@@ -111,7 +110,7 @@ def claim_of(volume: Mapping[str, Any]) -> str:
 
 def are_containers_ready(pod: Mapping[str, Any]) -> bool:
     """Return whether the containers of a pod run and are ready, whatever its gates say."""
-    return text_at(pod, "status", "phase") == "Running" and holds(pod, "ContainersReady")
+    return text_at(pod, "status", "phase") == "Running" and holds_at(pod, "ContainersReady")
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lab.kubevirt_sim.behavior import PREFIX
 from lab.kubevirt_sim.edge import SimulatorContext, TurnResult, patch_status, take_turns
 from lab.kubevirt_sim.settings import LoadBalancer
-from lab.kubevirt_sim.statuses import render_time
+from libs.common.conditions import render_time
 from libs.common.kinds import CORE_EVENT, SERVICE, Manifest, build_object, key_of, uid_of
 from libs.common.plan import Create, Step
 from libs.common.reading import map_at, maps_at, text_at, text_map_at

@@ -23,7 +23,7 @@ from lab.kubevirt_sim.revisions import (
     revision_name,
 )
 from lab.kubevirt_sim.rollout import Rollout, Strategy, plan_rollout
-from lab.kubevirt_sim.statuses import find_condition
+from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch, Step

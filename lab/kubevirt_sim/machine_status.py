@@ -13,9 +13,10 @@ from typing import Any, Final
 from lab.kubevirt_sim.printable import StatusInputs, find_printable_status
 from lab.kubevirt_sim.revisions import generation_of, observed_generation
 from lab.kubevirt_sim.rollout import Rollout
-from lab.kubevirt_sim.statuses import build_condition, find_condition, holds, merge_conditions
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest
-from libs.common.reading import maps_at, text_at
+from libs.common.reading import holds_at, maps_at, text_at
 
 _OWN: Final = frozenset({"Ready", "Failure", "RestartRequired"})
 """Conditions that a machine does not copy from its instance."""
@@ -96,4 +97,4 @@ def _build_restart(inputs: StatusInputs, change: Rollout | None) -> list[Manifes
         text = change.restart
         return [build_condition("RestartRequired", True, message=text)] if text else []
     held = find_condition(inputs.vm, "RestartRequired")
-    return [held] if held is not None and holds(inputs.vm, "RestartRequired") else []
+    return [dict(held)] if held is not None and holds_at(inputs.vm, "RestartRequired") else []

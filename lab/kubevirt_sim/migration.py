@@ -17,7 +17,8 @@ from lab.kubevirt_sim.behavior import Copy
 from lab.kubevirt_sim.instance import Watch
 from lab.kubevirt_sim.launcher import are_containers_ready, find_launcher, is_finished
 from lab.kubevirt_sim.rollout import adopt_changes
-from lab.kubevirt_sim.statuses import build_condition, merge_conditions, render_time
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import render_time
 from libs.common.kinds import Manifest, is_deleting, uid_of, version_of
 from libs.common.plan import escape_pointer
 from libs.common.reading import map_at, text_at, text_map_at

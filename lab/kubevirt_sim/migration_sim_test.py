@@ -7,8 +7,8 @@ import pytest
 from lab.kubevirt_sim.conftest import History
 from lab.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from lab.kubevirt_sim.simulator import KubeVirtSim
-from lab.kubevirt_sim.statuses import find_condition
 from lab.kubevirt_sim.timing import INSTANT, Timing
+from libs.common.conditions import find_condition
 from libs.common.errors import ApiError, NotFound
 from libs.common.kinds import NODE, POD, Key, Manifest
 from libs.common.reading import text_at

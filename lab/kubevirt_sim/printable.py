@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest, is_deleting
-from libs.common.reading import map_at, text_at
+from libs.common.reading import holds_at, map_at, text_at
 from libs.contracts.cdi import DataVolumePhase
 from libs.contracts.kubevirt import FINAL_PHASES, PrintableStatus, RunStrategy, VmiPhase
 
@@ -79,7 +79,7 @@ def _is_being_filled(disk: Mapping[str, Any]) -> bool:
     """Return whether CDI is at work on a disk (storage/types, HasDataVolumeProvisioning)."""
     if _phase(disk) in (DataVolumePhase.SUCCEEDED, DataVolumePhase.PENDING_POPULATION):
         return False
-    return holds(disk, "Bound") or _phase(disk) != DataVolumePhase.WAIT_FOR_FIRST_CONSUMER
+    return holds_at(disk, "Bound") or _phase(disk) != DataVolumePhase.WAIT_FOR_FIRST_CONSUMER
 
 
 def _has_error(disk: Mapping[str, Any]) -> bool:
@@ -111,7 +111,7 @@ TABLE: Final[Sequence[tuple[PrintableStatus, Callable[[StatusInputs], bool]]]] =
         lambda s: s.vmi is not None and s.live and (is_deleting(s.vmi) or s.stopping),
     ),
     (PrintableStatus.MIGRATING, _is_migrating),
-    (PrintableStatus.PAUSED, lambda s: s.vmi is not None and holds(s.vmi, "Paused")),
+    (PrintableStatus.PAUSED, lambda s: s.vmi is not None and holds_at(s.vmi, "Paused")),
     (PrintableStatus.RUNNING, lambda s: s.phase == VmiPhase.RUNNING),
     (PrintableStatus.PVC_NOT_FOUND, lambda s: s.synchronized_reason() == "FailedPvcNotFound"),
     (

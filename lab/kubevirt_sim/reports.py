@@ -14,14 +14,10 @@ from lab.kubevirt_sim.migratable import (
     find_method,
 )
 from lab.kubevirt_sim.rollout import pending_changes
-from lab.kubevirt_sim.statuses import (
-    build_condition,
-    find_condition,
-    holds,
-    merge_conditions,
-)
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import find_condition
 from libs.common.kinds import Manifest, is_deleting, uid_of
-from libs.common.reading import map_at, maps_at, text_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at
 
 PAUSED_BY_USER = "PausedByUser"
 
@@ -91,11 +87,11 @@ def _build_others(
     if agent:
         found.append(build_condition("AgentConnected", True))
     found += [build_condition(name, True) for name in pending_changes(vmi)]
-    if holds(vmi, "Paused"):
+    if holds_at(vmi, "Paused"):
         found.append(build_condition("Paused", True, PAUSED_BY_USER, "VMI was paused by user"))
     evicting = find_condition(vmi, "EvictionRequested")
     if evicting is not None and text_at(vmi, "status", "evacuationNodeName"):
-        found.append(evicting)
+        found.append(dict(evicting))
     return found
 
 

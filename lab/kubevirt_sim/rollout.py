@@ -15,10 +15,9 @@ from typing import Any, Final, Literal
 
 from lab.kubevirt_sim.defaults import check_memory, complete_cpu
 from lab.kubevirt_sim.revisions import is_same, template_of
-from lab.kubevirt_sim.statuses import holds
 from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity
-from libs.common.reading import map_at, text_at
+from libs.common.reading import holds_at, map_at, text_at
 
 type Strategy = Literal["LiveUpdate", "Stage"]
 
@@ -93,7 +92,7 @@ def _plan_cpu(wanted: Mapping[str, Any], vmi: Mapping[str, Any]) -> Rollout:
     sockets, held = complete_cpu(template)["sockets"], complete_cpu(running)["sockets"]
     if not template or not running or sockets == held:
         return Rollout()
-    if holds(vmi, "HotVCPUChange"):
+    if holds_at(vmi, "HotVCPUChange"):
         return _fail("HotPlugCPUError", "CPU", "another CPU hotplug is in progress")
     if _is_migrating(vmi):
         return _fail("HotPlugCPUError", "CPU", "CPU hotplug is not allowed while VMI is migrating")
@@ -124,13 +123,13 @@ def _plan_memory(wanted: Mapping[str, Any], vmi: Mapping[str, Any]) -> Rollout:
     if not guest or not held or parse_quantity(guest) == parse_quantity(held):
         return Rollout()
     prefix = "memory updated in template spec"
-    if not holds(vmi, "LiveMigratable"):
+    if not holds_at(vmi, "LiveMigratable"):
         text = f"{prefix}. Memory-hotplug is only available for migratable VMs"
         return Rollout(restart=text)
     if not longest:
         text = f"{prefix}. Memory-hotplug is not available for this VM configuration"
         return Rollout(restart=text)
-    if holds(vmi, "HotMemoryChange"):
+    if holds_at(vmi, "HotMemoryChange"):
         return _fail("HotPlugMemoryError", "memory", "another memory hotplug is in progress")
     if _is_migrating(vmi):
         text = "memory hotplug is not allowed while VMI is migrating"

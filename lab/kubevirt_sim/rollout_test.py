@@ -13,8 +13,9 @@ import pytest
 
 from lab.kubevirt_sim.samples import build_machine, build_migration
 from lab.kubevirt_sim.simulator import KubeVirtSim
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest
+from libs.common.reading import holds_at
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.kubevirt import (
@@ -118,7 +119,7 @@ async def test_stop_with_a_changed_template_never_shows_the_generation(
     last = 2 if together else 3
     assert generations(vm) == (last, last, 1)
     assert (vm["status"]["runStrategy"], vm["status"]["printableStatus"]) == ("Halted", "Stopped")
-    assert holds(vm, "RestartRequired"), "it outlives the instance"
+    assert holds_at(vm, "RestartRequired"), "it outlives the instance"
 
 
 async def test_change_of_a_machine_that_is_off_is_not_observed(kubevirt_sim: KubeVirtSim) -> None:
@@ -169,7 +170,7 @@ async def test_new_sockets_reach_the_instance_and_not_its_guest(kubevirt_sim: Ku
     assert vmi["spec"]["domain"]["cpu"]["sockets"] == 2
     assert vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4
     assert vmi["status"]["currentCPUTopology"] == {"cores": 1, "sockets": 1, "threads": 1}
-    assert holds(vmi, "HotVCPUChange") and holds(vm, "HotVCPUChange")
+    assert holds_at(vmi, "HotVCPUChange") and holds_at(vm, "HotVCPUChange")
     assert find_condition(vm, "RestartRequired") is None
     assert generations(vm) == (2, 2, 1), "the template is no longer that of the revision"
 
@@ -191,14 +192,14 @@ async def test_migration_gives_the_guest_what_is_pending(kubevirt_sim: KubeVirtS
     wanted = {"cpu": {"sockets": 2}, "memory": {"guest": "4Gi"}}
     await change(kubevirt_sim, {"domain": wanted})
     vmi = await instance(kubevirt_sim)
-    assert holds(vmi, "HotVCPUChange") and holds(vmi, "HotMemoryChange")
+    assert holds_at(vmi, "HotVCPUChange") and holds_at(vmi, "HotMemoryChange")
     assert vmi["status"]["memory"]["guestCurrent"] == "2Gi"
 
     await kubevirt_sim.client.create(VIRTUAL_MACHINE_INSTANCE_MIGRATION, build_migration())
     await kubevirt_sim.converged()
 
     vmi = await instance(kubevirt_sim)
-    assert not holds(vmi, "HotVCPUChange") and not holds(vmi, "HotMemoryChange")
+    assert not holds_at(vmi, "HotVCPUChange") and not holds_at(vmi, "HotMemoryChange")
     assert vmi["status"]["currentCPUTopology"]["sockets"] == 2
     assert vmi["status"]["memory"] == {
         "guestAtBoot": "2Gi",
@@ -251,5 +252,5 @@ async def test_under_stage_each_change_requires_a_restart(staged: KubeVirtSim) -
 
     await change(staged, {"domain": {"cpu": {"sockets": 2}}})
 
-    assert holds(await machine(staged), "RestartRequired")
+    assert holds_at(await machine(staged), "RestartRequired")
     assert (await instance(staged))["spec"]["domain"]["cpu"]["sockets"] == 1

@@ -26,7 +26,8 @@ from lab.kubevirt_sim.snapshot_volumes import (
     evaluate_volumes,
     read_catalog,
 )
-from lab.kubevirt_sim.statuses import build_condition, holds, merge_conditions, render_time
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
+from libs.common.conditions import render_time
 from libs.common.kinds import (
     PVC,
     STORAGE_CLASS,
@@ -40,7 +41,7 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Step
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.machine_snapshots import (
@@ -198,7 +199,7 @@ def _unlock(snapshot: Manifest, machine: Manifest | None) -> list[Step]:
 def _indicate(run: Mapping[str, Any] | None) -> list[str]:
     if run is None:
         return []
-    agent = holds(run, "AgentConnected")
+    agent = holds_at(run, "AgentConnected")
     how = SnapshotIndication.GUEST_AGENT if agent else SnapshotIndication.NO_GUEST_AGENT
     return sorted([str(SnapshotIndication.ONLINE), str(how)])
 

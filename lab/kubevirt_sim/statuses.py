@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
+from libs.common.conditions import render_time
 from libs.common.kinds import Manifest
 
 _TIMES: Final[Mapping[str, frozenset[str]]] = {
@@ -24,11 +25,6 @@ _TIMES: Final[Mapping[str, frozenset[str]]] = {
 }
 """Times that KubeVirt gives a condition; those not named have the time of their transition."""
 _FIELDS: Final = ("lastProbeTime", "lastTransitionTime")
-
-
-def render_time(moment: datetime) -> str:
-    """Render a time as Kubernetes does, in whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def build_condition(
@@ -63,17 +59,3 @@ def merge_conditions(
         words = {name: condition[name] for name in condition if "Time" not in name}
         merged.append({**times, **words})
     return merged
-
-
-def find_condition(manifest: Mapping[str, Any], type_: str) -> Manifest | None:
-    """Return the condition of a type, or None."""
-    for condition in (manifest.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == type_:
-            return dict(condition)
-    return None
-
-
-def holds(manifest: Mapping[str, Any], type_: str) -> bool:
-    """Return whether the condition of a type is true."""
-    found = find_condition(manifest, type_)
-    return found is not None and found.get("status") == "True"

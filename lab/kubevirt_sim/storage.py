@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from lab.kubevirt_sim.behavior import PREFIX
-from lab.kubevirt_sim.statuses import render_time
+from libs.common.conditions import render_time
 from libs.common.kinds import STORAGE_CLASS, Kind, Manifest, build_object, key_of
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at

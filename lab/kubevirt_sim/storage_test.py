@@ -13,8 +13,8 @@ import pytest
 from lab.kubevirt_sim.conftest import History
 from lab.kubevirt_sim.samples import build_disk, build_machine
 from lab.kubevirt_sim.simulator import KubeVirtSim
-from lab.kubevirt_sim.statuses import find_condition
 from lab.kubevirt_sim.storage import STORAGE_PROFILE, ClaimNotValid, Storage, render_claim
+from libs.common.conditions import find_condition
 from libs.common.kinds import PVC, STORAGE_CLASS, Key, Manifest, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from lab.kubevirt_sim.behavior import PREFIX
 from lab.kubevirt_sim.machine import strategy_of
-from lab.kubevirt_sim.statuses import build_condition, holds, merge_conditions
+from lab.kubevirt_sim.statuses import build_condition, merge_conditions
 from libs.common.kinds import Kind, Manifest, uid_of
 from libs.common.plan import escape_pointer
-from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.reading import holds_at, map_at, maps_at, text_at, text_map_at
 from libs.contracts.kubevirt import (
     FINAL_PHASES,
     VIRTUAL_MACHINE,
@@ -103,7 +103,7 @@ def _start(
     strategy, phase = strategy_of(vm), text_at(vmi or {}, "status", "phase")
     if vmi is not None and phase not in (*FINAL_PHASES, VmiPhase.UNSET, VmiPhase.UNKNOWN):
         return Answer(409, "VM is already running")
-    if holds(vm, "ManualRecoveryRequired"):
+    if holds_at(vm, "ManualRecoveryRequired"):
         return Answer(409, "VM recovery required")
     if strategy in (RunStrategy.ALWAYS, RunStrategy.ONCE):
         return Answer(409, f"{strategy} does not support manual start requests")
@@ -151,7 +151,7 @@ def _restart(
     if not _is_live(vmi):
         return Answer(409, "VM is not running: Halted")
     assert vmi is not None
-    if holds(vmi, "VolumesChange"):
+    if holds_at(vmi, "VolumesChange"):
         return Answer(409, "VM recovery required: volumes are being changed")
     if maps_at(vm, "status", "stateChangeRequests"):
         return Answer(500, "unable to complete request: stop/start already underway")
@@ -200,7 +200,7 @@ def _pause(
     assert vmi is not None
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return Answer(409, "VM is not running")
-    if holds(vmi, "Paused"):
+    if holds_at(vmi, "Paused"):
         return Answer(409, "VMI is already paused")
     paused = build_condition("Paused", True, "PausedByUser", "VMI was paused by user")
     return Answer(_OK, writes=(_set_conditions(vmi, moment, paused),))
@@ -212,7 +212,7 @@ def _unpause(
     assert vmi is not None
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return Answer(409, "VM is not running")
-    if not holds(vmi, "Paused"):
+    if not holds_at(vmi, "Paused"):
         return Answer(409, "VMI is not paused")
     return Answer(_OK, writes=(_set_conditions(vmi, moment, without="Paused"),))
 
@@ -223,10 +223,10 @@ def _soft_reboot(
     assert vmi is not None
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return Answer(409, "VM is not running")
-    if holds(vmi, "Paused"):
+    if holds_at(vmi, "Paused"):
         return Answer(409, "VMI is paused")
     acpi = map_at(vmi, "spec", "domain", "features", "acpi").get("enabled") is not False
-    agent = holds(vmi, "AgentConnected")
+    agent = holds_at(vmi, "AgentConnected")
     if not agent and not acpi:
         text = "VMI neither have the agent connected nor the ACPI feature enabled"
         return Answer(409, text)
@@ -260,7 +260,7 @@ def _describe_guest(
     assert vmi is not None
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return Answer(409, "VMI is not running")
-    if not holds(vmi, "AgentConnected"):
+    if not holds_at(vmi, "AgentConnected"):
         return Answer(409, "VMI does not have guest agent connected")
     name = text_at(vmi, "metadata", "name")
     return Answer(

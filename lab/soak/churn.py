@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -44,27 +44,6 @@ class Churn:
     samples: list[Sample] = field(default_factory=list)
     changes: int = 0
     problems: list[str] = field(default_factory=list)
-
-
-class Clock:
-    """A clock of a run; time in which the whole run was suspended does not count.
-
-    Args:
-        now: Real time, in seconds.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Start at 0."""
-        self._now = now
-        self._looked = now()
-        self._passed = 0.0
-
-    def look(self) -> float:
-        """Return the seconds so far; a much longer time than usual between looks was a stop."""
-        at = self._now()
-        self._passed += min(at - self._looked, 2 * _LOOK)
-        self._looked = at
-        return self._passed
 
 
 async def run_churn(subject: FuzzSubject, seconds: float, log: Path, period: float = 0.2) -> Churn:
@@ -139,20 +118,23 @@ async def _measure(
     work: Coroutine[None, None, None], process: subprocess.Popen[bytes], port: int, seconds: float
 ) -> list[Sample]:
     samples: list[Sample] = []
-    clock = Clock()
+    started = time.monotonic()
+
+    async def take() -> None:
+        metrics = (await read_probes(port)).metrics
+        samples.append(take_sample(process.pid, time.monotonic() - started, metrics))
+
     churn = asyncio.create_task(work)
     try:
-        while clock.look() < seconds and process.poll() is None:
+        while time.monotonic() - started < seconds and process.poll() is None:
             await asyncio.sleep(_LOOK)
-            probes = await read_probes(port)
-            samples.append(take_sample(process.pid, clock.look(), probes.metrics))
+            await take()
     finally:
         churn.cancel()
         await asyncio.gather(churn, return_exceptions=True)
-    deadline = clock.look() + _DRAIN
-    while process.poll() is None and clock.look() < deadline:
-        probes = await read_probes(port)
-        samples.append(take_sample(process.pid, clock.look(), probes.metrics))
+    deadline = time.monotonic() + _DRAIN
+    while process.poll() is None and time.monotonic() < deadline:
+        await take()
         if not samples[-1].depth:
             break
         await asyncio.sleep(1.0)

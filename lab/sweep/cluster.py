@@ -137,6 +137,10 @@ class Permissions:
         )
 
 
+_MARKS: Final = ("announce",)
+"""Verbs that no request has: an admission policy asks who holds them."""
+
+
 def find_unused_rights(
     rules: Sequence[PolicyRule], kinds: Sequence[Kind], used: set[Right]
 ) -> list[str]:
@@ -152,7 +156,7 @@ def find_unused_rights(
         for group in rule.api_groups
         for resource in rule.resources
         for verb in rule.verbs
-        if resource not in ("leases", "events")
+        if resource not in ("leases", "events") and verb not in _MARKS
     }
     taken = {_join_reads(*right) for right in used}
     return sorted(f"{verb} {resource}" for _, resource, verb in granted - taken)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
-import aiohttp
-
 from libs.common.client import Client
 from libs.common.kinds import Manifest
 
@@ -87,41 +85,3 @@ class ExternalSystem:
     arguments: Callable[[str], Sequence[str]] = lambda url: ()
     prefixes: tuple[str, ...] = ()
     is_write: Callable[[Request], bool] = changes_something
-
-
-class RealSystem:
-    """A proxy to a real external system.
-
-    Args:
-        url: URL of the system.
-        client: Connection, which the caller closes.
-        look: Returns the existing objects.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        client: aiohttp.ClientSession,
-        look: Callable[[], Mapping[str, Manifest]] = dict,
-    ) -> None:
-        """Store the URL."""
-        self._url = url.rstrip("/")
-        self._client = client
-        self._look = look
-
-    async def answer(self, request: Request) -> Reply:
-        """Pass a request on."""
-        async with self._client.request(
-            request.method,
-            self._url + request.path,
-            params=request.query,
-            data=request.body or None,
-            headers=request.headers,
-            allow_redirects=False,
-        ) as response:
-            kind = response.headers.get("Content-Type", "")
-            return Reply(response.status, await response.read(), {"Content-Type": kind})
-
-    def show(self) -> Mapping[str, Manifest]:
-        """Return the objects that exist in the real system."""
-        return self._look()

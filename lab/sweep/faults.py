@@ -7,20 +7,18 @@ import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
 from aiohttp import web
 
-from lab.sweep import scaling, stale
+from lab.sweep import scaling
+from lab.sweep.exchange import Exchange, pass_on
 from lab.sweep.modes import Mode
 from lab.sweep.recorder import Version
 from lab.sweep.session import Record, Session
 from lab.sweep.wire import Call, Series, parse_json, render_status
 from libs.common.kinds import Manifest
-
-if TYPE_CHECKING:
-    from lab.sweep.proxy import Answer, Exchange
 
 _HANG_SECONDS: Final = scaling.REQUEST_TIMEOUT + 0.3
 _LATE_SECONDS: Final = 0.25
@@ -132,13 +130,13 @@ async def _kill_before(exchange: Exchange, call: Call, record: Record) -> web.St
 
 
 async def _lose_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    await _pass_on(exchange, call, record)
+    await pass_on(exchange, call, record)
     exchange.session.kill(exchange.process)
     return exchange.drop()
 
 
 async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    answer = await _pass_on(exchange, call, record)
+    answer = await pass_on(exchange, call, record)
     response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
     await response.prepare(exchange.request)
     await response.write_eof()
@@ -152,7 +150,7 @@ async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     session.delivering.clear()
     asyncio.get_running_loop().call_later(_LATE_SECONDS, session.delivering.set)
     session.note_activity(_LATE_SECONDS)
-    await _pass_on(exchange, call, record)
+    await pass_on(exchange, call, record)
     return exchange.drop()
 
 
@@ -171,7 +169,7 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
     if call.verb != "create" or call.subresource or exchange.system is not None:
         return _refuse(record, 409, "Conflict")
     session = exchange.session
-    created = await exchange.proxy.act(
+    created = await exchange.upstream.act(
         "POST", exchange.path, session.hand_to_foreigner(build_foreign(record.body))
     )
     if created.status >= 300:
@@ -179,7 +177,7 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
     manifest = parse_json(created.body)
     session.foreign[f"{exchange.path}/{call.name}"] = manifest
     session.removed.add(f"{call.resource} {call.name}")
-    answer = await _pass_on(exchange, call, record)
+    answer = await pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
@@ -191,7 +189,7 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
         await asyncio.wait_for(session.released.wait(), _HOLD_SECONDS)
     finally:
         session.held = False
-    answer = await _pass_on(exchange, call, record)
+    answer = await pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
@@ -199,7 +197,9 @@ async def _answer_and_turn_back(
     exchange: Exchange, call: Call, record: Record
 ) -> web.StreamResponse:
     """Kill the process after the response; lists of the next process show the state before."""
-    exchange.session.past.begin(await stale.find_version(exchange), exchange.process)
+    response = await exchange.upstream.act("GET", "/api/v1/namespaces?limit=1")
+    newest = int(parse_json(response.body)["metadata"]["resourceVersion"])
+    exchange.session.past.begin(newest, exchange.process)
     return await _answer_and_kill(exchange, call, record)
 
 
@@ -209,25 +209,19 @@ async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     if series == "lease":
         # The silence that follows is not rest: the process is about to give up its leadership.
         exchange.session.note_activity(seconds)
-    answer = await _pass_on(exchange, call, record)
+    answer = await pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 async def _crash(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
     """Kill a component of the control plane while the write is in progress."""
-    sent = asyncio.ensure_future(_pass_on(exchange, call, record))
+    sent = asyncio.ensure_future(pass_on(exchange, call, record))
     await asyncio.sleep(_IN_FLIGHT_SECONDS)
     name = "etcd" if exchange.session.mode is Mode.ETCD else "kube-apiserver"
     await exchange.session.crash(name)
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         await asyncio.wait_for(sent, _HANG_SECONDS)
     return exchange.drop()
-
-
-async def _pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
-    from lab.sweep.proxy import pass_on
-
-    return await pass_on(exchange, call, record)
 
 
 def build_foreign(manifest: Manifest) -> Manifest:
@@ -253,7 +247,7 @@ async def _delete_in_the_gap(exchange: Exchange, call: Call, manifest: Manifest)
     path = f"{exchange.path}/{metadata['name']}"
     body = {"preconditions": {"uid": metadata["uid"]}, "gracePeriodSeconds": 0}
     with session.busy():
-        answer = await exchange.proxy.act("DELETE", path, body)
+        answer = await exchange.upstream.act("DELETE", path, body)
         if answer.status < 300:
             session.removed.add(f"{call.resource} {metadata['name']}")
 

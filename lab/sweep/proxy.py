@@ -12,97 +12,25 @@ import contextlib
 import json
 import ssl
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Self
 
 import aiohttp
 from aiohttp import web
 
 from lab.sweep import faults
-from lab.sweep.external_system import ExternalSystem, ExternalSystemTrial, Request
+from lab.sweep.exchange import HOP_HEADERS, Answer, Exchange, note_use, pass_on
+from lab.sweep.external_system import ExternalSystem
 from lab.sweep.ownership import belongs, leave_out_others
 from lab.sweep.session import Record, Session
 from lab.sweep.triggers import Trigger
-from lab.sweep.wire import (
-    Call,
-    Verb,
-    find_owned,
-    parse_call,
-    parse_frame,
-    parse_json,
-    render_status,
-)
+from lab.sweep.wire import Call, Verb, parse_call, parse_frame, parse_json
 from libs.common.kinds import Manifest
 
-_HOP_HEADERS: Final = frozenset({"host", "content-length", "connection", "authorization"})
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After", "Warning")
 _LIMIT: Final = 16 * 2**20
 _NO_OBJECTS: Final = ("BOOKMARK", "ERROR")
 _OUTSIDE_VERBS: Final[dict[str, Verb]] = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response of the API server, or its replacement."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str]
-
-    @classmethod
-    def failure(cls, code: int, reason: str, message: str, **headers: str) -> Self:
-        """Build an error response in the format of the API server."""
-        body = json.dumps(render_status(code, reason, message)).encode()
-        return cls(code, body, {"Content-Type": "application/json", **headers})
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request on its way through the proxy.
-
-    Attributes:
-        added: Parameters that a fault adds to the query.
-    """
-
-    proxy: FaultProxy
-    session: Session
-    process: int
-    request: web.Request
-    path: str
-    body: bytes
-    call: Call | None
-    system: ExternalSystemTrial | None = None
-    added: Mapping[str, str] = field(default_factory=dict)
-
-    async def forward(self) -> Answer:
-        """Send it to the API server with the operator's permissions, or to an external system."""
-        if self.system is None:
-            return await self.proxy.forward(self)
-        if self.call is not None and self.call.group:
-            # A path of the API server: anyone who has no right to it never gets to the extension.
-            answer = await self.proxy.forward(self)
-            if answer.status == 403:
-                return answer
-        return await self._ask(self.system)
-
-    async def _ask(self, system: ExternalSystemTrial) -> Answer:
-        reply = await system.answer(self.outside_request())
-        return Answer(reply.status, reply.body, dict(reply.headers))
-
-    def outside_request(self) -> Request:
-        """Build the request as an external system receives it."""
-        request = self.request
-        is_extension = self.call is not None and bool(self.call.group)
-        hidden = _HOP_HEADERS if is_extension else _HOP_HEADERS - {"authorization"}
-        headers = {n: v for n, v in request.headers.items() if n.lower() not in hidden}
-        return Request(request.method, self.path, dict(request.query), self.body, headers)
-
-    def drop(self) -> web.Response:
-        """Break the connection without a response."""
-        if self.request.transport is not None:
-            self.request.transport.abort()
-        return web.Response(status=502)
 
 
 class FaultProxy:
@@ -251,7 +179,7 @@ class FaultProxy:
         with session.asking():
             answer = await exchange.forward()
         if call is not None:
-            _note_use(session, call, answer)
+            note_use(session, call, answer)
             if lists and call.resource in session.scoped and answer.status == 200:
                 listing = leave_out_others(parse_json(answer.body), session.namespace)
                 answer = replace(answer, body=json.dumps(listing).encode())
@@ -307,7 +235,7 @@ class FaultProxy:
     async def _relay(
         self, exchange: Exchange, call: Call, upstream: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        _note_use(exchange.session, call, Answer(upstream.status, b"", {}))
+        note_use(exchange.session, call, Answer(upstream.status, b"", {}))
         exchange.session.watched.add(call.resource)
         response = web.StreamResponse(status=upstream.status)
         response.content_type = "application/json"
@@ -346,7 +274,7 @@ class FaultProxy:
         headers = {
             name: value
             for name, value in exchange.request.headers.items()
-            if name.lower() not in _HOP_HEADERS
+            if name.lower() not in HOP_HEADERS
         }
         headers |= {"Authorization": f"Bearer {exchange.session.token}"}
         headers["Accept-Encoding"] = "identity"
@@ -361,38 +289,11 @@ class FaultProxy:
         )
 
 
-async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
-    """Execute a write and record the result."""
-    answer = await exchange.forward()
-    record.status = answer.status
-    manifest = parse_json(answer.body)
-    if answer.status < 300 and manifest.get("kind") != "Status":
-        metadata = manifest.get("metadata") or {}
-        # An object that goes with its last finalizer is answered as it last was.
-        gone = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
-        record.after = "" if gone else str(metadata.get("resourceVersion") or "")
-        exchange.session.saw(call, manifest)
-    _note_use(exchange.session, call, answer)
-    return answer
-
-
 def _parse_outside(outside: ExternalSystem, exchange: Exchange) -> Call:
     request = exchange.outside_request()
     is_write = outside.is_write(request)
     verb = _OUTSIDE_VERBS.get(request.method, "update") if is_write else "get"
     return Call(verb, "", outside.id, name=request.path, system=outside.id)
-
-
-def _note_use(session: Session, call: Call, answer: Answer) -> None:
-    if call.system and not call.group:
-        return
-    resource = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
-    session.used.add((call.group, resource, call.rbac_verb))
-    if answer.status < 300:
-        session.used |= find_owned(call, answer.body)
-    if answer.status == 403:
-        reason = parse_json(answer.body).get("message") or ""
-        session.refused.append(f"{call}: {reason}")
 
 
 def _is_due_again(session: Session, process: int) -> bool:

@@ -14,12 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-from lab.sweep.wire import parse_json
-
-if TYPE_CHECKING:
-    from lab.sweep.proxy import Exchange
+from typing import Final
 
 LATE_SECONDS: Final = 0.4
 """Seconds after which a watch catches up with a stale list."""
@@ -65,9 +60,3 @@ class StaleLists:
         if (process, path) in self._listed:
             await asyncio.sleep(LATE_SECONDS)
             self._over.add((process, path))
-
-
-async def find_version(exchange: Exchange) -> int:
-    """Return the newest resource version."""
-    response = await exchange.proxy.act("GET", "/api/v1/namespaces?limit=1")
-    return int(parse_json(response.body)["metadata"]["resourceVersion"])

@@ -77,6 +77,9 @@ class InstanceView:
         ready_since: Last transition time of Ready; None before the first.
         root_disk: Disk that the machine boots from; each Rebuild makes another one.
         version: Resource version of the object that was parsed.
+        evicting: Whether its node is being drained.
+        migratable: Whether it can move to another node while it runs.
+        eviction_strategy: What a drain of its node does; empty if the spec does not say it.
     """
 
     key: Key
@@ -100,6 +103,9 @@ class InstanceView:
     ready_since: datetime | None
     root_disk: str
     version: str
+    evicting: bool
+    migratable: bool
+    eviction_strategy: str
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
@@ -126,6 +132,9 @@ class InstanceView:
             ready_since=time_at(condition_at(manifest, READY), "lastTransitionTime"),
             root_disk=text_at(manifest, "status", "rootDisk", "name"),
             version=text_at(manifest, "metadata", "resourceVersion"),
+            evicting=holds_at(manifest, "Evicting"),
+            migratable=holds_at(manifest, "Migratable"),
+            eviction_strategy=text_at(manifest, "spec", "evictionStrategy"),
         )
 
 

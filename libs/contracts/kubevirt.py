@@ -351,6 +351,23 @@ class VmiView:
         return self.migration is not None and self.migration.under_way
 
 
+def claims_of(manifest: Manifest) -> dict[str, bool]:
+    """Return the claims that a machine or an instance mounts, and whether it shares their disks.
+
+    A DataVolume has the name of its claim.
+    """
+    spec = map_at(manifest, "spec")
+    spec = map_at(spec, "template", "spec") or spec
+    disks = maps_at(spec, "domain", "devices", "disks")
+    shared = {text_at(disk, "name") for disk in disks if is_set_at(disk, "shareable")}
+    claims: dict[str, bool] = {}
+    for volume in maps_at(spec, "volumes"):
+        name = text_at(volume, "persistentVolumeClaim", "claimName")
+        if name := name or text_at(volume, "dataVolume", "name"):
+            claims[name] = text_at(volume, "name") in shared
+    return claims
+
+
 def _parse_strategy(manifest: Manifest) -> str:
     strategy = text_at(manifest, "spec", "runStrategy")
     running = map_at(manifest, "spec").get("running")

@@ -1,13 +1,14 @@
 """Causes of rebuilds of nodes, and which rebuilds can start. Pure.
 
 A node is rebuilt because it is broken, because `spec.recycle` names it, or because its version is
-older than spec.version. Each cause has one Operation, so the node is rebuilt only once for it.
+older than spec.version. A node whose host is being drained is moved to another host instead, and
+keeps its disk. Each cause has one Operation, so the node is rebuilt or moved only once for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -35,15 +36,23 @@ class Cause:
     Attributes:
         instance: Machine of the node.
         reason: `Rebuilding` for a broken node, `Recycling` for a node that `spec.recycle` names,
-            `Upgrading` for a node with an old version.
+            `Upgrading` for a node with an old version, `Evacuating` for a node whose host is being
+            drained.
         operation: Name of the Operation, which is the same for as long as the cause is the same.
         token: Token of `spec.recycle`; empty for other reasons.
+        type: Type of the Operation.
     """
 
     instance: InstanceView
     reason: Reason
     operation: str
     token: str = ""
+    type: str = "Rebuild"
+
+    @property
+    def is_move(self) -> bool:
+        """Whether the machine moves to another host and keeps its disk."""
+        return self.reason is Reason.EVACUATING
 
     @property
     def node(self) -> str:
@@ -57,9 +66,9 @@ class Cause:
 
     @property
     def order(self) -> tuple[int, bool, str]:
-        """Sort key: requests of users come first, then broken nodes, then upgrades."""
-        ranks = {Reason.RECYCLING: 0, Reason.REBUILDING: 1}
-        return ranks.get(self.reason, 2), not self.is_plane, self.node
+        """Sort key: hosts and requests of users come first, then broken nodes, then upgrades."""
+        ranks = {Reason.EVACUATING: 0, Reason.RECYCLING: 1, Reason.REBUILDING: 2}
+        return ranks.get(self.reason, 3), not self.is_plane, self.node
 
 
 def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
@@ -88,7 +97,29 @@ def find_causes(
             continue
         name = rebuild_name(asked.node, f"recycle {instance.uid} {asked.token}")
         causes[asked.node] = Cause(instance, Reason.RECYCLING, name, asked.token)
+    # A drain of a host waits for this, so it comes before everything else.
+    causes |= {each.node: each for each in _list_moves(cluster, observed)}
     return sorted(causes.values(), key=lambda cause: cause.order)
+
+
+def _list_moves(cluster: KubernetesCluster, observed: Observed) -> Iterator[Cause]:
+    """Yield the nodes whose hosts are being drained.
+
+    A machine that can migrate does so. Any other machine, or one whose migration has failed, shuts
+    down and starts on another host.
+    """
+    planes = [observed.instances[name] for name in list_planes(cluster, observed)]
+    for each in (*planes, *list_staying(cluster, observed)):
+        if not each.evicting or each.deleting:
+            continue
+        ways = ["Migrate", "Reboot"] if each.migratable else ["Reboot"]
+        causes = [_build_move(each, way) for way in ways]
+        yield next((it for it in causes if find_finished(observed, it) is None), causes[-1])
+
+
+def _build_move(instance: InstanceView, way: str) -> Cause:
+    name = rebuild_name(instance.key.name, f"{way} {instance.vmi_uid} {instance.node}")
+    return Cause(instance, Reason.EVACUATING, name, type=way)
 
 
 def list_open(
@@ -103,6 +134,8 @@ def list_open(
     joining = find_joining(cluster, observed, node_health) is not None
 
     def may_begin(cause: Cause) -> bool:
+        if cause.is_move:
+            return True
         if behind and not cause.is_plane:
             # The kubelet in the image of the spec would be newer than the API server, which
             # Kubernetes does not support.
@@ -194,6 +227,12 @@ def find_finished(observed: Observed, cause: Cause) -> OperationView | None:
     """Return the Operation of a cause if it has finished."""
     operation = observed.operations.get(cause.operation)
     return operation if operation is not None and operation.finished else None
+
+
+def describe_work(operation: OperationView) -> str:
+    """Describe an Operation in progress for a message."""
+    verb = "rebuilds" if operation.type == "Rebuild" else "moves"
+    return f"Operation {operation.key.name} {verb} {operation.instance}"
 
 
 def is_at_work(observed: Observed) -> bool:

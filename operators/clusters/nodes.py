@@ -1,4 +1,4 @@
-"""Plans which nodes are drained, removed, rebuilt and uncordoned. Pure.
+"""Plans which nodes are drained, removed, rebuilt, moved and uncordoned. Pure.
 
 After a scale-down of a pool, surplus nodes are drained and removed. A node that is broken, that has
 an old version or that `spec.recycle` names is drained and rebuilt by an Operation. The progress is
@@ -46,11 +46,12 @@ from operators.clusters.observed import (
     pool_of,
 )
 from operators.clusters.replacement import explain_blocked, list_lost, plan_member
-from operators.clusters.resources import build_rebuild
+from operators.clusters.resources import EVICTION, build_move, build_rebuild
 from operators.clusters.upgrade import VersionStep, plan_versions
 
 _LOOK_AT_DRAIN: Final = 3.0
 """Seconds until the next reconcile while pods are leaving a node."""
+_OLD_EVICTION: Final = "LiveMigrateIfPossible"
 _AT_ONCE: Final = 0.1
 """Seconds until the next reconcile after one of several steps."""
 
@@ -119,6 +120,7 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
         rebuild,
         _plan_gone(cluster, observed),
         _plan_node_updates(cluster, observed),
+        _plan_strategies(observed),
     ]
     looks = [plan.seconds for plan in plans if plan.seconds is not None]
     if (look := next_look(node_health.values())) is not None:
@@ -195,12 +197,13 @@ def _plan_rebuilds(
     actions = tuple(_record(observed, causes))
     steps = tuple(_give_back(cluster, observed, causes, node_health))
     cause = None if is_at_work(observed) else _choose(cluster, observed, node_health)
-    if (
-        cause is None
-        or cause.node in observed.busy
-        or not observed.workload.reachable
-        or find_away(cluster, observed, node_health) is not None
-    ):
+    away = find_away(cluster, observed, node_health)
+    if away is not None and cause is not None and cause.is_move:
+        # Nobody can drain a host that waits for a node that stays broken.
+        away = away if node_health[away.key.name].state is State.PENDING else None
+    if cause is None or cause.node in observed.busy or away is not None:
+        return NodePlan(actions, steps)
+    if not (observed.workload.reachable or _moves_alone(cluster, cause)):
         return NodePlan(actions, steps)
     begun = _plan_rebuild(cluster, observed, cause, now)
     return NodePlan((*actions, *begun.actions), (*steps, *begun.steps), begun.seconds)
@@ -223,18 +226,29 @@ def _choose(
 def _plan_rebuild(
     cluster: KubernetesCluster, observed: Observed, cause: Cause, now: datetime
 ) -> NodePlan:
-    drain = _plan_drain(cluster, observed, cause.instance, now)
-    if drain is not None:
-        return drain
+    migrates = cause.type == "Migrate"
+    if not (migrates or _moves_alone(cluster, cause)):
+        drain = _plan_drain(cluster, observed, cause.instance, now)
+        if drain is not None:
+            return drain
     if cause.is_plane:
         if explain_blocked(cluster, observed, cause):
             return NodePlan()
-        member = plan_member(observed, cause.node)
+        member = None if cause.is_move else plan_member(observed, cause.node)
         if member is not None:
             return NodePlan(steps=(member,), seconds=_AT_ONCE)
+    if cause.is_move:
+        step = Create(OPERATION, build_move(cluster, cause.operation, cause.instance, cause.type))
+        note = f"Moving node {cause.node} away from {cause.instance.node}, which is being drained"
+        return NodePlan((Action(step, cause.reason, note),))
     step = Create(OPERATION, build_rebuild(cluster, cause.operation, cause.instance))
     warning = cause.reason is Reason.REBUILDING
     return NodePlan((Action(step, cause.reason, f"Rebuilding node {cause.node}", warning),))
+
+
+def _moves_alone(cluster: KubernetesCluster, cause: Cause) -> bool:
+    """Return whether the only node of a control plane moves: it serves the API for its drain."""
+    return cause.is_move and cause.is_plane and cluster.spec.control_plane.count == 1
 
 
 def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
@@ -316,6 +330,27 @@ def _plan_node_updates(cluster: KubernetesCluster, observed: Observed) -> NodePl
             step = NodeStep(NodeStepKind.MARK, node.name, node.uid, marks, node.resource_version)
             steps.append(step)
     return NodePlan(steps=tuple(steps))
+
+
+def _plan_strategies(observed: Observed) -> NodePlan:
+    """Plan the change of machines that earlier releases created, so that they wait for a drain."""
+    return NodePlan(
+        tuple(
+            Action(
+                Patch(
+                    INSTANCE,
+                    each.key,
+                    each.uid,
+                    [{"op": "replace", "path": "/spec/evictionStrategy", "value": EVICTION}],
+                    resource_version=each.version,
+                ),
+                Reason.APPLIED,
+            )
+            for _, each in sorted(observed.instances.items())
+            # The API server stores the default. Any other value is the choice of a user.
+            if each.eviction_strategy == _OLD_EVICTION and not each.deleting
+        )
+    )
 
 
 def _step(kind: NodeStepKind, node: Node) -> NodeStep:

@@ -10,6 +10,7 @@ from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import NODES_SHOWN, KubernetesCluster, NodeVersion
 from operators.clusters.causes import (
     Cause,
+    describe_work,
     find_away,
     find_causes,
     find_failed_upgrade,
@@ -75,8 +76,7 @@ def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> t
     causes = find_causes(cluster, observed, node_health)
     for operation in observed.operations.values():
         if not operation.finished:
-            words = f"Operation {operation.key.name} rebuilds {operation.instance}"
-            return Reason.UPGRADING, words
+            return Reason.UPGRADING, describe_work(operation)
     away = find_away(cluster, observed, node_health)
     if away is not None:
         why = node_health[away.key.name].message or "it still reports its old version"

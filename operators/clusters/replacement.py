@@ -18,11 +18,13 @@ from operators.clusters.upgrade import is_config_behind, list_planes
 
 
 def explain_blocked(cluster: KubernetesCluster, observed: Observed, cause: Cause) -> str:
-    """Return why a control plane node cannot be replaced now; empty if it can.
+    """Return why a control plane node cannot be replaced or moved now; empty if it can.
 
     All other nodes must exist, be ready and be healthy members of etcd, because one node is missing
-    during the replacement.
+    during the replacement. A control plane of one node has no others, so nothing has to wait.
     """
+    if cause.is_move and cluster.spec.control_plane.count < REPLACEABLE:
+        return ""
     if cause.reason is Reason.UPGRADING and not observed.workload.version:
         return "ConfigMap kube-system/kubeadm-config cannot be read, or names no version"
     if is_config_behind(cluster, observed):

@@ -36,6 +36,8 @@ from operators.clusters.naming import (
 # An address from which no packet can come. An older CRD of Firewall drops the field `peers`, and a
 # rule with neither peers nor cidrs would allow all addresses.
 _NOBODY: Final = "127.0.0.1/32"
+EVICTION: Final = "External"
+"""Eviction strategy of the machines: a drain of their host waits until the operator moves them."""
 _TLS: Final = "kubernetes.io/tls"
 # Tools expect the kubeconfig as in Cluster API: in a Secret of this type under the key `value`.
 _KUBECONFIG_TYPE: Final = "cluster.x-k8s.io/secret"
@@ -182,6 +184,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
         "networkRef": {"name": cluster.spec.network_ref.name},
         "firewallRef": {"name": firewall},
         "userDataSecretName": user_data_name(node),
+        "evictionStrategy": EVICTION,
         "placement": {"spreadGroup": f"{cluster.metadata.name}-{pool_name}"},
     }
     if shape.root_disk is not None:
@@ -198,6 +201,18 @@ def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView)
         "type": "Rebuild",
         "targetRef": {"name": instance.key.name, "uid": instance.uid},
         "rebuild": {"image": render_image(cluster, instance)},
+    }
+    return manifest
+
+
+def build_move(
+    cluster: KubernetesCluster, name: str, instance: InstanceView, type: str
+) -> Manifest:
+    """Build the Operation that moves a machine to another host: a Migrate or a Reboot."""
+    manifest = build_child(cluster, OPERATION, name)
+    manifest["spec"] = {
+        "type": type,
+        "targetRef": {"name": instance.key.name, "uid": instance.uid},
     }
     return manifest
 

@@ -103,3 +103,32 @@ async def test_secret_of_somebody_else_is_neither_adopted_nor_to_be_deleted(clou
     assert "delete" not in message()
     held = cloud.api.get(SECRET, Key("default", "edge-authorities"))
     assert controller_uid(held) == ""
+
+
+async def test_orphaned_cluster_goes_on_and_the_next_one_takes_it_over(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+    keys = keys_of(cloud)
+    machines = {key_of(held).name: uid_of(held) for held in cloud.api.objects(INSTANCE)}
+    assert cloud.api.get(KUBERNETES_CLUSTER, EDGE)["metadata"]["finalizers"]
+
+    cloud.api.delete(KUBERNETES_CLUSTER, EDGE, propagation="Orphan")
+    await cloud.until(
+        lambda: cloud.api.find(KUBERNETES_CLUSTER, EDGE) is None, "the cluster is deleted"
+    )
+    await cloud.operator.converged()
+
+    def show() -> dict[str, str]:
+        return {key_of(held).name: uid_of(held) for held in cloud.api.objects(INSTANCE)}
+
+    assert (show(), keys_of(cloud)) == (machines, keys)
+    for kind in CHILDREN:
+        assert {controller_uid(held) for held in cloud.api.objects(kind)} == {""}
+
+    create(cloud, workers=1)
+    await cloud.ready()
+
+    assert (show(), keys_of(cloud)) == (machines, keys)
+    owner = uid_of(cloud.api.get(KUBERNETES_CLUSTER, EDGE))
+    for kind in CHILDREN:
+        assert {controller_uid(held) for held in cloud.api.objects(kind)} == {owner}

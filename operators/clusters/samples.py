@@ -108,6 +108,9 @@ def build_instance(
     *,
     ready: bool = True,
     since: datetime = NOW - timedelta(hours=1),
+    evicting: bool = False,
+    migratable: bool = False,
+    strategy: str = "External",
     **metadata: Any,
 ) -> Manifest:
     """Build the Instance of a node with the status that compute would set."""
@@ -124,9 +127,10 @@ def build_instance(
             "labels": {CLUSTER_LABEL: "edge", POOL_LABEL: pool},
             **metadata,
         },
-        spec={"size": "large"},
+        spec={"size": "large", "evictionStrategy": strategy},
         status={
             "vmiUID": f"{name}-vmi",
+            "nodeName": "host-1",
             "privateIP": f"10.0.0.{number}",
             "rootDisk": {"name": f"{name}-root"},
             "conditions": [
@@ -136,7 +140,9 @@ def build_instance(
                     "reason": "Running",
                     "message": "",
                     "lastTransitionTime": moment,
-                }
+                },
+                {"type": "Evicting", "status": str(evicting)},
+                {"type": "Migratable", "status": str(migratable)},
             ],
         },
     )

@@ -20,7 +20,15 @@ from operators.clusters.api.v1alpha1 import (
     PoolStatus,
 )
 from operators.clusters.bootstrap import render_endpoint
-from operators.clusters.causes import find_away, is_over_budget, list_causes, list_staying
+from operators.clusters.causes import (
+    Cause,
+    describe_work,
+    find_away,
+    is_drained_by_us,
+    is_over_budget,
+    list_causes,
+    list_staying,
+)
 from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.health import evaluate_all, list_broken
 from operators.clusters.naming import authorities_name, kubeconfig_name
@@ -28,6 +36,7 @@ from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
+    drain_seconds,
     is_begun,
     is_initialized,
     is_lost,
@@ -83,7 +92,7 @@ def build_status(
         evaluate_certificates(observed, now),
     ]
     addons = evaluate_addons(cluster, observed)
-    facts += [] if addons is None else [addons]
+    facts += [*_evaluate_spread(cluster, observed), *([] if addons is None else [addons])]
     conditions = [_evaluate_ready(cluster, observed, refusal, facts), *facts]
     return _build(cluster, observed, conditions, list(current), now)
 
@@ -222,6 +231,26 @@ def _evaluate_control_plane(
     return _evaluate_members(type_, names, observed)
 
 
+def _evaluate_spread(cluster: KubernetesCluster, observed: Observed) -> list[Condition]:
+    """Build the condition for the hosts of the control plane; empty for a single node."""
+    type_, count = ConditionType.CONTROL_PLANE_SPREAD, cluster.spec.control_plane.count
+    if count == 1:
+        return []
+    hosts: dict[str, list[InstanceView]] = {}
+    for each in observed.members(CONTROL_PLANE):
+        if each.node:
+            hosts.setdefault(each.node, []).append(each)
+    for host, members in sorted(hosts.items()):
+        if len(members) > (count - 1) // 2:
+            message = (
+                f"{names_of(members)} run on host {host}, with which etcd would lose its majority; "
+                "if another host has room, move one of them with an Operation of type Migrate or "
+                "Reboot"
+            )
+            return [Condition.false(type_, Reason.SHARED_HOST, message)]
+    return [Condition.true(type_, Reason.AVAILABLE, "etcd keeps its majority without any one host")]
+
+
 def _evaluate_bootstrap(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
     name = control_plane_names(cluster)[0]
@@ -297,6 +326,27 @@ def _evaluate_initialized(cluster: KubernetesCluster, observed: Observed) -> Con
     return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
 
 
+def _explain_move(cluster: KubernetesCluster, observed: Observed, cause: Cause) -> Condition:
+    """Build the condition Remediating for a node whose host is being drained."""
+    type_, held = ConditionType.REMEDIATING, observed.operations.get(cause.operation)
+    host = f"host {cause.instance.node} of {cause.node} is being drained"
+    if held is not None and held.finished:
+        message = (
+            f"{host}, and the machine could not leave it: {held.message}; delete Operation "
+            f"{held.key.name} to try again"
+        )
+        return Condition.false(type_, Reason.EVACUATING, message)
+    words = "the machine moves to another host"
+    if cause.is_plane and (problem := explain_blocked(cluster, observed, cause)):
+        words = f"it waits, so that etcd keeps its majority: {problem}"
+    elif not observed.workload.reachable:
+        words = "it waits, since the API of the cluster does not respond; to move the machine "
+        words += "without draining its node, create an Operation of type Reboot for it"
+    elif is_drained_by_us(observed, cause.instance):
+        words = f"the node is drained first, for {drain_seconds(cluster, cause.instance)} s at most"
+    return Condition.true(type_, Reason.EVACUATING, f"{host}; {words}")
+
+
 def _evaluate_remediation(
     cluster: KubernetesCluster, observed: Observed, now: datetime
 ) -> Condition:
@@ -307,8 +357,12 @@ def _evaluate_remediation(
     upgrades = {each.operation for each in causes if each not in repairs}
     for operation in observed.operations.values():
         if not operation.finished and operation.key.name not in upgrades:
-            message = f"Operation {operation.key.name} rebuilds {operation.instance}"
-            return Condition.true(type_, Reason.REBUILDING, message)
+            is_rebuild = operation.type == "Rebuild"
+            reason = Reason.REBUILDING if is_rebuild else Reason.EVACUATING
+            return Condition.true(type_, reason, describe_work(operation))
+    moves = [each for each in repairs if each.is_move]
+    if moves:
+        return _explain_move(cluster, observed, moves[0])
     broken = list_broken(list_staying(cluster, observed), node_health)
     if not observed.workload.reachable:
         message = "the health of nodes is unknown while the API of the cluster does not respond"

@@ -14,7 +14,7 @@ from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import escape_pointer
-from libs.common.reading import text_map_at
+from libs.common.reading import map_at, text_at, text_map_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE, Instance
@@ -71,6 +71,13 @@ def _is_stale(reference: Mapping[str, Any], instance: Instance) -> bool:
     return (former and reference.get("uid") != instance.metadata.uid) or (
         owner[:2] == (DATA_VOLUME.group, DATA_VOLUME.kind)
     )
+
+
+def is_moved(claim: Mapping[str, Any], instance: Instance) -> bool:
+    """Return whether the address of an IPClaim was moved to another Instance, which keeps it."""
+    target = map_at(claim, "spec", "target")
+    name = text_at(target, "name")
+    return text_at(target, "kind") == INSTANCE.kind and name not in ("", instance.metadata.name)
 
 
 def build_adopt_patch(

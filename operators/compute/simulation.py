@@ -22,12 +22,24 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.fake_cluster import build_crds, find_kubevirt, run_cluster
 from operators.compute.instance.controller import InstanceReconciler
-from operators.compute.instance.watches import DISK_INDEXES, OPERATION_INDEXES, POD_INDEXES
+from operators.compute.instance.watches import (
+    DISK_INDEXES,
+    INSTANCE_INDEXES,
+    MACHINE_INDEXES,
+    OPERATION_INDEXES,
+    POD_INDEXES,
+)
 from operators.compute.metrics import METRICS
 from operators.compute.operation.controller import OperationReconciler
 from operators.compute.settings import Settings
 
-_INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES, **POD_INDEXES}
+_INDEXES: Final[Mapping[str, IndexFunction]] = {
+    **DISK_INDEXES,
+    **INSTANCE_INDEXES,
+    **MACHINE_INDEXES,
+    **OPERATION_INDEXES,
+    **POD_INDEXES,
+}
 _ROUNDS: Final = 200
 """Maximum number of rounds until the simulation must have converged."""
 

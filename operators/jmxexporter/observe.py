@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -31,16 +31,14 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
         config_map = ctx.get(CONFIG_MAP, Key(ctx.key.namespace, source.config_map_name))
     pods = ctx.list(POD, selector=exporter.spec.pod_selector)
     selected = [Pod.parse(pod) for pod in pods if not is_opted_out(pod)]
-    holders = _find_holders(ctx)
+    own = _age(ctx.primary)
+    older = [each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if _age(each) < own]
     had: list[Pod] = []
     contested: dict[str, str] = {}
     for pod in selected:
-        holder = holders(ctx.get(POD, pod.key) or {})
-        if not pod.active:
-            continue
-        if holder:
+        if pod.active and (holder := find_holder(older, ctx.get(POD, pod.key) or {})):
             contested[pod.key.name] = holder
-        else:
+        elif pod.active:
             had.append(pod)
     mine = {pod.key for pod in had}
     resumed = _read_time(text_at(ctx.primary, "metadata", "annotations", RESUME))
@@ -82,20 +80,6 @@ def _is_broken(ctx: Context, resumed: datetime | None) -> bool:
         and held.get("observedGeneration") == ctx.generation
         and not (resumed and parse_time(held["lastTransitionTime"]) <= resumed)
     )
-
-
-type Holders = Callable[[Mapping[str, Any]], str]
-"""Names the older exporter that manages a pod; empty for none."""
-
-
-def _find_holders(ctx: Context) -> Holders:
-    """Return a function that names the older exporter that manages a pod; empty for none."""
-    own = _age(ctx.primary)
-    older = [
-        each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if uid_of(each) and _age(each) < own
-    ]
-
-    return lambda pod: find_holder(older, pod)
 
 
 def find_holder(exporters: Iterable[Mapping[str, Any]], pod: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ its termination message. Therefore a restart of the operator loses nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
@@ -108,7 +109,7 @@ class Container:
         non_root: Whether its specification rules out the user root.
         last_id: Id of the previous run of the container, which has ended.
         last_end: When the previous run ended.
-        tmp_neighbor: Name of a container that mounts the same directory as this one has at /tmp.
+        tmp_sharer: Who else can mount the directory that it has at /tmp; empty for nobody.
         memory_limit: Its memory limit in bytes, or the memory limit of its pod if that is lower; 0
             for none.
         restarts: How often it has restarted.
@@ -122,7 +123,7 @@ class Container:
     non_root: bool = False
     last_id: str = ""
     last_end: datetime | None = None
-    tmp_neighbor: str = ""
+    tmp_sharer: str = ""
     memory_limit: int = 0
     restarts: int = 0
 
@@ -289,6 +290,9 @@ def shrink_pod(pod: Manifest) -> Manifest:
                 spec, "shareProcessNamespace", "hostPID", "hostNetwork", "os", "securityContext"
             ),
             **pick_limit(spec),
+            "volumes": [
+                {"name": name, "hostPath": {}} for name in sorted(shown & _node_volumes(spec))
+            ],
             "containers": [
                 {
                     **_pick(each, "name", "securityContext"),
@@ -357,17 +361,26 @@ def _tmp_mount(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((each for each in mounts if text_at(each, "mountPath").rstrip("/") == _TMP), None)
 
 
-def _find_tmp_neighbor(container: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """Return the first other container that mounts the volume which a container has at /tmp.
+def _find_tmp_sharer(
+    container: Mapping[str, Any], others: Iterable[Mapping[str, Any]], volumes: AbstractSet[str]
+) -> str:
+    """Return who else can mount the volume that a container has at /tmp.
 
     A read-only mount counts as well: it does not prevent connections to a socket.
+
+    Args:
+        container: The container.
+        others: The containers of the pod.
+        volumes: Names of the volumes that are directories of the node.
     """
     held = _tmp_mount(container)
     if held is None:
         return ""
+    if text_at(held, "name") in volumes:
+        return "another pod of the node"
     return next(
         (
-            text_at(other, "name")
+            f"container {text_at(other, 'name')}"
             for other in others
             if text_at(other, "name") != text_at(container, "name")
             and any(_overlap(held, mount) for mount in maps_at(other, "volumeMounts"))
@@ -392,10 +405,14 @@ def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> lis
     return [
         replace(
             _parse_container(each, spec, statuses.get(text_at(each, "name"), {})),
-            tmp_neighbor=_find_tmp_neighbor(each, listed),
+            tmp_sharer=_find_tmp_sharer(each, listed, _node_volumes(spec)),
         )
         for each in listed
     ]
+
+
+def _node_volumes(spec: Mapping[str, Any]) -> set[str]:
+    return {text_at(each, "name") for each in maps_at(spec, "volumes") if "hostPath" in each}
 
 
 def _by_name(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

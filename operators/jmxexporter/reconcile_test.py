@@ -208,6 +208,25 @@ def test_container_that_shares_its_tmp_with_a_neighbor_is_left_alone(
     assert (target.reason == Reason.SHARED_TMP, not plan.actions) == (refused, refused)
 
 
+@pytest.mark.parametrize("shrunk", [False, True])
+@pytest.mark.parametrize("volume", [{"hostPath": {"path": "/data"}}, {"emptyDir": {}}], ids=str)
+def test_container_whose_tmp_is_a_directory_of_the_node_is_left_alone(
+    volume: dict[str, Any], shrunk: bool
+) -> None:
+    # A pod of another namespace can mount that directory, and replace the jars.
+    pod = build_pod()
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/tmp"}]
+    pod["spec"]["volumes"] = [{"name": "scratch", **volume}, {"name": "x", "hostPath": {}}]
+    observed = Observed(GOOD, [Pod.parse(shrink_pod(pod) if shrunk else pod)])
+
+    plan = plan_exporter(parse_exporter(), observed, NOW, LIMITS)
+
+    (target,) = plan.targets
+    refused = "hostPath" in volume
+    assert (target.reason == Reason.SHARED_TMP, not plan.actions) == (refused, refused)
+    assert ("another pod of the node can mount" in target.message) == refused
+
+
 def test_injector_that_does_not_start_is_given_up_and_told_to_do_nothing() -> None:
     exporter, pod = parse_exporter(maxAttempts=2), build_pod()
     take(pod, exporter)

@@ -151,9 +151,9 @@ class TargetEvaluator:
             return Target(pod, container, Phase.FAILED, Reason.STATIC_POD, message)
         if request.action is Action.ENSURE and (harmed := self._find_harm(pod, container)):
             return harmed
-        if container.tmp_neighbor and last is None:
+        if container.tmp_sharer and last is None:
             message = (
-                f"container {container.tmp_neighbor} mounts the same volume as /tmp; mount an "
+                f"{container.tmp_sharer} can mount the same volume as /tmp; mount an "
                 "emptyDir at /tmp that no other container mounts, or use spec.startup"
             )
             return Target(pod, container, Phase.FAILED, Reason.SHARED_TMP, message)

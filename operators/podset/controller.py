@@ -24,6 +24,7 @@ from libs.common.kinds import (
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
+from libs.common.rbac import grant
 from libs.common.runtime import Cache, Context, Controller, Operator, Result
 from operators.podset.api.v1 import ConditionType, PodSet, Reason
 from operators.podset.history import (
@@ -34,6 +35,7 @@ from operators.podset.history import (
     read_desired,
     read_former,
 )
+from operators.podset.meaning import POD_TEMPLATE
 from operators.podset.naming import SET_LABEL, parse_pod_name
 from operators.podset.progress import find_time_left
 from operators.podset.reconcile import (
@@ -100,7 +102,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         return None
     work = RoundResults([], [], Outcome())
     if not desired.is_held:
-        work.outcome, observed = await keep_history(context, desired, observed)
+        work.outcome, desired, observed = await keep_history(context, desired, observed)
     retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
     desired = await read_former(context, desired, observed, image)
     for _ in range(_ROUNDS if not _must_stop(work.outcome) else 0):
@@ -345,6 +347,7 @@ OPERATOR: Final = Operator(
     OPERATOR_ID,
     (build_controller,),
     settings=Settings,
+    permissions=(grant(POD_TEMPLATE, "create", why="compare templates by dry runs"),),
     summary="Runs a number of identical pods.",
 )
 """The operator, which `main` and the tests run."""

@@ -5,22 +5,30 @@ The decisions are pure and live in `operators.podset.revisions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from libs.common.crd import kind_of
-from libs.common.errors import TerminalError
+from libs.common.crd import PodTemplate, kind_of
+from libs.common.errors import BadRequest, Forbidden, Invalid, TerminalError
 from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.plan import Outcome
 from libs.common.reading import text_at
-from libs.common.runtime import Cache, Context, IndexFunction
+from libs.common.runtime import SERVER_WARNING, Cache, Context, IndexFunction
 from operators.podset.api.v1 import PodSet, Reason
+from operators.podset.meaning import means_same, normalize
 from operators.podset.naming import SET_LABEL, parse_revision_name
 from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current
 from operators.podset.resources import Blueprint, build_blueprint
-from operators.podset.revisions import History, build_history, plan_revisions, read_blueprint
+from operators.podset.revisions import (
+    History,
+    Revision,
+    build_alias_patch,
+    build_history,
+    plan_revisions,
+    read_blueprint,
+)
 from operators.podset.view import parse_pod
 
 _ORPHANS: Final = "orphaned revisions"
@@ -38,7 +46,7 @@ async def read_desired(context: Context, image: str) -> Desired:
     """
     podset = PodSet.parse(context.primary)
     name = podset.spec.template_revision
-    blueprint = build_blueprint(podset, default_image=image)
+    blueprint = _build_own(context, podset, image)
     problem = ""
     if name is not None:
         found = await _read_named(context, podset, name, image)
@@ -103,11 +111,16 @@ async def _read_held(
     return None
 
 
+def _build_own(context: Context, podset: PodSet, image: str) -> Blueprint:
+    """Build spec.template, with the hash of the revision that is known to mean the same."""
+    return observe_history(context).recognize(build_blueprint(podset, default_image=image))
+
+
 async def _read_template(
     context: Context, podset: PodSet, template_hash: str, image: str
 ) -> Blueprint | None:
     """Return the template with a hash: spec.template, or the template of a revision."""
-    own = build_blueprint(podset, default_image=image)
+    own = _build_own(context, podset, image)
     if own.template_hash == template_hash:
         return own
     revision = observe_history(context).find(template_hash)
@@ -131,21 +144,76 @@ async def read_former(
 
 async def keep_history(
     context: Context, desired: Desired, observed: Observed
-) -> tuple[Outcome, Observed]:
+) -> tuple[Outcome, Desired, Observed]:
     """Record the template before pods are created from it, and delete revisions beyond the limit.
 
     The order matters: a pod whose template is not recorded could not be rolled back to, and a
     partition could not recreate it.
     """
+    if observed.history.orphans:
+        outcome, observed = await _write_history(context, desired, observed, frozenset())
+        if outcome.failures:
+            return outcome, desired, observed
     current = find_current(desired, observed, assess(desired, observed, context.now()))
-    used = {pod.template_hash for pod in observed.pods}
+    used = frozenset(pod.template_hash for pod in observed.pods)
     if current is not None:
-        used.add(current.template_hash)
+        used |= {current.template_hash}
+    desired = await _recognize(context, desired, observed.history, used)
+    outcome, observed = await _write_history(context, desired, observed, used)
+    return outcome, desired, observed
+
+
+async def _write_history(
+    context: Context, desired: Desired, observed: Observed, used: frozenset[str]
+) -> tuple[Outcome, Observed]:
     steps = plan_revisions(desired.podset, desired.blueprint, desired.owner, observed.history, used)
     if not steps:
         return Outcome(), observed
     outcome = await context.execute(steps)
     return outcome, replace(observed, history=observe_history(context))
+
+
+async def _recognize(
+    context: Context, desired: Desired, history: History, used: Container[str]
+) -> Desired:
+    """Give a new template the hash of a revision in use that means the same."""
+    blueprint = history.recognize(desired.blueprint)
+    if history.find(blueprint.template_hash) is None:
+        in_use = [each for each in reversed(history.revisions) if each.template_hash in used]
+        same = await _find_same(context, desired.podset, blueprint.template, in_use)
+        if same is not None:
+            alias = build_alias_patch(context.key.namespace, same, blueprint.template_hash)
+            await context.execute([alias])
+            blueprint = blueprint.with_hash(same.template_hash)
+    return replace(desired, blueprint=blueprint)
+
+
+async def _find_same(
+    context: Context, podset: PodSet, template: PodTemplate | None, revisions: Iterable[Revision]
+) -> Revision | None:
+    """Return the revision whose template the API server reads like another one, or None."""
+    place, warnings = context.key.namespace, list[str]()
+    wanted: Manifest | None = None
+    if template is None:
+        return None
+    for revision in revisions:
+        held = await _read_revision(context, podset, revision.name, "")
+        if held is None or held.template is None:
+            continue
+        try:
+            wanted = wanted or await normalize(context.client, place, template, warnings.append)
+            normal = await normalize(context.client, place, held.template)
+        except (BadRequest, Forbidden, Invalid) as err:
+            # A refusal must not prevent an update: the template is a new one then.
+            context.log.debug("Cannot compare templates", revision=revision.name, error=str(err))
+            return None
+        if means_same(wanted, normal):
+            for text in warnings:
+                # No pod is created from this template, so nothing else reports unknown fields.
+                note = f"The API server warns about spec.template: {text}"
+                context.event("Warning", SERVER_WARNING, note)
+            return revision
+    return None
 
 
 def observe_history(context: Context) -> History:

@@ -18,6 +18,8 @@ SLOT_LABEL: Final = f"{GROUP}/slot"
 """Label on each pod: number of its slot, which its name contains as well."""
 TEMPLATE_HASH_LABEL: Final = f"{GROUP}/template-hash"
 """Label on each pod: hash of the template from which it was created."""
+TEMPLATE_ALIAS_LABEL: Final = f"{GROUP}/template-alias"
+"""Label on a revision: hash of a template that is written differently and means the same."""
 ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"
 """Annotation on a pod: the number of successive earlier pods in its slot that failed soon after
 their start."""

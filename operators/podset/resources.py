@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from libs.common.crd import PodTemplate
@@ -46,6 +46,11 @@ class Blueprint:
     template_hash: str
     selector: Manifest
     template: PodTemplate | None = None
+
+    def with_hash(self, template_hash: str) -> Blueprint:
+        """Return the same template under the hash of a template that means the same."""
+        labels = {**self.labels, TEMPLATE_HASH_LABEL: template_hash}
+        return replace(self, labels=labels, template_hash=template_hash)
 
 
 def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Blueprint:

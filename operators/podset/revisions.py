@@ -4,6 +4,10 @@ A revision is identified by the hash of its template, which is a label of the po
 template in a revision is used only if it has this hash, so a revision that somebody else has
 changed has no effect.
 
+Templates that mean the same have one revision, so nobody restarts pods for another way to write a
+template. If a new template means the same as a revision that is in use, its hash is recorded as an
+alias of that revision, and the template gets the hash of the revision.
+
 The *update revision* is the template from which new pods are created. The *current revision* is the
 last one that all pods had while they were available; pods that a partition protects are recreated
 from it. Its name is stored in `status.currentRevision`. If that field is empty, the current
@@ -20,10 +24,15 @@ from libs.common.crd import ParseError, PodTemplate, parse
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, build_object, uid_of
 from libs.common.labels import matches_selector
 from libs.common.ownership import build_adopt_patch
-from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
 from libs.common.reading import map_at, text_at
 from operators.podset.api.v1 import PodSet
-from operators.podset.naming import SET_LABEL, TEMPLATE_HASH_LABEL, revision_name
+from operators.podset.naming import (
+    SET_LABEL,
+    TEMPLATE_ALIAS_LABEL,
+    TEMPLATE_HASH_LABEL,
+    revision_name,
+)
 from operators.podset.resources import DEFAULT_IMAGE, Blueprint, build_blueprint_of
 
 
@@ -36,12 +45,14 @@ class Revision:
         uid: UID of the object.
         number: Revision number, which is higher for templates that came into use later.
         template_hash: Hash of the template, from the label.
+        alias: Hash of another template that means the same; empty if none is known.
     """
 
     name: str
     uid: str
     number: int
     template_hash: str
+    alias: str = ""
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Self:
@@ -51,6 +62,7 @@ class Revision:
             uid=uid_of(manifest),
             number=int(manifest.get("revision") or 0),
             template_hash=text_at(manifest, "metadata", "labels", TEMPLATE_HASH_LABEL),
+            alias=text_at(manifest, "metadata", "labels", TEMPLATE_ALIAS_LABEL),
         )
 
 
@@ -70,6 +82,14 @@ class History:
         """Return the newest revision of a template, or None."""
         found = [each for each in self.revisions if each.template_hash == template_hash]
         return found[-1] if found else None
+
+    def recognize(self, blueprint: Blueprint) -> Blueprint:
+        """Return a template with the hash of the revision that is known to mean the same."""
+        own = blueprint.template_hash
+        if self.find(own) is not None:
+            return blueprint
+        same = [each for each in self.revisions if each.alias == own]
+        return blueprint.with_hash(same[-1].template_hash) if same else blueprint
 
     def find_former(self, podset: PodSet, hashes: Iterable[str]) -> Revision | None:
         """Return the current revision according to the status, or None if there is none.
@@ -163,6 +183,13 @@ def plan_revisions(
     surplus = unused[: max(0, len(unused) - podset.spec.revision_history_limit)]
     steps += [Delete(CONTROLLER_REVISION, Key(namespace, each.name), each.uid) for each in surplus]
     return steps
+
+
+def build_alias_patch(namespace: str, revision: Revision, alias: str) -> Patch:
+    """Build the patch that records that another template means the same as a revision."""
+    path = f"/metadata/labels/{escape_pointer(TEMPLATE_ALIAS_LABEL)}"
+    operation = {"op": "add", "path": path, "value": alias}
+    return Patch(CONTROLLER_REVISION, Key(namespace, revision.name), revision.uid, [operation])
 
 
 def shrink_revision(manifest: Manifest) -> Manifest:

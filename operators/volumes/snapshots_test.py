@@ -50,6 +50,32 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
     assert api.find(VOLUME_SNAPSHOT, name) is not None
 
 
+async def test_failed_snapshot_is_repeated_with_the_class_that_the_message_asks_for(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    # kubeblocks#2883, external-snapshotter#667: a cluster without a default class.
+    await serve_snapshots(api, harness)
+    snapshot = await begin_deletion(api, harness)
+    error = {"message": "cannot find default snapshot class"}
+    api.patch_status(VOLUME_SNAPSHOT, key_of(snapshot), {"error": error})
+    await harness.converged()
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_FAILED)
+    (shown,) = [
+        each["message"]
+        for each in api.get(DEMO_VOLUME, DATA)["status"]["conditions"]
+        if each["type"] == "Terminating"
+    ]
+    name = snapshot["metadata"]["name"]
+    assert f"set spec.snapshotClassName and delete VolumeSnapshot default/{name}" in shown
+
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"snapshotClassName": "fast"}})
+    await harness.converged()
+    api.delete(VOLUME_SNAPSHOT, key_of(snapshot))
+    await harness.converged()
+    (repeated,) = api.objects(VOLUME_SNAPSHOT)
+    assert repeated["spec"]["volumeSnapshotClassName"] == "fast"
+
+
 async def test_snapshot_that_is_older_than_the_last_use_is_followed_by_another(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

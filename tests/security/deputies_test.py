@@ -25,7 +25,7 @@ _SLICES: Final = {"endpointslices.discovery.k8s.io": "they lead to addresses tha
 _INJECTORS: Final = {"pods/ephemeralcontainers": "what runs there is the injector, nothing else"}
 _BEYOND: Final[Mapping[str, Mapping[str, str]]] = {
     "clusters": _SLICES,
-    "ipam": _SLICES,
+    "ipam": {**_SLICES, "ippools.ipam.slipway.dev": "announce is a verb of no request"},
     "jmxexporter": {**_SLICES, **_INJECTORS},
     "podset": {"controllerrevisions.apps": "they record templates, believed by their hash alone"},
 }

@@ -16,6 +16,7 @@ _KNOWN = {
     "ProviderNetwork spec.allowedNamespaces": "an administrator's: it says who may use it",
     "peers[].namespaceSelector": "selects whose packets a machine of the own namespace takes",
     "IPPool spec.quotaPerNamespace": "a number: how much each namespace may take",
+    "template.metadata.namespace": "without effect, as in a Deployment",
     "IPAllocation spec.claimRef.namespace": "the operator's own: a tenant cannot write the ledger",
 }
 """Endings of fields that name a namespace, and why nobody reaches into one by them."""

@@ -83,7 +83,6 @@ ARGO_CD_MODULE: Final = read_pin("argo_cd", "github.com/argoproj/argo-cd/v3")
 TOOL_DIRECTORIES: Final = {
     "argo-cd": ("argo_cd", "."),
     "cert-manager": ("cert_manager", "."),
-    "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
     "csi-driver": ("csi_driver", "."),
     "csi-provisioner": (_SIDECARS, f"{_PROVISIONER}/csi-provisioner"),

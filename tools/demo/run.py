@@ -24,7 +24,6 @@ from tools.dev.install import Release, install
 from tools.dev.options import Target, find_target, hint_cluster
 from tools.images import check_needs
 from tools.monitoring.deploy import deploy_to_kind
-from tools.monitoring.traffic import make_traffic
 
 _READY_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
@@ -74,7 +73,6 @@ def run_demo(
     looks = create_objects(operators, target, namespace, progress)
     if monitoring and target.kind:
         looks += deploy_to_kind(target.kind, operators, namespace, progress)
-        make_traffic(operators, target.kubectl, namespace, progress)
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nAll objects are Ready after {took}.")
     console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)

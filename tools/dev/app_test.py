@@ -24,7 +24,7 @@ from tools.dev.options import Target
 COMMANDS = [
     *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim", "guest-image"),
     *("load", "install", "uninstall", "logs", "run"),
-    *("watch", "test", "generate", "release", "bench", "sweep", "doctor", "completion"),
+    *("test", "generate", "release", "bench", "sweep", "doctor", "completion"),
 ]
 
 
@@ -113,7 +113,7 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
         (("demo", "cloud", "--all"), 2, "demo cloud runs alone"),
         (("demo", "--monitoring", "--context", "mine"), 2, "--monitoring needs the kind cluster"),
         (("up", "--kubevirt-from", "."), 2, "--kubevirt-from requires --with kubevirt"),
-        (("watch", "nosuch"), 2, "There is no operator 'nosuch'"),
+        (("run", "nosuch"), 2, "There is no operator 'nosuch'"),
         (("kubeconfig", "--name", "other"), 1, "run `./dev up --name other` first"),
         # An image need not have a tag, and an operator has no slash.
         (("load", "shop/app"), 1, "Cluster slipway does not exist"),
@@ -197,7 +197,7 @@ def test_shell_completes_commands_and_options(tmp_path: Path) -> None:
     assert "--workers" in run_dev(tmp_path, **ask, COMP_WORDS="./dev up --w").stdout.split()
 
 
-@pytest.mark.parametrize("name", ["volumes", "page", "library_rest"])
+@pytest.mark.parametrize("name", ["volumes", "report", "library_rest"])
 def test_only_benchmarks_can_be_run(name: str) -> None:
     """An operator may have none, and other modules of lab/bench are none."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -205,7 +205,7 @@ def test_only_benchmarks_can_be_run(name: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert f"invalid choice: '{name}' (choose from 'compute', 'ipam'," in done.stderr
+    assert f"invalid choice: '{name}' (choose from 'jmxexporter', 'podset'," in done.stderr
 
 
 def test_local_process_elects_nobody_and_watches_one_namespace() -> None:

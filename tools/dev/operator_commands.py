@@ -1,4 +1,4 @@
-"""Commands for one operator: load, install, uninstall, logs, run, watch."""
+"""Commands for one operator: load, install, uninstall, logs, run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from tools.dev.options import (
     Target,
     find_target,
 )
-from tools.dev.watch import Watcher
 
 _PANEL = "Operator"
 
@@ -40,8 +39,7 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=_PANEL)(function)
     # Arguments after the id are passed to the operator.
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
-    for local in (run, watch):
-        app.command(rich_help_panel=_PANEL, context_settings=passing)(local)
+    app.command(rich_help_panel=_PANEL, context_settings=passing)(run)
 
 
 def load(
@@ -167,24 +165,6 @@ def run(
     )
     sys.stdout.flush()
     os.execve(command[0], command, environment)
-
-
-def watch(
-    extra: typer.Context,
-    operator: OperatorId,
-    namespace: Namespace = "default",
-    name: Name = DEFAULT_NAME,
-    kubeconfig: Kubeconfig = None,
-    context: ContextName = None,
-) -> None:
-    """Run an operator as ./dev run does, and start it again whenever its code changes."""
-    check_operator(operator)
-    command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
-    environment = _prepare_run(
-        operator, namespace, find_target(kubeconfig, context, name, demo=True)
-    )
-    folders = [ROOT / "operators" / operator, ROOT / "libs"]
-    Watcher(command, environment, folders, lambda text: print(f"watch: {text}")).run()
 
 
 def _prepare_run(operator: str, namespace: str, target: Target) -> dict[str, str]:

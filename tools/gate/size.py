@@ -12,13 +12,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 import grimp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUDGETS: Final = {"shipped": 76_000, "support": 65_500, "generated": 30_000}
+BUDGETS: Final = {"shipped": 76_000, "support": 58_800, "generated": 29_500}
 """Maximum number of lines. The aims are 70,000 shipped, 42,000 support, 30,000 generated lines."""
 
 _PACKAGES: Final = ("kubectl_slipway", "lab", "libs", "operators", "slipway_handler", "tools")
@@ -29,20 +30,24 @@ _ROOTS: Final = re.compile(
 _TEST: Final = re.compile(r"(_test|conftest)\.py$|^tests/")
 _GENERATED: Final = re.compile(
     r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$"
-    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/.*)$|\.lock$|go\.sum$|\.svg$"
+    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/(?!alerts|dashboard|webhooks).*)$"
+    r"|\.lock$|go\.sum$|\.svg$"
     r"|^docs/reference/[^/]+/(api|conditions|settings|permissions|metrics)\.md$"
 )
 
 
 def main() -> int:
-    """Print the sizes and return 1 if one is above its budget."""
+    """Print the sizes and return 1 if one is above its budget or modules import in a circle."""
     sizes = measure(ROOT)
     for name, budget in BUDGETS.items():
         print(f"{name:10} {sizes[name]:7,} of {budget:7,} lines")
+    circle = find_circle()
+    if circle:
+        print(f"Modules that import each other in a circle: {', '.join(circle)}")
     over = [name for name, budget in BUDGETS.items() if sizes[name] > budget]
     if over:
         print(f"Above the budget: {', '.join(over)}. Delete something, or raise it with an ADR.")
-    return int(bool(over))
+    return int(bool(over or circle))
 
 
 def measure(root: Path) -> Counter[str]:
@@ -75,6 +80,21 @@ def find_shipped() -> set[str]:
     # Importing a module imports its packages.
     parents = {".".join(name.split(".")[:depth]) for name in modules for depth in range(1, 9)}
     return modules | parents
+
+
+def find_circle() -> list[str]:
+    """Return modules that import each other in a circle, if there are any.
+
+    Packages are left out: importing the modules that it re-exports makes no circle of a package.
+    """
+    graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
+    modules = {name for name in graph.modules if not graph.find_children(name)}
+    imports = {name: graph.find_modules_directly_imported_by(name) & modules for name in modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as err:
+        return [str(name) for name in err.args[1]]
+    return []
 
 
 def _count_lines(path: Path) -> int:

@@ -18,6 +18,8 @@ _DEPENDENCY: Final = re.compile(
     r"\s*<artifactId>(?P<name>[^<]+)</artifactId>"
     r"\s*<version>(?P<version>[^<]+)</version>"
 )
+_OURS: Final = "dev.slipway.jmx"
+"""Group of the modules themselves, which are no libraries."""
 _PROPERTY: Final = re.compile(r"<([\w.]+)>([^<]+)</\1>")
 _COORDINATES: Final = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
 
@@ -30,7 +32,7 @@ def list_jars(kit: Path) -> list[Manifest]:
     """
     bundled = {
         "agent": [],
-        "engine": read_dependencies(SOURCES / "pom.xml", SOURCES / "engine/pom.xml"),
+        "engine": read_dependencies("engine", "collector"),
         "upstream": read_bundled(kit / "upstream.jar"),
     }
     return [
@@ -49,10 +51,11 @@ def list_jars(kit: Path) -> list[Manifest]:
     ]
 
 
-def read_dependencies(parent: Path, module: Path) -> list[Manifest]:
-    """Return the libraries that a module shades; its pom.xml names each of them."""
-    properties = dict(_PROPERTY.findall(parent.read_text()))
-    found = _DEPENDENCY.finditer(module.read_text())
+def read_dependencies(*modules: str) -> list[Manifest]:
+    """Return the libraries that modules shade; the pom.xml of a module names each of them."""
+    properties = dict(_PROPERTY.findall((SOURCES / "pom.xml").read_text()))
+    texts = [(SOURCES / module / "pom.xml").read_text() for module in modules]
+    found = [match for text in texts for match in _DEPENDENCY.finditer(text)]
     return [
         _build_library(
             match["group"],
@@ -60,6 +63,7 @@ def read_dependencies(parent: Path, module: Path) -> list[Manifest]:
             re.sub(r"\$\{(.+?)\}", lambda name: properties[name[1]], match["version"]),
         )
         for match in found
+        if match["group"] != _OURS
     ]
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.project.__main__ import add_options
+from libs.common.project.errors import GenerateError
+from libs.common.project.names import Names
 from tools.cluster.command_line import Parser, run
+from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
 from tools.scaffold.create import create
-from tools.scaffold.names import build_names
 from tools.scaffold.standalone import create_standalone
-from tools.scaffold.tutorial import PAGE
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _NEXT: Final = """
-The new operator creates ConfigMaps, like the operator of {page}. It works; now replace its content:
+The new operator creates ConfigMaps. It works; now replace its content:
   operators/{id}/api.py            fields, conditions, reasons
   operators/{id}/examples          objects that users apply; the conformance suite applies one
-  operators/{id}/reconcile.py      what it creates, and when
-  operators/{id}/controller.py     what it watches and writes; its summary
+  operators/{id}/controller.py     what it watches, plans and writes; its summary
   operators/{id}/operator_test.py  a change of the example, and your tests
   tests/e2e/{id}_test.py           the example on a real cluster
 Text for users: README.md and CHANGELOG.md of operators/{id}; Chart.yaml, README.md and
@@ -31,7 +31,6 @@ templates/NOTES.txt of helm/{id}; the table in README.md.
 
 After a change:
   ./dev generate
-  python -m lab.fuzz.coverage
   python -m pytest operators/{id} helm/{id}
 To run it on a cluster:
   ./dev demo {id}
@@ -57,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parse(argv)
     domain = "slipway.dev" if options.standalone is None else "example.com"
     group = options.group or f"{options.operator}.{domain}"
-    names = build_names(options.operator, options.kind, options.plural, group)
+    try:
+        names = Names.build(options.operator, options.kind, group, options.plural)
+    except GenerateError as err:
+        raise ToolError(f"Cannot use these names: {'; '.join(err.problems)}") from None
     if options.standalone is not None:
         create_standalone(
             options.standalone,
@@ -72,11 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     for path in create(_ROOT, names):
         print(path)
-    for module in ("tools.generate", "lab.fuzz.coverage"):
-        done = subprocess.run([sys.executable, "-m", module], cwd=_ROOT, check=False)
-        if done.returncode:
-            return done.returncode
-    print(_NEXT.format(page=PAGE, id=names.id), end="")
+    done = subprocess.run([sys.executable, "-m", "tools.generate"], cwd=_ROOT, check=False)
+    if done.returncode:
+        return done.returncode
+    print(_NEXT.format(id=names.id), end="")
     return 0
 
 

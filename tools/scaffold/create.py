@@ -8,10 +8,31 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
+from libs.common.project.create import TEMPLATES, render
 from libs.common.project.names import Names
 from tools.cluster.errors import ToolError
-from tools.scaffold.tutorial import PAGE, SOURCES, follow
+
+SOURCES: Final = ("helm/podset", "deploy/kustomize/overlays")
+"""Folders that a new operator gets copies of, relative to the root of a checkout."""
+_OWN: Final = Path(__file__).with_name("template")
+_STEPS: Final = _OWN / "steps.sh.tmpl"
+_FILES: Final = {
+    "operators/{id}/api.py": TEMPLATES / "api.py.tmpl",
+    "operators/{id}/controller.py": TEMPLATES / "controller.py.tmpl",
+    "operators/{id}/operator_test.py": TEMPLATES / "test_operator.py.tmpl",
+    "operators/{id}/examples/{snake}.yaml": _OWN / "example.yaml.tmpl",
+    "operators/{id}/BUILD": _OWN / "build.tmpl",
+    "operators/{id}/CHANGELOG.md": _OWN / "CHANGELOG.md.tmpl",
+    "operators/{id}/README.md": _OWN / "README.md.tmpl",
+    "helm/{id}/templates/NOTES.txt": _OWN / "NOTES.txt.tmpl",
+    "lab/fuzz/subjects/{id}.py": _OWN / "subject.py.tmpl",
+    "lab/sweep/workloads/{id}.py": _OWN / "workload.py.tmpl",
+    "tests/e2e/{id}_test.py": _OWN / "e2e_test.py.tmpl",
+}
+"""Templates of the files of a new operator."""
+_OPTIONS: Final = {"finalizer": False, "cluster": False, "webhook": False}
 
 
 def create(root: Path, names: Names) -> list[Path]:
@@ -49,7 +70,7 @@ def add_row(readme: str, names: Names) -> str:
     rows = list(re.finditer(r"^\| \[\w+\]\(operators/.*\n", readme, re.MULTILINE))
     if not rows:
         raise ToolError("README.md: the table of operators is not there")
-    does = f"keeps a ConfigMap for each name of a {names.kind}"
+    does = f"creates a ConfigMap for each item of a {names.kind}"
     cells = (f"[{names.id}](operators/{names.id}/README.md)", f"`{names.kind}`", does)
     row = f"| {' | '.join(cells)} | nothing yet |\n"
     return readme[: rows[-1].end()] + row + readme[rows[-1].end() :]
@@ -64,7 +85,11 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
             shutil.copytree(root / source, draft / source, symlinks=True, ignore=ignored)
         else:
             shutil.copy(root / source, draft / source)
-    follow(draft, names, (root / PAGE).read_text())
+    subprocess.run(["sh", "-eu", "-c", _fill(_STEPS, names)], cwd=draft, check=True)
+    for path, template in _FILES.items():
+        target = draft / path.format(id=names.id, snake=names.snake)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_fill(template, names))
     for name, change in (("pyproject.toml", add_layers), ("README.md", add_row)):
         (draft / name).write_text(change((root / name).read_text(), names))
     # The new names may sort differently and may not fit on a line.
@@ -74,6 +99,14 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
         ("black", "--quiet", *written),
     ):
         subprocess.run([sys.executable, "-m", *words], cwd=draft, check=True)
+
+
+def _fill(template: Path, names: Names) -> str:
+    package = f"operators.{names.id}"
+    place = {"package": "libs.common", "local": f"{package}.", "run": package}
+    kind = {"kind": names.kind, "upper": names.snake.upper(), "snake": names.snake}
+    more = {"plural": names.plural, "title": names.id.capitalize()}
+    return render(template, (names,), _OPTIONS, {**place, **kind, **more})
 
 
 def _take_over(draft: Path, root: Path) -> list[Path]:

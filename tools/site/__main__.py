@@ -17,7 +17,6 @@ from mkdocs.exceptions import Abort
 from tools.cluster.command_line import Parser
 from tools.dev.operators import list_operators
 from tools.site.stage import stage
-from tools.site.versions import check_version, write_versions
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -31,27 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--address", default="127.0.0.1:8000", help="where to serve. Defaults to 127.0.0.1:8000"
     )
-    parser.add_argument(
-        "--version",
-        default="",
-        metavar="NAME",
-        help="build into dist/site/NAME and list it in the version selector, next to the versions"
-        " that are already there. Defaults to a site without a selector",
-    )
     options = parser.parse_args(argv)
     site = ROOT / "dist/site"
-    if options.version:
-        try:
-            check_version(options.version)
-        except ValueError as error:
-            parser.error(str(error))
     with tempfile.TemporaryDirectory() as scratch:
-        target = site / options.version
-        configuration = stage(ROOT, Path(scratch), list_operators(), target, options.version)
+        configuration = stage(ROOT, Path(scratch), list_operators(), site)
         if not build_site(configuration):
             return 1
-    if options.version:
-        print(f"Versions: {', '.join(write_versions(site))}")
     print(f"Site: {site / 'index.html'}")
     if options.build:
         return 0

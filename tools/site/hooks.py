@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any, Final
 
-STYLES: Final = """\
-/* Names in tables break at dots and slashes only, see tools/site/hooks.py. */
-.md-typeset table:not([class]) code {
-  overflow-wrap: normal;
-  word-break: normal;
-}
-.md-typeset table:not([class]) code.flag {
-  white-space: nowrap;
-}
-/* Descriptions are longer than the names and types next to them. */
-.md-typeset table:not([class]) th.description {
-  min-width: 13rem;
-}
-.md-grid {
-  max-width: 72rem;
-}
-"""
+STYLES: Final = Path(__file__).with_name("site.css").read_text()
+_BOOSTS: Final = (
+    ("docs/faq", 4.0),
+    ("docs/howto/", 3.0),
+    ("docs/tutorial/", 2.0),
+    ("docs/adr/", 0.3),
+)
+"""What users look for comes first in the search; references and decisions come later."""
+_TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
+_TITLE: Final = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+_ROW: Final = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_TAG: Final = re.compile(r"<[^>]+>")
 _CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _CODE: Final = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 _BREAK: Final = re.compile(r"(?<=[./|)\]])(?=[^\s<])")
@@ -40,6 +36,9 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     """
     if found := _HEADING.search(markdown):
         page.meta.setdefault("title", found[1].replace("`", ""))
+    for prefix, boost in _BOOSTS:
+        if page.file.src_uri.startswith(prefix):
+            page.meta.setdefault("search", {"boost": boost})
 
     def link(span: re.Match[str]) -> str:
         if files.get_file_from_path(span[1]) is None:
@@ -51,9 +50,25 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Improve tables: widths, line breaks in code, and bars that Markdown requires to escape."""
+    """Improve tables: widths, titles in cells, line breaks in code, and bars that are escaped."""
+    html = _TABLE.sub(lambda table: _label_cells(table.group()), html)
     html = html.replace("<th>Description</th>", '<th class="description">Description</th>')
     return _CELL.sub(lambda cell: _CODE.sub(_render, cell.group()), html)
+
+
+def _label_cells(table: str) -> str:
+    """Repeat the heading of the column in each cell, for screens that show a row as a card."""
+    titles = [_TAG.sub("", title) for title in _TITLE.findall(table)]
+
+    def label(row: re.Match[str]) -> str:
+        rest = iter(titles)
+        return re.sub(r"<td\b", lambda _: _start_cell(next(rest, "")), row.group())
+
+    return _ROW.sub(label, table)
+
+
+def _start_cell(title: str) -> str:
+    return f'<td data-label="{title}"' if title else "<td"
 
 
 def _render(code: re.Match[str]) -> str:

@@ -15,7 +15,6 @@ from tools.site.__main__ import build_site
 from tools.site.hooks import on_page_content
 from tools.site.navigation import build_navigation
 from tools.site.stage import find_pages, stage
-from tools.site.versions import check_version, write_versions
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -85,6 +84,18 @@ def test_names_in_tables_break_at_dots_and_not_inside_of_words(configuration: Pa
     assert "word-break: normal" in (configuration.parent / "pages" / styles).read_text()
 
 
+def test_cells_name_their_column_for_screens_that_show_no_heading(configuration: Path) -> None:
+    head = "<thead><tr><th>a <code>b</code></th><th></th></tr></thead>"
+    body = "<tbody><tr><td>1</td><td>2</td></tr></tbody>"
+
+    shown = on_page_content(f"<table>{head}{body}</table>")
+
+    assert '<td data-label="a b">1</td><td>2</td>' in shown
+    settings = yaml.safe_load(configuration.read_text())
+    styles = (configuration.parent / "pages" / settings["extra_css"][0]).read_text()
+    assert "content: attr(data-label)" in styles.partition("@media screen and (max-width")[2]
+
+
 @pytest.mark.parametrize(
     ("code", "rendered"),
     [
@@ -95,33 +106,3 @@ def test_names_in_tables_break_at_dots_and_not_inside_of_words(configuration: Pa
 )
 def test_code_in_tables_is_readable(code: str, rendered: str) -> None:
     assert on_page_content(f"<td><code>{code}</code></td>") == f"<td>{rendered}</td>"
-
-
-def test_versions_are_listed_from_new_to_old_with_names_last(tmp_path: Path) -> None:
-    for version in ("0.9.1", "main", "0.10.0", "0.2.0"):
-        (tmp_path / version / "search").mkdir(parents=True)
-        (tmp_path / version / "search/search_index.json").write_text("{}")
-    (tmp_path / "assets").mkdir()
-
-    found = write_versions(tmp_path)
-
-    assert found == ["0.10.0", "0.9.1", "0.2.0", "main"]
-    listing = json.loads((tmp_path / "versions.json").read_text())
-    assert [each["version"] for each in listing] == found
-    assert 'url=0.10.0/"' in (tmp_path / "index.html").read_text()
-
-
-def test_only_a_site_with_a_version_has_a_selector(tmp_path: Path) -> None:
-    def read(version: str) -> dict[str, Any]:
-        path = stage(ROOT, tmp_path, list_operators(), tmp_path / "site" / version, version)
-        found: dict[str, Any] = yaml.safe_load(path.read_text())
-        return found
-
-    assert "extra" not in read("")
-    assert read("0.2.0")["extra"] == {"version": {"provider": "mike"}}
-
-
-@pytest.mark.parametrize("version", ["", "../other", ".hidden", "a/b"])
-def test_version_that_is_no_name_of_a_directory_is_refused(version: str) -> None:
-    with pytest.raises(ValueError, match="--version"):
-        check_version(version)

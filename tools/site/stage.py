@@ -36,9 +36,7 @@ def find_pages(root: Path) -> list[Path]:
     return sorted({page for pattern in _PAGES for page in root.glob(pattern)})
 
 
-def stage(
-    root: Path, folder: Path, operators: Sequence[str], output: Path, version: str = ""
-) -> Path:
+def stage(root: Path, folder: Path, operators: Sequence[str], output: Path) -> Path:
     """Copy the pages and write the configuration of mkdocs; return its path.
 
     Args:
@@ -46,7 +44,6 @@ def stage(
         folder: Where to write pages and configuration.
         operators: Ids of the operators.
         output: Directory that mkdocs writes the site into.
-        version: Name of the version in the selector; empty for a site without a selector.
     """
     source = folder / "pages"
     for page in find_pages(root):
@@ -58,8 +55,6 @@ def stage(
     (source / _STYLES).write_text(hooks.STYLES)
     configuration = folder / "mkdocs.yml"
     settings = _configure(root, source, operators, output)
-    if version:
-        settings["extra"] = {"version": {"provider": "mike"}}
     configuration.write_text(yaml.safe_dump(settings, sort_keys=False))
     return configuration
 

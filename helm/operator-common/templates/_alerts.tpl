@@ -3,7 +3,7 @@ operator-common.alerts: alerts for any operator, as {rules: [...]}.
 
 An alert must require action by a person; conditions that recover without help belong on the
 dashboard. Expressions keep the labels namespace and job, which identify the installation. `runbook`
-names the first thing to check; docs/howto/monitor.md has the rest.
+names the first thing to check; docs/howto/alerts.md has the rest.
 */}}
 {{- define "operator-common.alerts" -}}
 {{- $job := printf "job=%q" (include "operator-common.fullname" .) -}}

@@ -72,7 +72,7 @@ spec:
             {{- include "operator-common.selectorLabels" . | nindent 12 }}
       toPorts:
         - ports:
-            - port: "8081"
+            - port: {{ .Values.ports.probes | quote }}
               protocol: TCP
 {{- end -}}
 {{- end -}}

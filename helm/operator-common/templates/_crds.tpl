@@ -14,9 +14,9 @@ because Helm never upgrades CRDs in its own crds/ directory.
 {{- $crd := $root.Files.Get $path | fromYaml }}
 {{- $labels := include "operator-common.labels" $root | fromYaml }}
 {{- $_ := set $crd.metadata "labels" (merge $labels ($crd.metadata.labels | default dict)) }}
-{{- if $root.Values.crds.keep }}
-{{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($crd.metadata.annotations | default dict) }}
-{{- $_ := set $crd.metadata "annotations" $annotations }}
+{{- $keep := ternary (dict "helm.sh/resource-policy" "keep") dict $root.Values.crds.keep }}
+{{- with merge $keep ($crd.metadata.annotations | default dict) $root.Values.crds.annotations }}
+{{- $_ := set $crd.metadata "annotations" . }}
 {{- end }}
 ---
 {{ toYaml $crd }}

@@ -61,37 +61,29 @@ to right on Grafana's grid of 24 columns.
 {{- end -}}
 
 {{/*
-operator-common.dashboardQuery: a query that always has a value. Without it a panel shows "No data" while
-nothing happens or the operator is down, and NaN where a histogram has no observations. Takes the
-expression and the legend; the label that the legend begins with becomes "none".
-*/}}
-{{- define "operator-common.dashboardQuery" -}}
-{{- $expression := first . -}}
-{{- if hasPrefix "histogram_quantile" $expression -}}
-{{- $expression = printf "%s >= 0" $expression -}}
-{{- end -}}
-{{- $label := regexFind "<[a-z_]+>" (last .) | trimAll "<>" -}}
-{{- $zero := ternary (printf "label_replace(vector(0), %q, \"none\", \"\", \"\")" $label) "vector(0)" (ne $label "") -}}
-{{- printf "%s or on () %s" $expression $zero -}}
-{{- end -}}
-
-{{/*
 operator-common.dashboardPanel: one panel as JSON. Takes panel, id, grid and selector. In the table
-SELECTOR stands for the labels of the installation, and `<label>` in a legend for a label's value.
+SELECTOR stands for the labels of the installation, and `<label>` in a legend for a label's value. A panel shows
+a number only while the operator reports one: a zero for an operator that is down would look healthy. For the same reason a
+stat asks for the present value, not for the last one of the time range.
 */}}
 {{- define "operator-common.dashboardPanel" -}}
 {{- $panel := .panel -}}
 {{- $selector := .selector -}}
 {{- $source := dict "type" "prometheus" "uid" "${datasource}" -}}
 {{- $targets := list -}}
+{{- $stat := eq ($panel.type | default "timeseries") "stat" -}}
 {{- range $index, $query := $panel.queries -}}
-{{- $expression := include "operator-common.dashboardQuery" (list ($query.expr | trim | replace "SELECTOR" $selector) ($query.legend | default "")) -}}
+{{- $expression := $query.expr | trim | replace "SELECTOR" $selector -}}
+{{- /* Without observations a histogram has a quantile that is not a number. */ -}}
+{{- if hasPrefix "histogram_quantile" $expression -}}
+{{- $expression = printf "%s >= 0" $expression -}}
+{{- end -}}
 {{- $legend := regexReplaceAll "<([a-z_]+)>" ($query.legend | default "") "{{${1}}}" -}}
 {{- $letter := index (list "A" "B" "C" "D" "E") $index -}}
-{{- $targets = append $targets (dict "refId" $letter "datasource" $source "expr" $expression "legendFormat" $legend "range" true) -}}
+{{- $targets = append $targets (dict "refId" $letter "datasource" $source "expr" $expression "legendFormat" $legend "range" (not $stat) "instant" $stat) -}}
 {{- end -}}
 {{- $defaults := dict "unit" ($panel.unit | default "short") "min" 0 -}}
-{{- if eq ($panel.type | default "timeseries") "timeseries" -}}
+{{- if not $stat -}}
 {{- $_ := set $defaults "custom" (dict "fillOpacity" 10 "lineWidth" 1 "showPoints" "never") -}}
 {{- end -}}
 {{- with $panel.thresholds -}}
@@ -99,7 +91,7 @@ SELECTOR stands for the labels of the installation, and `<label>` in a legend fo
 {{- end -}}
 {{- $result := dict "id" .id "title" $panel.title "description" ($panel.description | default "") "type" ($panel.type | default "timeseries") "datasource" $source "gridPos" .grid "targets" $targets -}}
 {{- $_ := set $result "fieldConfig" (dict "defaults" $defaults "overrides" list) -}}
-{{- if eq $result.type "stat" -}}
+{{- if $stat -}}
 {{- $_ := set $result "options" (dict "colorMode" "background" "graphMode" "none" "reduceOptions" (dict "calcs" (list "lastNotNull"))) -}}
 {{- else -}}
 {{- $_ := set $result "options" (dict "tooltip" (dict "mode" "multi" "sort" "desc") "legend" (dict "displayMode" "list" "placement" "bottom" "showLegend" true)) -}}

@@ -1,7 +1,8 @@
 {{/*
 The rows of dashboards, as {rows: [...]}. A panel has a title, queries (expr, legend) and, if they differ
 from the default, type (timeseries), unit (short), width (8 of 24) and thresholds. All panels of a row
-have its height (8).
+have its height (8). Where a counter or a group exists only after the first event, `or 0 * max(operator_build_info{...})`
+says that an operator that reports has none. The label that differs stands first in a legend, because long ones are cut.
 */}}
 
 {{/* operator-common.dashboardObjects: the first rows of the dashboard about the objects of an operator. */}}
@@ -11,20 +12,22 @@ rows:
     height: 4
     panels:
       - title: Replicas up
+        description: Share of the replicas that respond to scrapes.
         type: stat
-        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        unit: percentunit
+        thresholds: [{color: red, value: null}, {color: orange, value: 0.01}, {color: green, value: 1}]
         queries:
-          - expr: sum(up{SELECTOR})
+          - expr: avg(up{SELECTOR})
       - title: Objects
         description: According to the caches.
         type: stat
         queries:
-          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
+          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready"})) or 0 * max(operator_build_info{SELECTOR})
       - title: Objects that are not ready
         type: stat
         thresholds: [{color: green, value: null}, {color: orange, value: 1}]
         queries:
-          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}))
+          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"})) or 0 * max(operator_build_info{SELECTOR})
 
   - title: Objects
     panels:
@@ -32,16 +35,16 @@ rows:
         description: NoStatus means that no reconcile has written a status yet.
         queries:
           - expr: sum by (controller, status) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
-            legend: <controller> <status>
+            legend: <status> <controller>
       - title: Objects that are not ready, by reason
         queries:
           - expr: sum by (controller, reason) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"})) > 0
-            legend: <controller> <reason>
+            legend: <reason> <controller>
       - title: Reconciles by result
-        unit: reqps
+        unit: ops
         queries:
           - expr: sum by (controller, result) (rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> <result>
+            legend: <result> <controller>
 {{- end -}}
 
 {{/* operator-common.dashboardRuntime: the dashboard about the runtime of all operators. */}}
@@ -51,21 +54,23 @@ rows:
     height: 4
     panels:
       - title: Replicas up
+        description: Share of the replicas that respond to scrapes.
         type: stat
         width: 4
-        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        unit: percentunit
+        thresholds: [{color: red, value: null}, {color: orange, value: 0.01}, {color: green, value: 1}]
         queries:
-          - expr: sum(up{SELECTOR})
+          - expr: avg(up{SELECTOR})
       - title: Leaders
-        description: One per installation. 0 means that nothing is reconciled.
+        description: Of the installation that has the fewest. Each must have one; 0 means that it reconciles nothing.
         type: stat
         width: 4
-        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        thresholds: [{color: red, value: null}, {color: green, value: 1}, {color: red, value: 2}]
         queries:
-          - expr: sum(leader_election_master_status{SELECTOR})
+          - expr: min(sum by (job, namespace) (leader_election_master_status{SELECTOR}))
       - title: Reconciles
         type: stat
-        unit: reqps
+        unit: ops
         width: 4
         queries:
           - expr: sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
@@ -78,6 +83,7 @@ rows:
           - expr: |-
               sum(rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
                 / (sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval])) > 0)
+                or 0 * max(operator_build_info{SELECTOR})
       - title: Waiting in queues
         type: stat
         width: 4
@@ -102,8 +108,8 @@ rows:
       - title: Objects that are not ready
         description: According to the caches.
         queries:
-          - expr: sum by (job, controller) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}))
-            legend: <job> <controller>
+          - expr: sum by (namespace, controller) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}))
+            legend: <controller> in <namespace>
       - title: Namespaces that cannot be read
         thresholds: [{color: green, value: null}, {color: red, value: 1}]
         queries:
@@ -113,56 +119,56 @@ rows:
   - title: Reconciles
     panels:
       - title: Rate by result
-        unit: reqps
+        unit: ops
         queries:
           - expr: sum by (controller, result) (rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> <result>
+            legend: <result> <controller>
       - title: Errors
         description: Terminal errors wait for a change of the object; panics are bugs; timeouts are cancelled and retried.
-        unit: reqps
+        unit: ops
         queries:
           - expr: sum by (controller) (rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> error
+            legend: error <controller>
           - expr: sum by (controller) (rate(controller_runtime_terminal_reconcile_errors_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> terminal
+            legend: terminal <controller>
           - expr: sum by (controller) (rate(controller_runtime_reconcile_panics_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> panic
+            legend: panic <controller>
           - expr: sum by (controller) (rate(controller_runtime_reconcile_timeouts_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> timeout
+            legend: timeout <controller>
       - title: Duration
         unit: s
         queries:
           - expr: histogram_quantile(0.5, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket{SELECTOR}[$__rate_interval])))
-            legend: <controller> p50
+            legend: p50 <controller>
           - expr: histogram_quantile(0.99, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket{SELECTOR}[$__rate_interval])))
-            legend: <controller> p99
+            legend: p99 <controller>
 
   - title: Queue
     panels:
       - title: Depth
         queries:
           - expr: sum by (name, priority) (workqueue_depth{SELECTOR})
-            legend: <name> priority <priority>
+            legend: priority <priority> <name>
       - title: Time in the queue
         unit: s
         queries:
           - expr: histogram_quantile(0.5, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
-            legend: <name> p50
+            legend: p50 <name>
           - expr: histogram_quantile(0.99, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
-            legend: <name> p99
+            legend: p99 <name>
       - title: Workers
         queries:
           - expr: sum by (controller) (controller_runtime_active_workers{SELECTOR})
-            legend: <controller> active
+            legend: active <controller>
           - expr: max by (controller) (controller_runtime_max_concurrent_reconciles{SELECTOR})
-            legend: <controller> most
+            legend: limit <controller>
       - title: Adds and retries
         unit: ops
         queries:
           - expr: sum by (name) (rate(workqueue_adds_total{SELECTOR}[$__rate_interval]))
-            legend: <name> adds
+            legend: adds <name>
           - expr: sum by (name) (rate(workqueue_retries_total{SELECTOR}[$__rate_interval]))
-            legend: <name> retries
+            legend: retries <name>
       - title: Longest running
         description: Unlimited growth indicates a stuck worker.
         unit: s
@@ -193,7 +199,7 @@ rows:
         unit: reqps
         queries:
           - expr: sum by (code, method) (rate(rest_client_requests_total{SELECTOR}[$__rate_interval]))
-            legend: <method> <code>
+            legend: <code> <method>
       - title: API request latency
         unit: s
         queries:
@@ -202,7 +208,7 @@ rows:
           - expr: histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
             legend: <verb> p99
       - title: Retries and Events
-        unit: reqps
+        unit: ops
         queries:
           - expr: sum by (code) (rate(rest_client_request_retries_total{SELECTOR}[$__rate_interval]))
             legend: retry after <code>
@@ -214,13 +220,14 @@ rows:
       - title: Leader
         queries:
           - expr: leader_election_master_status{SELECTOR}
-            legend: <namespace> <pod>
+            legend: <pod>
       - title: Memory
         unit: bytes
         queries:
           - expr: process_resident_memory_bytes{SELECTOR}
             legend: <pod>
       - title: CPU
+        unit: "suffix: cores"
         width: 4
         queries:
           - expr: rate(process_cpu_seconds_total{SELECTOR}[$__rate_interval])

@@ -118,12 +118,12 @@ env:
   {{- include "operator-common.env" . | nindent 2 }}
 ports:
   - name: metrics
-    containerPort: 8080
+    containerPort: {{ .Values.ports.metrics }}
   - name: probes
-    containerPort: 8081
+    containerPort: {{ .Values.ports.probes }}
   {{- if include "operator-common.hasWebhooks" . }}
   - name: webhook
-    containerPort: 9443
+    containerPort: {{ .Values.ports.webhook }}
   {{- end }}
 startupProbe:
   httpGet:

@@ -44,11 +44,18 @@ metadata:
     {{- with .values.labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- with .values.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   {{ .endpoints }}:
     - port: metrics
       interval: {{ .values.interval }}
       scrapeTimeout: {{ .values.scrapeTimeout }}
+      {{- if .values.honorLabels }}
+      honorLabels: true
+      {{- end }}
       {{- if ne $scheme "http" }}
       scheme: {{ $scheme }}
       {{- end }}
@@ -107,6 +114,10 @@ prometheusRule.disabledAlerts must exist: an upgrade that renames an alert would
 {{- $names = append $names .alert -}}
 {{- if not (has .alert $disabled) -}}
 {{- $_ := set . "labels" (merge dict $.Values.prometheusRule.alertLabels .labels) -}}
+{{- if $.Values.prometheusRule.runbookUrl -}}
+{{- /* Each alert is a heading of docs/howto/alerts.md. */ -}}
+{{- $_ := set .annotations "runbook_url" (printf "%s#%s" $.Values.prometheusRule.runbookUrl (lower .alert)) -}}
+{{- end -}}
 {{- $rules = append $rules . -}}
 {{- end -}}
 {{- end -}}

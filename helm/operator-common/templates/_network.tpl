@@ -7,10 +7,9 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ include "operator-common.fullname" . }}
-  namespace: {{ .Release.Namespace }}
-  labels:
-    {{- include "operator-common.labels" . | nindent 4 }}
+  {{- include "operator-common.serviceMetadata" . | nindent 2 }}
 spec:
+  {{- include "operator-common.serviceFamilies" . | nindent 2 }}
   selector:
     {{- include "operator-common.selectorLabels" . | nindent 4 }}
   ports:
@@ -20,6 +19,30 @@ spec:
     - name: probes
       port: 8081
       targetPort: probes
+{{- end -}}
+
+{{/* operator-common.serviceMetadata: namespace, labels and annotations of a Service. */}}
+{{- define "operator-common.serviceMetadata" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "operator-common.labels" . | nindent 2 }}
+  {{- with .Values.service.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.service.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* operator-common.serviceFamilies: the IP families of a Service. */}}
+{{- define "operator-common.serviceFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies: {{ toJson . }}
+{{- end }}
 {{- end -}}
 
 {{/* operator-common.networkPolicyFlavor: kind of the policies, kubernetes or cilium; empty without policies. */}}
@@ -95,7 +118,7 @@ spec:
             matchLabels:
               {{- include "operator-common.selectorLabels" . | nindent 14 }}
       ports:
-        - port: 8081
+        - port: {{ .Values.ports.probes }}
 {{- end -}}
 {{- end -}}
 

@@ -40,7 +40,7 @@ The operator has one replica, so the drain of its node interrupts it. To add a h
 {{- end }}
 {{- if not (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
 
-Metrics are served on port 8080 at /metrics. If the cluster has the Prometheus operator, enable monitoring:
+Metrics are served on port {{ .Values.ports.metrics }} at /metrics. If the cluster has the Prometheus operator, enable monitoring:
   --set serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true
 {{- end }}
 {{- if not .Values.crds.install }}
@@ -51,7 +51,7 @@ The CRDs were not installed (crds.install=false). The operator waits until they 
 
 crds.keep is false: an uninstall deletes the CRDs and every object of their kinds.
 {{- end }}
-{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "nodeSelector" "tolerations" "platformAssignsUserIds" -}}
+{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "nodeSelector" "tolerations" "priorityClassName" "platformAssignsUserIds" -}}
 {{- $unknown := list -}}
 {{- range $key := keys .Values.global | sortAlpha -}}
 {{- if not (has $key $known) -}}

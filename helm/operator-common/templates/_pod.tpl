@@ -41,11 +41,14 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.priorityClassName }}
+{{- with .Values.priorityClassName | default .Values.global.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
+{{- end }}
+{{- if not (kindIs "invalid" .Values.hostUsers) }}
+hostUsers: {{ .Values.hostUsers }}
 {{- end }}
 {{- with .Values.dnsPolicy }}
 dnsPolicy: {{ . }}
@@ -133,6 +136,10 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
 {{- end }}
+{{- with .Values.watch.excludedNamespaces }}
+- name: {{ include "operator-common.envPrefix" $ }}WATCH_EXCLUDED_NAMESPACES
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- if (include "operator-common.guardedNamespaces" . | fromJson).names }}
 - name: {{ include "operator-common.envPrefix" . }}ROLE_BINDING
   value: {{ include "operator-common.guardedBinding" . }}
@@ -173,6 +180,16 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" $ }}{{ $variable }}
   value: {{ include "operator-common.clusterName" $ }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- $ports := list (list "METRICS_BIND_ADDRESS" .Values.ports.metrics 8080) (list "HEALTH_PROBE_BIND_ADDRESS" .Values.ports.probes 8081) -}}
+{{- if include "operator-common.hasWebhooks" . -}}
+{{- $ports = append $ports (list "WEBHOOK_BIND_ADDRESS" .Values.ports.webhook 9443) -}}
+{{- end -}}
+{{- range $ports }}
+{{- if ne (int (index . 1)) (last .) }}
+- name: {{ include "operator-common.envPrefix" $ }}{{ first . }}
+  value: ":{{ index . 1 }}"
 {{- end }}
 {{- end }}
 {{- with .Values.tracing.endpoint }}

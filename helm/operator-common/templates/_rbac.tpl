@@ -13,6 +13,9 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
+    {{- with .Values.serviceAccount.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with .Values.serviceAccount.annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}

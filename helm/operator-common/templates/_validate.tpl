@@ -13,6 +13,9 @@ names the mistake and the remedy.
 {{- if and (include "operator-common.namespaceSelector" .) (or .Values.watch.clusterWide .Values.watch.namespaces) -}}
 {{- fail "watch.namespaceSelector excludes watch.clusterWide and watch.namespaces: set only one of them" -}}
 {{- end -}}
+{{- if and .Values.watch.excludedNamespaces (not .Values.watch.clusterWide) -}}
+{{- fail "watch.excludedNamespaces has an effect only with watch.clusterWide: set clusterWide to true, or leave it empty; with namespaceSelector, add a matchExpression {key: kubernetes.io/metadata.name, operator: NotIn, values: [...]}" -}}
+{{- end -}}
 {{- if and (eq (include "operator-common.setting" (list . "leaderElect")) "false") (gt (int .Values.replicas) 1) -}}
 {{- fail "settings.leaderElect is false with replicas above 1: without leader election, replicas undo each other's changes; set replicas to 1, or leave leaderElect on" -}}
 {{- end -}}
@@ -114,7 +117,7 @@ killed during its shutdown.
 {{/* operator-common.validateLabels: rejects labels that the chart sets, some of which are used in selectors. */}}
 {{- define "operator-common.validateLabels" -}}
 {{- $own := include "operator-common.labels" . | fromYaml -}}
-{{- $places := dict "podLabels" .Values.podLabels "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
+{{- $places := dict "podLabels" .Values.podLabels "service.labels" .Values.service.labels "serviceAccount.labels" .Values.serviceAccount.labels "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
 {{- range $place, $labels := $places -}}
 {{- range $label, $_ := $labels -}}
 {{- if hasKey $own $label -}}

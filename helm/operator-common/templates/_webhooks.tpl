@@ -91,10 +91,9 @@ apiVersion: v1
 kind: Service
 metadata:
   name: {{ include "operator-common.webhookName" . }}
-  namespace: {{ .Release.Namespace }}
-  labels:
-    {{- include "operator-common.labels" . | nindent 4 }}
+  {{- include "operator-common.serviceMetadata" . | nindent 2 }}
 spec:
+  {{- include "operator-common.serviceFamilies" . | nindent 2 }}
   selector:
     {{- include "operator-common.selectorLabels" . | nindent 4 }}
   ports:
@@ -138,12 +137,12 @@ webhooks:
   - name: {{ .name }}
     admissionReviewVersions: [v1]
     sideEffects: None
-    failurePolicy: {{ .failurePolicy | default "Ignore" }}
+    failurePolicy: {{ coalesce $root.Values.webhooks.failurePolicy .failurePolicy "Ignore" }}
     matchPolicy: Equivalent
     {{- if not .validating }}
     reinvocationPolicy: IfNeeded
     {{- end }}
-    timeoutSeconds: {{ .timeoutSeconds | default 3 }}
+    timeoutSeconds: {{ coalesce $root.Values.webhooks.timeoutSeconds .timeoutSeconds 3 }}
     {{- with .matchConditions }}
     matchConditions:
       {{- toYaml . | nindent 6 }}
@@ -165,6 +164,12 @@ webhooks:
       {{- with $selector.matchExpressions }}
       matchExpressions:
         {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $root.Values.watch.excludedNamespaces }}
+      matchExpressions:
+        - key: kubernetes.io/metadata.name
+          operator: NotIn
+          values: {{ toJson . }}
       {{- end }}
       {{- if not $watched.all }}
       matchExpressions:

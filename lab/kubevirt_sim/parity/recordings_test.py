@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from lab.kubevirt_sim.parity.site import Site, build_machine, open_simulated
-from lab.kubevirt_sim.statuses import find_condition, holds
+from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Manifest, build_object
-from libs.common.reading import maps_at, text_at
+from libs.common.reading import holds_at, maps_at, text_at
 from libs.common.testing.blurring import TIME, UID
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
@@ -113,7 +113,7 @@ async def start(site: Site) -> None:
     await site.until_running()
 
     async def connected() -> bool:
-        return holds(await site.machine(), "AgentConnected")
+        return holds_at(await site.machine(), "AgentConnected")
 
     await site.until(connected, "the agent is connected")
 
@@ -149,7 +149,7 @@ async def resized_instance(site: Site) -> Manifest:
 
     async def probe() -> Manifest | None:
         vmi = await site.instance()
-        return vmi if holds(vmi, "HotVCPUChange") else None
+        return vmi if holds_at(vmi, "HotVCPUChange") else None
 
     return await site.until(probe, "the hot-plug is pending")
 

@@ -13,9 +13,9 @@ import pytest
 from lab.kubevirt_sim.attach import attach
 from lab.kubevirt_sim.behavior import PREFIX
 from lab.kubevirt_sim.simulator import KubeVirtSim
-from lab.kubevirt_sim.statuses import find_condition, holds
 from lab.kubevirt_sim.timing import Timing
 from libs.common.client import Client
+from libs.common.conditions import find_condition
 from libs.common.config import ConnectionConfig
 from libs.common.errors import ApiError, NotFound, SlipwayError
 from libs.common.kinds import (
@@ -29,7 +29,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.reading import text_at, text_map_at
+from libs.common.reading import holds_at, text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
 from libs.contracts.claims import SELECTED_NODE
@@ -112,6 +112,11 @@ class Site:
         except TimeoutError:
             raise AssertionError(f"Gave up waiting until {what}; last seen: {last}") from None
 
+    async def require_nodes(self, count: int) -> None:
+        """Skip the test on a real cluster with fewer nodes that run machines."""
+        if self.real and (found := len(await list_nodes(self.client))) < count:
+            pytest.skip(f"needs {count} nodes that run machines, and there are {found}")
+
     async def machine(self) -> Manifest:
         """Read the machine."""
         return await self.client.get(VIRTUAL_MACHINE, self.web)
@@ -152,8 +157,8 @@ class Site:
         async def probe() -> Manifest | None:
             vm = await self.machine()
             vmi = await self.instance()
-            ready = text_at(vmi, "status", "phase") == "Running" and holds(vmi, "Ready")
-            seen = text_at(vm, "status", "printableStatus") == "Running" and holds(vm, "Ready")
+            ready = text_at(vmi, "status", "phase") == "Running" and holds_at(vmi, "Ready")
+            seen = text_at(vm, "status", "printableStatus") == "Running" and holds_at(vm, "Ready")
             return vmi if ready and seen else None
 
         return await self.until(probe, "the machine runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -192,7 +193,9 @@ def _has_port(port: int, *, joined: bool) -> Any:
 
 async def _create_attached(user: User) -> None:
     fabric = user.scoped("fabric")
-    offered = {"bridge": "br0", "vlans": [{"first": 42}], "allowedNamespaces": {}}
+    # A VLAN of a bridge belongs to one namespace, and so to one trial.
+    bridge = user.short_name
+    offered = {"bridge": bridge, "vlans": [{"first": 42}], "allowedNamespaces": {}}
     await user.create(PROVIDER_NETWORK, fabric, offered)
     lan = {
         "cidrs": ["10.0.0.0/16"],
@@ -258,8 +261,8 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         ),
         phases=phases,
         invariants=(check_closed, check_rules, check_never_open),
-        # Policies name Instances by their UIDs.
-        rewrite=partial(blur, replacements=[UIDS]),
+        # Policies name Instances by their UIDs, attachments name the bridge of a trial.
+        rewrite=partial(blur, replacements=[UIDS, (re.compile(r"\btrial\d+\b"), "trial")]),
     )
 
 

@@ -204,7 +204,8 @@ the pod is created.
 """
 
 
-_NULL_TIME: Final = {"type": "string", "format": "date-time", "nullable": True}
+# No format: with one, the API server accepts a list in place of a string.
+_NULL_TIME: Final = {"type": "string", "maxLength": 64, "nullable": True}
 
 
 class TemplateMeta(KubernetesModel):

@@ -6,7 +6,8 @@ in files/values.yaml, from which the values.yaml of each chart is generated.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -23,6 +24,8 @@ Duration = Annotated[str, Field(pattern=r"^([0-9]+(ms|s|m|h))*$")]
 """A Prometheus duration such as 30s; empty for the default."""
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$")]
 """The name of a namespace; the templates refuse a star and name the value to set instead."""
+NamespaceName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+"""The name of a namespace, where a star means nothing."""
 Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 """A range of addresses such as 10.0.0.1/32."""
 Registry = Annotated[str, Field(pattern=r"^([^/:@]+(:[0-9]+)?(/[^/:@]+)*)?$")]
@@ -54,6 +57,50 @@ Url = Annotated[str, Field(pattern=r"^(https?://.+)?$")]
 """A URL; empty for none."""
 
 
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "replicaCount": "replicas",
+    "nameOverride": "fullnameOverride",
+    "namespaceOverride": "the option --namespace of helm",
+    "installCRDs": "crds.install",
+    "crds.enabled": "crds.install",
+    "crds.create": "crds.install",
+    "crds.additionalAnnotations": "crds.annotations",
+    "image.name": "image.repository",
+    "env": "extraEnv",
+    "extraEnvVars": "extraEnv",
+    "envFrom": "extraEnvFrom",
+    "args": "extraArgs",
+    "additionalArgs": "extraArgs",
+    "volumes": "extraVolumes",
+    "volumeMounts": "extraVolumeMounts",
+    "sidecars": "extraContainers",
+    "extraInitContainers": "initContainers",
+    "extraDeploy": "extraObjects",
+    "extraManifests": "extraObjects",
+    "labels": "commonLabels",
+    "annotations": "commonAnnotations",
+    "containerSecurityContext": "securityContext",
+    "updateStrategy": "strategy",
+    "upgradeStrategy": "strategy",
+    "pdb": "podDisruptionBudget",
+    "logLevel": "settings.logLevel",
+    "leaderElection": "settings.leaderElect",
+    "watchNamespace": "watch.namespaces",
+    "watchNamespaces": "watch.namespaces",
+    "watchAnyNamespace": "watch.clusterWide",
+    "webhook": "settings.webhooks",
+    "metrics": "serviceMonitor, podMonitor or settings.metricsSecure",
+    "monitoring": "serviceMonitor, prometheusRule and dashboard",
+    "prometheus": "serviceMonitor, podMonitor and prometheusRule",
+    "serviceMonitor.additionalLabels": "serviceMonitor.labels",
+    "podMonitor.additionalLabels": "podMonitor.labels",
+}
+"""Names that charts of other projects use, and what the value is called here.
+
+The schema refuses them with this name, so that Helm prints it.
+"""
+
+
 class ValuesModel(BaseModel):
     """A part of the values; unknown keys are refused because they are probably typing errors."""
 
@@ -74,6 +121,7 @@ class Global(BaseModel):
     common_annotations: Labels
     node_selector: Labels
     tolerations: Objects
+    priority_class_name: str
     platform_assigns_user_ids: bool
 
 
@@ -107,6 +155,7 @@ class Watch(ValuesModel):
 
     namespaces: list[Namespace]
     cluster_wide: bool
+    excluded_namespaces: list[NamespaceName]
     namespace_selector: NamespaceSelector
 
 
@@ -116,6 +165,7 @@ class ServiceAccount(ValuesModel):
     create: bool
     name: str
     annotations: Labels
+    labels: Labels
 
 
 class Rbac(ValuesModel):
@@ -134,6 +184,7 @@ class Crds(ValuesModel):
 
     install: bool
     keep: bool
+    annotations: Labels
 
 
 class Lease(ValuesModel):
@@ -232,6 +283,8 @@ class Monitor(Switch):
     interval: Duration
     scrape_timeout: Duration
     labels: Labels
+    annotations: Labels
+    honor_labels: bool
     relabelings: Objects
     metric_relabelings: Objects
     scheme: Literal["http", "https"]
@@ -246,6 +299,7 @@ class PrometheusRule(Switch):
     labels: Labels
     alert_labels: Labels
     disabled_alerts: list[str]
+    runbook_url: Url
 
 
 class Dashboard(Switch):
@@ -280,9 +334,28 @@ class CertManager(Switch):
     private_key_algorithm: Literal["ECDSA", "RSA", "Ed25519"]
 
 
-class Webhooks(ValuesModel):
-    """The certificate of the webhooks."""
+class Ports(ValuesModel):
+    """Ports of the container."""
 
+    metrics: Port
+    probes: Port
+    webhook: Port
+
+
+class Service(ValuesModel):
+    """The Services."""
+
+    annotations: Labels
+    labels: Labels
+    ip_family_policy: Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"]
+    ip_families: Annotated[list[Literal["IPv4", "IPv6"]], Field(max_length=2)]
+
+
+class Webhooks(ValuesModel):
+    """The webhooks and their certificate."""
+
+    failure_policy: Literal["", "Ignore", "Fail"]
+    timeout_seconds: Annotated[int, Field(ge=0, le=30)]
     certificate_secret: Annotated[str, Field(max_length=253)]
     cert_manager: CertManager
 
@@ -327,6 +400,9 @@ class ChartValues(ValuesModel):
     dns_config: dict[str, Any]
     host_aliases: Objects
     host_network: bool
+    host_users: bool | None
+    ports: Ports
+    service: Service
     webhooks: Webhooks
     node_selector: Labels
     tolerations: Objects

@@ -12,11 +12,13 @@ from libs.common.project.errors import GenerateError
 from libs.common.project.names import Names
 from libs.common.version import __version__
 
-_TEMPLATES: Final = Path(__file__).with_name("template")
+TEMPLATES: Final = Path(__file__).with_name("template")
+"""Templates of a project; those of `HAND` are of any operator."""
 HAND: Final = ("api.py", "controller.py", "test_operator.py")
 """The files of a project that people edit."""
 PACKAGE: Final = "slipway_operators"
 """Package name of the library in projects."""
+_STANDALONE: Final = {"package": PACKAGE, "local": "", "run": f"{PACKAGE}.run controller"}
 _SETTINGS: Final = ("pyproject.toml", "requirements.in", ".dockerignore", ".gitignore")
 _SECTION: Final = re.compile(r"^#\[ (\w+)\n(.*?)^#\]\n", re.MULTILINE | re.DOTALL)
 
@@ -52,27 +54,38 @@ def create_project(
             raise GenerateError([f"the second kind {second_kind!r} must have another name"])
         kinds.append(second)
     options = {"finalizer": finalizer, "cluster": cluster, "webhook": webhook}
-    texts = {name: _render(name, kinds, options) for name in (*HAND, *_SETTINGS)}
+    texts = {
+        name: render(TEMPLATES / f"{name.removeprefix('.')}.tmpl", kinds, options, _STANDALONE)
+        for name in (*HAND, *_SETTINGS)
+    }
     root.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (root / name).write_text(text, encoding="utf-8")
     return [root / name for name in texts]
 
 
-def _render(name: str, kinds: Sequence[Names], options: Mapping[str, bool]) -> str:
+def render(
+    template: Path, kinds: Sequence[Names], options: Mapping[str, bool], place: Mapping[str, str]
+) -> str:
     """Render a template.
+
+    Args:
+        template: The file.
+        kinds: Names of the kinds, which are of one operator.
+        options: Options of `create_project` by name.
+        place: Package name of the library, prefix of imports between files of the operator, and the
+            module that runs it.
 
     Lines that end with `#? option` or `#? no option` are kept or dropped, and lines between
     `#[ option` and `#]` as well. Lines between `#[ kind` and `#]` are repeated for each kind.
     """
     lines = []
-    template = _TEMPLATES / f"{name.removeprefix('.')}.tmpl"
     for line in template.read_text(encoding="utf-8").splitlines():
         text, mark, condition = line.partition("  #? ")
         wanted = condition.removeprefix("no ")
         if not mark or options[wanted] != condition.startswith("no "):
             lines.append(text)
-    shared = _describe_all(kinds)
+    shared = {**_describe_all(kinds), **place}
 
     def fill(section: re.Match[str]) -> str:
         subject, text = section.groups()
@@ -101,7 +114,6 @@ def _describe_all(kinds: Sequence[Names]) -> dict[str, str]:
         "resources": _tuple([each.kind for each in kinds]),
         "builders": _tuple([f"build_controller{_suffix(each, kinds[0])}" for each in kinds]),
         "version": __version__,
-        "package": PACKAGE,
     }
 
 

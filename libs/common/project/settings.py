@@ -27,6 +27,7 @@ CHART_OWNED: Final = frozenset(
         "pod_namespace",
         "role_binding",
         "watch_all_by_default",
+        "watch_excluded_namespaces",
         "watch_namespace_selector",
         "watch_namespaces",
         "webhook_bind_address",

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
-from libs.common.project.chart_values import ChartValues
+from libs.common.project.chart_values import OTHER_NAMES, ChartValues
 from libs.common.project.errors import GenerateError
 from libs.common.project.settings import (
     BEGIN,
@@ -89,6 +89,7 @@ def build_values_schema(operators: Sequence[OperatorSource], values: str = "") -
     properties["operator-common"] = {"type": "object"}
     properties["enabled"] = {"description": _ENABLED, "type": "boolean"}
     _require_parts(schema)
+    _refuse_other_names(schema)
     return {"$schema": _DRAFT, **schema}
 
 
@@ -208,6 +209,18 @@ def _require_parts(schema: Manifest) -> None:
         schema["required"] = required
     for name in parts:
         _require_parts(schema["properties"][name])
+
+
+def _refuse_other_names(schema: Manifest) -> None:
+    """Refuse names of values of other charts; a constant is the only text that Helm prints."""
+    for name, ours in OTHER_NAMES.items():
+        *parents, last = name.split(".")
+        part = schema
+        for parent in parents:
+            part = part["properties"][parent]
+        # Not in `properties`, so that tables and editors do not offer the name.
+        refused = {"const": f"removed; this chart calls it {ours}"}
+        part.setdefault("patternProperties", {})[f"^{last}$"] = refused
 
 
 def _join_settings(operators: Sequence[OperatorSource]) -> dict[str, Manifest]:

@@ -12,9 +12,11 @@ from libs.common.runtime.controller import (
 )
 from libs.common.runtime.manager import Manager
 from libs.common.runtime.operator import Operator, main
+from libs.common.runtime.runner import SERVER_WARNING
 from libs.common.runtime.store import Change, IndexFunction
 
 __all__ = [
+    "SERVER_WARNING",
     "BackoffPolicy",
     "Cache",
     "Change",

@@ -139,6 +139,7 @@ class Manager:
             self.metrics,
             patience=min(PATIENCE_SECONDS, settings.cache_sync_timeout_seconds / 4),
             dynamic=bool(settings.watch_namespace_selector),
+            fields=settings.excluded_fields,
         )
         self._export_scopes()
         finalizers = list_finalizers(controllers)

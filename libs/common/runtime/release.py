@@ -58,7 +58,10 @@ async def release(
         for kind, finalizer in targets:
             for namespace in namespaces or ("",):
                 with contextlib.suppress(NotFound):
-                    listing = await client.list(kind, namespace if kind.namespaced else "")
+                    # Another release may manage an excluded namespace.
+                    fields = settings.excluded_fields if kind.namespaced else ""
+                    place = namespace if kind.namespaced else ""
+                    listing = await client.list(kind, place, field_selector=fields)
                     for manifest in listing.items:
                         released += await release_one(client, kind, manifest, finalizer)
         if settings.role_binding and targets:

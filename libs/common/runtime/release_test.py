@@ -70,6 +70,7 @@ async def test_namespaces_that_are_not_watched_are_left_alone(api: FakeApi) -> N
     await let_go(api)
     assert finalizers(api, "w", "elsewhere") == [FINALIZER, THEIRS]
 
+    assert await let_go(api, watch_namespaces=("*",), watch_excluded_namespaces=("elsewhere",)) == 0
     assert await let_go(api, watch_namespaces=("*",)) == 1
 
 

@@ -53,7 +53,7 @@ version will arrive soon, so an exponential back-off would only delay it."""
 _UNKNOWN_RETRY: Final = 1.0
 _VISIBLE_FAILURES: Final = 5
 """Failures in a row after which an error is an Event of the object, not only a line in the log."""
-_SERVER_WARNING: Final = "ServerWarning"
+SERVER_WARNING: Final = "ServerWarning"
 """Reason of Events that quote warnings, for example about unknown fields of a pod template."""
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
@@ -366,7 +366,7 @@ class Runner:
                 self.controller.primary,
                 primary,
                 "Warning",
-                _SERVER_WARNING,
+                SERVER_WARNING,
                 f"The API server warns about an object that was created: {text}",
                 action="Reconcile",
             ),

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from libs.common.kinds import CONFIG_MAP, NAMESPACE, Key, build_object
+from libs.common.client import Client
+from libs.common.kinds import CONFIG_MAP, CRD, NAMESPACE, Key, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.serving import serve
 from libs.common.testing.widget import CONDITIONS, FINALIZER, OPERATOR, WIDGET, build_widget
 
 
@@ -19,6 +21,25 @@ def api(fake_api: FakeApi) -> FakeApi:
         fake_api.create(build_object(NAMESPACE, name, metadata={"labels": labels}))
         fake_api.create(build_widget("w", name))
     return fake_api
+
+
+CRD_OF_WIDGETS: dict[str, Any] = build_object(
+    CRD,
+    WIDGET.resource,
+    spec={
+        "group": WIDGET.group,
+        "scope": "Namespaced",
+        "names": {"kind": WIDGET.kind, "plural": WIDGET.plural},
+        "versions": [
+            {
+                "name": WIDGET.version,
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": CONDITIONS},
+            }
+        ],
+    },
+)
 
 
 def build_harness(api: FakeApi, **settings: Any) -> OperatorHarness:
@@ -92,3 +113,51 @@ def test_selector_that_cannot_be_parsed_and_two_ways_to_choose_are_refused() -> 
         OPERATOR.settings(watch_namespace_selector="a in b")
     with pytest.raises(ValueError, match="are mutually exclusive"):
         OPERATOR.settings(watch_namespace_selector="a=b", watch_namespaces=("x",))
+
+
+async def test_excluded_namespaces_are_neither_read_nor_reconciled(api: FakeApi) -> None:
+    settings: dict[str, Any] = {
+        "watch_namespaces": ("*",),
+        "watch_excluded_namespaces": ("c", "kube-system"),
+    }
+    async with OperatorHarness(OPERATOR, api.config, **settings) as harness:
+        await harness.converged()
+        assert count_children(api, "a") == count_children(api, "b") == 2
+        mark = api.mark()
+        api.create(build_widget("late", "c"))
+        api.create(build_widget("late", "a"))
+        await harness.converged()
+        await harness.restart()
+        await harness.converged()
+
+    assert count_children(api, "c") == 0
+    assert FINALIZER not in api.get(WIDGET, Key("c", "late"))["metadata"].get("finalizers", [])
+    reads = [each for each in list(api.requests)[mark:] if each.verb in ("list", "watch")]
+    read = {each.plural: each.query.get("fieldSelector", "") for each in reads}
+    wanted = "metadata.namespace!=c,metadata.namespace!=kube-system"
+    assert wanted in read[WIDGET.plural]
+    assert wanted in read[CONFIG_MAP.plural]
+
+
+def test_namespaces_can_be_excluded_only_from_the_whole_cluster() -> None:
+    with pytest.raises(ValueError, match="watch_namespace_selector"):
+        OPERATOR.settings(watch_excluded_namespaces=("x",), watch_namespaces=("a",))
+    with pytest.raises(ValueError, match="watch_excluded_namespaces"):
+        OPERATOR.settings(watch_excluded_namespaces=("*",), watch_namespaces=("*",))
+    settings = OPERATOR.settings(watch_excluded_namespaces=("y", "x"), watch_namespaces=("*",))
+    assert settings.excluded_fields == "metadata.namespace!=x,metadata.namespace!=y"
+
+
+@pytest.mark.apiserver
+async def test_api_server_leaves_out_excluded_namespaces(
+    kube_client: Client, kube_namespace: str
+) -> None:
+    await serve(kube_client, CRD_OF_WIDGETS)
+    place = kube_namespace
+    await kube_client.create(WIDGET, build_widget("w", place))
+    await kube_client.create(CONFIG_MAP, build_object(CONFIG_MAP, "c", place))
+    for kind in (WIDGET, CONFIG_MAP):
+        every = (await kube_client.list(kind)).items
+        rest = (await kube_client.list(kind, field_selector=f"metadata.namespace!={place}")).items
+        assert place in {each["metadata"]["namespace"] for each in every}
+        assert place not in {each["metadata"]["namespace"] for each in rest}

@@ -22,6 +22,7 @@ def build_cache(
     *,
     patience: float = PATIENCE_SECONDS,
     dynamic: bool = False,
+    fields: str = "",
 ) -> Cache:
     """Build the informers for the watches of all controllers, one for each kind.
 
@@ -33,6 +34,7 @@ def build_cache(
         patience: Seconds after which nobody waits any more for a namespace that cannot be read.
         dynamic: Whether the namespaces change at run time. kopf would restart at each change, so
             reflectors watch all kinds then.
+        fields: Field selector for all namespaced kinds.
 
     Raises:
         ValueError: Two watches of a kind have different options.
@@ -50,7 +52,7 @@ def build_cache(
             wanted.setdefault((watch.kind.group, watch.kind.kind), []).append(watch)
     cache = Cache()
     for watches in wanted.values():
-        cache.add(_build_informer(watches, namespaces, clock, metrics, patience, dynamic))
+        cache.add(_build_informer(watches, namespaces, clock, metrics, patience, dynamic, fields))
     # Before any controller registers: a mapper may read a projection.
     cache.keep_projections(each for controller in controllers for each in controller.projections)
     return cache
@@ -63,6 +65,7 @@ def _build_informer(
     metrics: Metrics,
     patience: float,
     dynamic: bool,
+    fields: str,
 ) -> Informer:
     kind = watches[0].kind
     if others := {watch.kind for watch in watches} - {kind}:
@@ -74,11 +77,12 @@ def _build_informer(
         # kopf exits if a kind is missing; the reflector waits for it.
         raise ValueError(f"{kind} is optional, which kopf cannot watch; omit the source")
     transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
+    own = _agree(kind, "field_selector", {w.field_selector for w in watches})
     informer = Informer(
         kind,
         namespaces=namespaces,
         label_selector=_agree(kind, "label_selector", {w.label_selector for w in watches}) or "",
-        field_selector=_agree(kind, "field_selector", {w.field_selector for w in watches}) or "",
+        field_selector=",".join(filter(None, (own, fields if kind.namespaced else ""))),
         transform=transform or strip_noise,
         source="reflector" if optional or dynamic else source or "kopf",
         optional=optional,

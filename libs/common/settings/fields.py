@@ -16,7 +16,7 @@ controller-runtime where it has them.
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -107,6 +107,11 @@ class CommonSettings(BaseSettings):
     """watch_namespace_selector is a label selector, such as `tenant=yes`. The operator watches the
     namespaces that match it, including namespaces that are created later. Needs permission to get,
     list and watch namespaces. Cannot be combined with watch_namespaces."""
+
+    watch_excluded_namespaces: CommaList = ()
+    """watch_excluded_namespaces is a comma-separated list of namespaces that are not watched if all
+    others are. The permissions of the operator include them nevertheless, because RBAC has no
+    exceptions."""
 
     role_binding: str = ""
     """role_binding is the name of the RoleBinding that grants the operator its permissions in a
@@ -245,11 +250,13 @@ class CommonSettings(BaseSettings):
         parse_bind_address(value)
         return value
 
-    @field_validator("watch_namespaces")
+    @field_validator("watch_namespaces", "watch_excluded_namespaces")
     @classmethod
-    def _check_watch_namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_watch_namespaces(
+        cls, value: tuple[str, ...], info: ValidationInfo
+    ) -> tuple[str, ...]:
         for name in value:
-            if name != "*":
+            if name != "*" or info.field_name != "watch_namespaces":
                 _check_namespace(name)
         return value
 
@@ -305,6 +312,11 @@ class CommonSettings(BaseSettings):
     def _check_watched(self) -> Self:
         if self.watch_namespace_selector and self.watch_namespaces:
             raise ValueError("watch_namespace_selector and watch_namespaces are mutually exclusive")
+        if self.watch_excluded_namespaces and not self.watches_all_namespaces:
+            raise ValueError(
+                "watch_excluded_namespaces has an effect only if watch_namespaces is *; with "
+                "watch_namespace_selector, use kubernetes.io/metadata.name notin (a,b)"
+            )
         return self
 
     @model_validator(mode="after")
@@ -332,6 +344,12 @@ class CommonSettings(BaseSettings):
         if self.watch_namespaces or self.watch_namespace_selector:
             return "*" in self.watch_namespaces
         return self.watch_all_by_default
+
+    @property
+    def excluded_fields(self) -> str:
+        """Field selector of the objects in namespaces that are not excluded; empty for all."""
+        names = sorted(set(self.watch_excluded_namespaces))
+        return ",".join(f"metadata.namespace!={name}" for name in names)
 
     def namespaces(self, own_namespace: str = "") -> tuple[str, ...]:
         """Return the namespaces to watch, sorted; empty means all.

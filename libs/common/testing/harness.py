@@ -283,10 +283,13 @@ class OperatorHarness:
         return True
 
     async def _list(self, informer: Informer, scope: str) -> Sequence[Manifest]:
-        if self._look is not None and not informer.label_selector:
+        labels, fields = informer.label_selector, informer.field_selector
+        if self._look is not None and not labels and not fields:
             return self._look(informer.kind, scope)
-        selector = informer.label_selector
-        return (await self.client.list(informer.kind, scope, label_selector=selector)).items
+        listing = await self.client.list(
+            informer.kind, scope, label_selector=labels, field_selector=fields
+        )
+        return listing.items
 
     def _why_unsettled(self) -> str:
         queues = {

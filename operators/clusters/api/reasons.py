@@ -21,6 +21,9 @@ class ConditionType(StrEnum):
     control plane."""
     CONTROL_PLANE_READY = "ControlPlaneReady"
     """ControlPlaneReady is True when every node of the control plane is ready."""
+    CONTROL_PLANE_SPREAD = "ControlPlaneSpread"
+    """ControlPlaneSpread is True if no host runs so many nodes of the control plane that etcd loses
+    its majority with it. A control plane of one node does not have it."""
     NODES_READY = "NodesReady"
     """NodesReady is True when each pool has the desired number of nodes, and all of them are
     ready."""
@@ -89,6 +92,8 @@ class Reason(StrEnum):
     belong to this one."""
     RENEWED = "Renewed"
     """Renewed means that a certificate was renewed before it expired."""
+    SHARED_HOST = "SharedHost"
+    """SharedHost means that etcd loses its majority if the host that the message names is lost."""
     DRAINING = "Draining"
     """Draining means that pods are being evicted from a node that will be deleted or rebuilt."""
     DRAIN_TIMED_OUT = "DrainTimedOut"
@@ -103,6 +108,8 @@ class Reason(StrEnum):
     """Recycling means that a node gets a new disk by an Operation, as spec.recycle asks."""
     RECYCLED = "Recycled"
     """Recycled means that a node was rebuilt as spec.recycle asked, or that this failed."""
+    EVACUATING = "Evacuating"
+    """Evacuating means that a node leaves a host that is being drained, by an Operation."""
     UPGRADING = "Upgrading"
     """Upgrading means that nodes are rebuilt one at a time to get the version spec.version."""
     UPGRADE_WAITING = "UpgradeWaiting"

@@ -86,6 +86,13 @@ class OnGuestShutdown(StrEnum):
     RESTART = "Restart"
 
 
+class VolumeSharing(StrEnum):
+    """VolumeSharing defines how many machines can use a volume at the same time."""
+
+    EXCLUSIVE = "Exclusive"
+    SHARED = "Shared"
+
+
 class DeletionMode(StrEnum):
     """DeletionMode defines what happens to a child when the Instance is deleted."""
 
@@ -146,7 +153,17 @@ class AttachedVolume(
     demo_volume: DnsSubdomain | None = None
     """demoVolume is the name of a DemoVolume in the same namespace."""
     claim: DnsSubdomain | None = None
-    """claim is the name of a PersistentVolumeClaim in the same namespace."""
+    """claim is the name of a PersistentVolumeClaim in the same namespace. Only one machine can use
+    it at a time."""
+    sharing: VolumeSharing = VolumeSharing.EXCLUSIVE
+    """sharing is Exclusive, or Shared to let several machines use the disk at the same time. All of
+    them must set Shared, and the claim must have access mode ReadWriteMany. This destroys any file
+    system that is not a cluster file system. Defaults to Exclusive."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several machines may use the disk at the same time."""
+        return self.sharing is VolumeSharing.SHARED
 
 
 class Placement(KubernetesModel):

@@ -105,6 +105,8 @@ class Reason(StrEnum):
     IMPORT_RETRYING = "ImportRetrying"
     """ImportRetrying means that CDI could not fill the disk and tries again; the message contains
     the error of CDI."""
+    IMAGE_REFUSED = "ImageRefused"
+    """ImageRefused means that the operator creates no disk from the image, because of its host."""
     IMPORT_FAILED = "ImportFailed"
     """ImportFailed means that CDI could not fill the disk; check the image."""
     DISK_MISSING = "DiskMissing"
@@ -162,6 +164,8 @@ class Reason(StrEnum):
     PREFERENCE_MISSING = "PreferenceMissing"
     """PreferenceMissing means that the preference that spec.preference names does not exist. A
     machine that exists keeps its preference until then."""
+    DISK_IN_USE = "DiskInUse"
+    """DiskInUse means that another machine uses a disk of this one. The message names it."""
     VOLUME_NOT_READY = "VolumeNotReady"
     """VolumeNotReady means that a volume of spec.volumes does not exist or cannot be used yet."""
     API_MISSING = "APIMissing"

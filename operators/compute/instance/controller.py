@@ -31,12 +31,14 @@ from operators.compute.instance.teardown import plan_teardown
 from operators.compute.instance.watches import (
     DISK_INDEXES,
     INSTANCE_INDEXES,
+    MACHINE_INDEXES,
     OPERATION_INDEXES,
     POD_INDEXES,
     map_disk,
     map_launcher,
-    map_named,
+    map_machine,
     map_operation,
+    map_rivals,
     map_used,
     shrink_claim,
     shrink_node,
@@ -62,18 +64,20 @@ def build_instances(settings: Settings) -> Controller:
         source="reflector",
         stalls_after=1800,  # The import of a large image takes long.
         resting=frozenset({Reason.PAUSED}),
-    ).reads(INSTANCE, indexes=INSTANCE_INDEXES)
+    ).watches(INSTANCE, map_rivals, indexes=INSTANCE_INDEXES)
     controller.watches(
         VIRTUAL_MACHINE,
-        map_named,
+        map_machine,
         optional=True,
+        indexes=MACHINE_INDEXES,
         writes=_WRITES,
         why="manage the machines of Instances",
     )
     controller.watches(
         VIRTUAL_MACHINE_INSTANCE,
-        map_named,
+        map_machine,
         optional=True,
+        indexes=MACHINE_INDEXES,
         writes=("delete",),
         why="delete one run of a machine by its UID",
     )
@@ -150,7 +154,7 @@ class InstanceReconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile an Instance that is not being deleted."""
         instance = Instance.parse(ctx.primary)
-        observed = observe(ctx, instance)
+        observed = observe(ctx, instance, self._settings.image_hosts)
         actions = plan_instance(instance, observed, ctx.now())
         if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():
             # A patch may set the owner reference of an existing child. If this Instance no longer
@@ -158,7 +162,7 @@ class InstanceReconciler:
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(actions))
         report_actions(ctx, actions, outcome)
-        observed = observe(ctx, instance)
+        observed = observe(ctx, instance, self._settings.image_hosts)
         refusals = refusals_of(actions, outcome)
         status = build_status(instance, observed, refusals, now=ctx.now())
         _show_cloud_init(status, actions, outcome)
@@ -181,14 +185,14 @@ class InstanceReconciler:
         instance = Instance.parse(ctx.primary)
         if ctx.is_orphaning:
             return None
-        observed = observe(ctx, instance)
+        observed = observe(ctx, instance, self._settings.image_hosts)
         ending = plan_teardown(instance, observed)
         if ending.done:
             return None
         outcome = await ctx.execute(*batches_of(ending.actions))
         report_actions(ctx, ending.actions, outcome)
         if ending.actions:
-            observed = observe(ctx, instance)
+            observed = observe(ctx, instance, self._settings.image_hosts)
         rest = plan_teardown(instance, observed)
         if outcome.ok and rest.done:
             return None

@@ -11,6 +11,7 @@ from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.instance import Instance, Power
 from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.images import explain_refused
 from operators.compute.instance.boot import evaluate_guest
 from operators.compute.instance.observed import (
     Machine,
@@ -50,6 +51,8 @@ def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
     disk = observed.disks.get(name)
     if observed.disk_problem:
         return Condition.false(type_, Reason.DISK_MISSING, observed.disk_problem)
+    if disk is None and (problem := explain_refused(instance.spec.image, observed.image_hosts)):
+        return Condition.false(type_, Reason.IMAGE_REFUSED, f"spec.image: {problem}")
     if disk is None:
         return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being created")
     if disk.failed:
@@ -122,7 +125,7 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
     if claim.target != f"Instance/{instance.metadata.name}":
         message = (
             f"spec.target of IPClaim {claim.key.name} is {claim.target or 'not set'}; "
-            f"set it to Instance {instance.metadata.name}"
+            f"set it to Instance {instance.metadata.name}{_remedy_for_moved(instance)}"
         )
         return Condition.false(type_, Reason.CLAIM_ELSEWHERE, message)
     if not claim.address:
@@ -151,6 +154,11 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
         return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
     ports = ", ".join(claim.ports)
     return Condition.true(type_, Reason.BOUND, f"{claim.address} routes {ports} to the machine")
+
+
+def _remedy_for_moved(instance: Instance) -> str:
+    auto = instance.spec.public_ip.mode is PublicIPMode.AUTO
+    return ", or set spec.publicIP.mode to None" if auto else ""
 
 
 def evaluate_running(instance: Instance, observed: Observed) -> Condition:
@@ -242,7 +250,8 @@ def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
         found.append(
             Condition.true(ConditionType.RESTART_REQUIRED, Reason.RESTART_REQUIRED, message)
         )
-    if run is not None and run.view.evacuation_node:
+    # KubeVirt keeps the name of the node for a while after the machine has left it.
+    if run is not None and run.view.evacuation_node in {run.view.node_name} - {""}:
         message = f"node {run.view.evacuation_node} is being emptied"
         found.append(Condition.true(ConditionType.EVICTING, Reason.EVICTION_REQUESTED, message))
     if observed.silent_node:

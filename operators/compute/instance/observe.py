@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -21,7 +21,7 @@ from libs.common.kinds import (
 )
 from libs.common.naming import label_value
 from libs.common.quantity import parse_quantity
-from libs.common.reading import condition_at, text_at
+from libs.common.reading import condition_at, text_at, texts_at
 from libs.common.runtime import Context
 from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
 from libs.contracts.compute import OperationView
@@ -42,6 +42,7 @@ from operators.compute.api.instance import Instance, OnGuestShutdown
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
+from operators.compute.instance.disk_users import find_other_users
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes
 from operators.compute.instance.record import RECORD, read_record
 from operators.compute.instance.watches import (
@@ -51,7 +52,7 @@ from operators.compute.instance.watches import (
     BY_UID,
     instance_uid,
 )
-from operators.compute.marks import is_former, is_ours
+from operators.compute.marks import is_former, is_moved, is_ours
 from operators.compute.naming import (
     ROLE_LABEL,
     private_claim_name,
@@ -61,11 +62,19 @@ from operators.compute.naming import (
 
 NEEDED: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, DATA_VOLUME)
 """Kinds that are required for every machine."""
+_SHARED: Final = "ReadWriteMany"
+"""Access mode of a claim that several machines can use at the same time."""
 _AT_WORK: Final = frozenset({"Running", "RollingBack"})
 
 
-def observe(ctx: Context, instance: Instance) -> Observed:
-    """Read everything from the cache on which the plan and the status of an Instance depend."""
+def observe(ctx: Context, instance: Instance, image_hosts: Sequence[str] = ()) -> Observed:
+    """Read everything from the cache on which the plan and the status of an Instance depend.
+
+    Args:
+        ctx: Context of the reconcile.
+        instance: The Instance.
+        image_hosts: Hosts from which the administrator allows images; none allows others as well.
+    """
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     if missing:
         return Observed(missing_apis=missing)
@@ -78,6 +87,7 @@ def observe(ctx: Context, instance: Instance) -> Observed:
     disks = _find_disks(ctx, instance)
     former = _find_former_disks(ctx, instance)
     root = _find_root(instance, machine, disks, former)
+    in_use = find_other_users(ctx, instance, disks.keys() | root)
     return Observed(
         size=None if spec is None else Capacity(spec.spec.cpus, parse_quantity(spec.spec.memory)),
         disk_size="" if spec is None else spec.spec.disk,
@@ -87,7 +97,9 @@ def observe(ctx: Context, instance: Instance) -> Observed:
         firewall=_find_firewall(ctx, instance),
         claim=None if claim is None else IpClaimView.parse(claim),
         claim_manifest=_find_own_claim(ctx, claim),
-        volumes=_find_volumes(ctx, instance),
+        volumes=_find_volumes(ctx, instance, in_use),
+        in_use=in_use,
+        image_hosts=tuple(image_hosts),
         machine=machine,
         run=run,
         pod_address=_find_pod_address(ctx, run),
@@ -212,7 +224,8 @@ def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
     if public.mode is PublicIPMode.NONE:
         return None
     held = _get(ctx, IP_CLAIM, public_claim_name(instance.metadata.name))
-    return held if held is not None and _is_own(held, instance) else None
+    known = held is not None and (_is_own(held, instance) or is_moved(held, instance))
+    return held if known else None
 
 
 def _find_private_claim(ctx: Context, instance: Instance) -> IpClaimView | None:
@@ -248,7 +261,7 @@ def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
     return held if held is not None and is_ours(held, ctx.uid) else None
 
 
-def _find_volumes(ctx: Context, instance: Instance) -> Volumes:
+def _find_volumes(ctx: Context, instance: Instance, in_use: Mapping[str, str]) -> Volumes:
     claims, problems = {}, []
     for volume in instance.spec.volumes:
         claim, problem = volume.claim or "", ""
@@ -259,11 +272,25 @@ def _find_volumes(ctx: Context, instance: Instance) -> Volumes:
             problem = f"DemoVolume {volume.demo_volume} of spec.volumes is not ready"
         elif _get(ctx, PVC, claim) is None:
             problem, claim = f"PersistentVolumeClaim {claim} of spec.volumes does not exist", ""
+        if claim in in_use:
+            problem = f"PersistentVolumeClaim {claim} of spec.volumes {in_use[claim]}"
+            claim = ""
+        elif claim and volume.shared and not _is_shareable(ctx, claim):
+            problem = (
+                f"PersistentVolumeClaim {claim} of spec.volumes has no access mode {_SHARED}, which"
+                " sharing: Shared needs"
+            )
+            claim = ""
         if claim:
             claims[volume.name] = claim
         else:
             problems.append(problem)
     return Volumes(claims, tuple(problems))
+
+
+def _is_shareable(ctx: Context, claim: str) -> bool:
+    held = _get(ctx, PVC, claim) or {}
+    return _SHARED in texts_at(held, "spec", "accessModes")
 
 
 def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
@@ -412,7 +439,7 @@ def _find_foreign(
                 break
     for name in _list_claim_names(instance):
         held = _get(ctx, IP_CLAIM, name)
-        if held is not None and not _is_own(held, instance):
+        if held is not None and not (_is_own(held, instance) or is_moved(held, instance)):
             yield describe(IP_CLAIM, key_of(held))
 
 

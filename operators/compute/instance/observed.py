@@ -231,6 +231,8 @@ class Observed:
         claim: IPClaim of the public address; None if it does not exist.
         claim_manifest: The same IPClaim as a manifest.
         volumes: Further volumes.
+        in_use: Why a disk cannot be used, because another machine uses it, by claim.
+        image_hosts: Hosts from which images are allowed; empty for no limit.
         machine: VirtualMachine with the name of the Instance, if it is ours.
         run: Current run of the machine; None if it is off.
         pod_address: Address of the pod in which the guest runs; empty if unknown.
@@ -256,6 +258,8 @@ class Observed:
     claim: IpClaimView | None = None
     claim_manifest: Manifest | None = None
     volumes: Volumes = Volumes()
+    in_use: Mapping[str, str] = field(default_factory=dict)
+    image_hosts: tuple[str, ...] = ()
     machine: Machine | None = None
     run: Run | None = None
     pod_address: str = ""
@@ -303,7 +307,8 @@ def _find_asked_disk(instance: Instance, observed: Observed) -> str:
     directive = find_boot(instance)
     name = "" if directive is None else directive.disk or ""
     disk = observed.disks.get(name)
-    return name if disk is not None and disk.filled and not disk.deleting else ""
+    usable = disk is not None and disk.filled and not disk.deleting
+    return name if usable and name not in observed.in_use else ""
 
 
 def find_boot(instance: Instance) -> Directive | None:

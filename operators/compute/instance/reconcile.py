@@ -26,6 +26,7 @@ from operators.compute.api.addresses import PublicIPMode, PublicTraffic
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power
 from operators.compute.api.reasons import Reason
+from operators.compute.images import explain_refused
 from operators.compute.instance.boot import find_retired_disks
 from operators.compute.instance.netdata import find_network_data
 from operators.compute.instance.observed import (
@@ -58,6 +59,7 @@ from operators.compute.marks import (
     build_release_patch,
     has_other_owner,
     is_former,
+    is_moved,
     is_ours,
 )
 from operators.compute.naming import public_claim_name
@@ -114,6 +116,11 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
     if instance.spec.power is Power.STOPPED:
         return Decision(current, run=False)
     running = machine is not None and machine.kept_running
+    used = () if machine is None else (machine.disk, *machine.claims.values())
+    if running and not observed.in_use.keys().isdisjoint(used):
+        # Another machine has its disk. A guest that runs is not ended, but none boots any more.
+        restarts = instance.spec.directive(DirectiveKind.RESTART) is not None
+        running = run is not None and run.view.running and not restarts
     return Decision(current, run=running or may_start(instance, observed))
 
 
@@ -124,6 +131,7 @@ def may_start(instance: Instance, observed: Observed) -> bool:
         disk is not None
         and disk.filled
         and not disk.deleting
+        and disk.name not in observed.in_use
         and has_network(instance, observed)
         and is_protected(instance, observed)
         and not observed.volumes.problems
@@ -197,6 +205,8 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
             continue
         node = _find_node(instance, observed, name)
         manifest = build_disk(instance, name, image, observed.disk_size, node)
+        if name not in observed.disks and explain_refused(image, observed.image_hosts):
+            continue
         if name in observed.disks:
             actions += _replace_refused(observed.disks[name], manifest)
             continue
@@ -379,6 +389,9 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     if public.mode is PublicIPMode.AUTO:
         if observed.claim_manifest is not None:
             return _plan_ports(instance, observed.claim_manifest)
+        if observed.claim is not None:
+            # It was ours before its address was moved to another Instance.
+            return []
         if any(key_of(held).name == name for held in observed.former_claims):
             return []
         step = Create(IP_CLAIM, build_public_claim(instance), ours=lambda held: is_ours(held, uid))
@@ -387,8 +400,9 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     if held is None or key_of(held).name != name or not is_ours(held, uid):
         return []
     # The mode was Auto before, so the claim is not needed any more, unless the user now names it
-    # with mode Claim: then it becomes the user's own claim and is released instead of deleted.
-    if public.mode is PublicIPMode.CLAIM and public.claim_name == name:
+    # with mode Claim, or has moved its address: then it becomes the user's own claim and is
+    # released instead of deleted.
+    if public.claim_name == name or is_moved(held, instance):
         return [release(IP_CLAIM, held, uid)]
     return [_delete_address(instance, uid_of(held))]
 

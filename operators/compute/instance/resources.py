@@ -252,6 +252,7 @@ def _build_template(
 ) -> Manifest:
     spec, seed = instance.spec, read_record(instance).seed
     names = [ROOT, CLOUD_INIT, *claims]
+    shared = {volume.name for volume in spec.volumes if volume.shared}
     # A preference sets only fields that the template does not set.
     bus = {"bus": "virtio"} if preference is None else {}
     interface: Manifest = {"name": "default", "macAddress": mac_address(seed)}
@@ -267,7 +268,14 @@ def _build_template(
             "firmware": {"uuid": firmware_uuid(seed)},
             "features": {"acpi": {"enabled": True}},
             "devices": {
-                "disks": [{"name": name, "disk": dict(bus)} for name in names],
+                "disks": [
+                    {
+                        "name": name,
+                        "disk": dict(bus),
+                        **({"shareable": True} if name in shared else {}),
+                    }
+                    for name in names
+                ],
                 "interfaces": [interface],
                 "rng": {},
             },

@@ -11,6 +11,7 @@ from libs.common.actions import Teardown
 from libs.common.conditions import Condition, build_conditions
 from libs.common.crd import ObjectReference
 from libs.common.kinds import Manifest
+from libs.contracts.images import Image
 from operators.compute.api.directives import (
     Directive,
     DirectiveKind,
@@ -22,6 +23,7 @@ from operators.compute.api.disks import KeptDisk, RootDiskStatus
 from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power
 from operators.compute.api.instancetypes import Instancetype, describe_size
 from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.images import explain_refused
 from operators.compute.instance.boot import (
     evaluate_kept_disks,
     find_verified_boot,
@@ -91,29 +93,38 @@ def build_final_status(
     return _build(instance, observed, conditions, Phase.DELETING, now, kept)
 
 
-def build_directive_status(directive: Directive, observed: Observed) -> DirectiveStatus:
+def build_directive_status(
+    instance: Instance, directive: Directive, observed: Observed
+) -> DirectiveStatus:
     """Build the status of a directive."""
     if directive.kind is DirectiveKind.RESTART:
         ended = observed.run is None or observed.run.view.uid != directive.vmi_uid
         state = DirectiveState.DONE if ended else DirectiveState.IN_PROGRESS
         message = "" if ended else "the guest shuts down"
     else:
-        state, message = _follow_disk(directive, observed)
+        image = directive.image or instance.spec.image
+        state, message = _follow_disk(directive, observed, image)
     return DirectiveStatus(kind=directive.kind, token=directive.token, state=state, message=message)
 
 
-def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveState, str]:
+def _follow_disk(
+    directive: Directive, observed: Observed, image: Image
+) -> tuple[DirectiveState, str]:
     disk = observed.disks.get(directive.disk or "")
     if disk is None:
         taken = [name for name in observed.foreign if name.endswith(f"/{directive.disk}")]
         if taken:
             return DirectiveState.FAILED, f"{taken[0]} belongs to another owner"
+        if problem := explain_refused(image, observed.image_hosts):
+            return DirectiveState.FAILED, f"the image is refused: {problem}"
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
         cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
         return DirectiveState.FAILED, f"the disk cannot be filled: {cause}"
     if not disk.filled:
         return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
+    if disk.name in observed.in_use:
+        return DirectiveState.IN_PROGRESS, f"the disk {observed.in_use[disk.name]}"
     if directive.use is DiskUse.PREPARE:
         return DirectiveState.DONE, ""
     machine, run = observed.machine, observed.run
@@ -196,10 +207,16 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
     if refusals:
         message = "; ".join(dict.fromkeys(refusals.values()))
         return Condition.false(ConditionType.READY, Reason.WRITE_FAILED, message)
-    if observed.volumes.problems:
-        message = "; ".join(observed.volumes.problems)
-        return Condition.false(ConditionType.READY, Reason.VOLUME_NOT_READY, message)
+    if problems := [*_list_root_users(instance, observed), *observed.volumes.problems]:
+        reason = Reason.DISK_IN_USE if observed.in_use else Reason.VOLUME_NOT_READY
+        return Condition.false(ConditionType.READY, reason, "; ".join(problems))
     return None
+
+
+def _list_root_users(instance: Instance, observed: Observed) -> list[str]:
+    disk = find_current_disk(instance, observed)
+    user = observed.in_use.get(disk)
+    return [] if user is None else [f"the root disk {disk} {user}"]
 
 
 def _not_ready(state: Condition) -> Condition:
@@ -243,7 +260,6 @@ def _build(
     kept: list[KeptDisk],
 ) -> Manifest:
     seed, run, machine = read_record(instance).seed, observed.run, observed.machine
-    claim = observed.claim
     size = find_current_size(instance, observed)
     current = [condition.to_manifest() for condition in instance.observed.conditions]
     status = InstanceStatus(
@@ -261,9 +277,11 @@ def _build(
         mac_address=mac_address(seed),
         firmware_uuid=firmware_uuid(seed),
         private_ip=_find_private_ip(instance, observed),
-        public_ip=(claim.address or None) if claim is not None else None,
+        public_ip=_find_public_ip(instance, observed),
         operation=_show_operation(observed),
-        directives=[build_directive_status(held, observed) for held in instance.spec.directives],
+        directives=[
+            build_directive_status(instance, held, observed) for held in instance.spec.directives
+        ],
         message=conditions[0].message[:256],
     ).to_manifest()
     status["conditions"] = build_conditions(
@@ -285,6 +303,12 @@ def _show_operation(observed: Observed) -> ObjectReference | None:
     if operation is None:
         return None
     return ObjectReference(name=operation.key.name, uid=operation.uid)
+
+
+def _find_public_ip(instance: Instance, observed: Observed) -> str | None:
+    """Return the public address, unless its claim routes it to something else."""
+    claim, name = observed.claim, instance.metadata.name
+    return claim.address or None if claim and claim.target == f"Instance/{name}" else None
 
 
 def _find_private_ip(instance: Instance, observed: Observed) -> str | None:

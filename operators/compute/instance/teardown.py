@@ -12,7 +12,7 @@ from operators.compute.api.instance import DeletionMode, Instance
 from operators.compute.api.reasons import Reason
 from operators.compute.instance.observed import Observed
 from operators.compute.instance.reconcile import release
-from operators.compute.marks import has_other_owner, is_ours
+from operators.compute.marks import has_other_owner, is_moved, is_ours
 
 
 def plan_teardown(instance: Instance, observed: Observed) -> Teardown:
@@ -43,7 +43,8 @@ def _end_address(instance: Instance, observed: Observed) -> tuple[Action, ...]:
     claim = observed.claim_manifest
     if claim is None or not is_ours(claim, instance.metadata.uid):
         return ()
-    kept = instance.spec.deletion_policy.public_ip is DeletionMode.RETAIN
+    retained = instance.spec.deletion_policy.public_ip is DeletionMode.RETAIN
+    kept = retained or is_moved(claim, instance)
     action = _end(IP_CLAIM, claim, Reason.WITHDRAWING_ADDRESS, instance, kept=kept)
     return () if action is None else (action,)
 

@@ -20,9 +20,7 @@ from libs.common.runtime.controller import Mapper
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.contracts.ip_claims import IP_CLAIM
-from libs.contracts.kubevirt import (
-    VIRTUAL_MACHINE_INSTANCE,
-)
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, claims_of
 from libs.contracts.launchers import LauncherView
 from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
@@ -36,6 +34,8 @@ BY_INSTANCE: Final = "instance-name"
 """Index of disks by the namespace and label of their Instance."""
 BY_RUN: Final = "run"
 """Index of launcher pods by the UID of their VirtualMachineInstance."""
+BY_CLAIM: Final = "claim"
+"""Index of machines and their runs by the claims that they mount."""
 BY_TARGET: Final = "target"
 """Index of Operations by their Instance."""
 BY_USE: Final = "use"
@@ -69,6 +69,12 @@ def index_by_run(pod: Manifest) -> Iterable[str]:
     return (uid,) if uid else ()
 
 
+def index_by_claim(machine: Manifest) -> Iterable[str]:
+    """Index a machine, or a run of one, by the claims that it mounts."""
+    namespace = key_of(machine).namespace
+    return [str(Key(namespace, claim)) for claim in claims_of(machine)]
+
+
 def index_by_target(operation: Manifest) -> Iterable[str]:
     """Index an Operation by its Instance."""
     return (str(Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name"))),)
@@ -92,7 +98,7 @@ def index_by_use(instance: Manifest) -> Iterable[str]:
         yield f"{PVC.kind}/{disk}"
     for volume in maps_at(spec, "volumes"):
         yield f"{DEMO_VOLUME.kind}/{text_at(volume, 'demoVolume')}"
-        yield f"{PVC.kind}/{text_at(volume, 'claim')}"
+        yield f"{PVC.kind}/{text_at(volume, 'claim') or text_at(volume, 'demoVolume')}"
 
 
 def map_used(kind: Kind) -> Mapper:
@@ -108,9 +114,25 @@ def map_used(kind: Kind) -> Mapper:
     return map_object
 
 
-def map_named(manifest: Manifest, cache: Cache) -> Iterable[Key]:
-    """Map a machine or its run to the Instance with the same name."""
-    return (key_of(manifest),)
+def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map a machine or its run to its Instance, and to all others that want one of its disks."""
+    yield key_of(machine)
+    yield from _map_claims(key_of(machine), claims_of(machine), cache)
+
+
+def map_rivals(instance: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map an Instance to all others that want one of its disks."""
+    prefix = f"{PVC.kind}/"
+    uses = [use for use in index_by_use(instance) if use.startswith(prefix)]
+    yield from _map_claims(key_of(instance), (use.removeprefix(prefix) for use in uses), cache)
+
+
+def _map_claims(user: Key, claims: Iterable[str], cache: Cache) -> Iterable[Key]:
+    for claim in claims:
+        for instance in cache.store(INSTANCE).indexed(BY_USE, f"{PVC.kind}/{claim}"):
+            key = key_of(instance)
+            if claim and key.namespace == user.namespace and key != user:
+                yield key
 
 
 def map_disk(kind: Kind) -> Mapper:
@@ -150,7 +172,7 @@ def shrink_node(node: Manifest) -> Manifest:
 
 
 def shrink_claim(claim: Manifest) -> Manifest:
-    """Reduce a claim to its owner and its phase."""
+    """Reduce a claim to its owner, its access modes and its phase."""
     metadata = _shrink_metadata(claim)
     for name in ("labels", "annotations", "ownerReferences", "deletionTimestamp"):
         if name in claim["metadata"]:
@@ -159,6 +181,7 @@ def shrink_claim(claim: Manifest) -> Manifest:
         "apiVersion": claim.get("apiVersion"),
         "kind": claim.get("kind"),
         "metadata": metadata,
+        "spec": {"accessModes": claim.get("spec", {}).get("accessModes")},
         "status": {"phase": text_at(claim, "status", "phase")},
     }
 
@@ -177,5 +200,7 @@ DISK_INDEXES: Final[Mapping[str, IndexFunction]] = {
     BY_INSTANCE: index_by_instance,
 }
 """Indexes of the disks in the cache."""
+MACHINE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_CLAIM: index_by_claim}
+"""Indexes of the machines and runs in the cache."""
 OPERATION_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_by_target}
 """Indexes of the Operations in the cache."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from libs.common.actions import batches_of, refusals_of
 from libs.common.client import ANY_ANSWER
 from libs.common.errors import BadRequest, Conflict, Forbidden, SlipwayError, TransientError
-from libs.common.kinds import LEASE, POD, Key, Manifest, is_deleting, uid_of
+from libs.common.kinds import LEASE, POD, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.reading import text_at
 from libs.common.runtime import Context, Controller, Result
@@ -29,7 +29,7 @@ from operators.compute.api.operation import (
     OperationReason,
 )
 from operators.compute.api.size import INSTANCE_SIZE
-from operators.compute.instance.watches import OPERATION_INDEXES, map_named
+from operators.compute.instance.watches import OPERATION_INDEXES
 from operators.compute.metrics import OPERATION_SECONDS, OPERATIONS
 from operators.compute.naming import FINALIZER
 from operators.compute.naming import OPERATIONS as NAME
@@ -278,7 +278,6 @@ def _is_open(operation: Any) -> bool:
 
 def _map_run(run: Manifest, cache: Any) -> Any:
     """Map a run to the Operations on the Instance with the same name."""
-    for key in map_named(run, cache):
-        instance = cache.store(INSTANCE).get(key)
-        if instance is not None:
-            yield from map_target(instance, cache)
+    instance = cache.store(INSTANCE).get(key_of(run))
+    if instance is not None:
+        yield from map_target(instance, cache)

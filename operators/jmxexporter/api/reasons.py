@@ -144,7 +144,8 @@ class Reason(StrEnum):
     cannot pull its image. It does nothing if it starts later."""
     SHARED_TMP = "SharedTmp"
     """SharedTmp means that another container of the pod mounts the volume that is /tmp of this one,
-    so that it could replace what the JVM loads; mount an emptyDir of its own there."""
+    or that the volume is a hostPath, so that others could replace what the JVM loads; mount an
+    emptyDir of its own there."""
     HOST_NETWORK = "HostNetwork"
     """HostNetwork means that the pod uses the network of its node, so anyone who can reach the node
     could read the metrics; set spec.hostNetwork to Allow to serve it anyway."""

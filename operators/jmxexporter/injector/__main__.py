@@ -28,9 +28,21 @@ def main(environ: "Mapping[str, str]" = os.environ) -> int:
 
 
 def _run(environ: "Mapping[str, str]") -> str:
-    from operators.jmxexporter.injector.program import run_request
+    """Return the report, which explains refusals and errors."""
+    from pathlib import Path
 
-    return run_request(environ)
+    from operators.jmxexporter.injector import inject, messages
+    from operators.jmxexporter.injector.access import Access
+
+    try:
+        request = messages.Request.parse(environ[messages.REQUEST_VARIABLE])
+        jars = inject.AgentJars.of(Path(environ.get(messages.KIT_VARIABLE, "/kit")))
+        config = environ.get(messages.CONFIG_VARIABLE, "")
+        report = inject.run(request, config, jars, Access(environ))
+    except Exception as error:  # noqa: BLE001 - the report must explain every error.
+        message = f"{type(error).__name__}: {error}"
+        report = messages.Report(reason=messages.Reason.AGENT_ERROR, message=message)
+    return report.render()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.inject import AgentJars, run
 from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
+    KIT_VARIABLE,
     REQUEST_VARIABLE,
     Action,
     JvmReport,
@@ -30,7 +31,6 @@ from operators.jmxexporter.injector.messages import (
 )
 from operators.jmxexporter.injector.precheck import PRECHECK_VARIABLE, render_precheck
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.injector.program import KIT_VARIABLE
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
 
 type Start = Callable[..., Jvm]

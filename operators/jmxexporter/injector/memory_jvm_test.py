@@ -22,6 +22,7 @@ from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.__main__ import MESSAGE_VARIABLE
 from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
+    KIT_VARIABLE,
     REQUEST_VARIABLE,
     Action,
     Reason,
@@ -33,7 +34,6 @@ from operators.jmxexporter.injector.precheck import (
     PRECHECK_VARIABLE,
     render_precheck,
 )
-from operators.jmxexporter.injector.program import KIT_VARIABLE
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, wait_until
 
 type Start = Callable[..., Jvm]

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
+KIT_VARIABLE: Final = "JMX_KIT"
+"""Environment variable with the directory of the jars; /kit if it is not set."""
 REQUEST_VARIABLE: Final = "JMX_REQUEST"
 """Environment variable with the request, as JSON."""
 START_VARIABLE: Final = "JMX_START"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operators.jmxexporter.injector.delivery import render_properties
-from operators.jmxexporter.injector.messages import START_VARIABLE, Start
-from operators.jmxexporter.injector.program import KIT_VARIABLE
+from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE, Start
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:

@@ -13,10 +13,9 @@ import pytest
 from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.delivery import parse_properties
-from operators.jmxexporter.injector.messages import START_VARIABLE, Start
+from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE, Start
 from operators.jmxexporter.injector.prepare import main
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.injector.program import KIT_VARIABLE
 from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
 
 type StartJvm = Callable[..., Jvm]

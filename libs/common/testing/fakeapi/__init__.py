@@ -1,6 +1,6 @@
 """A fake Kubernetes API server for tests: real HTTP, and the rules of the real server.
 
-Any client can use it: the client of the library, kopf, kubectl, a subprocess. `parity_test.py`
+Any client can use it: the client of the library, kopf, kubectl, a subprocess. `parity_*_test.py`
 compares its responses, byte for byte except names and times, with a real kube-apiserver.
 
 Modeled: create, get, list (selectors, pages, resource version semantics, metadata only), update,

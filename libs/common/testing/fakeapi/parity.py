@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,10 @@ from libs.common.testing.fakeapi.rest import Reply, RestClient, WatchEvents
 
 _RETRY_SECONDS = 0.05
 _RETRIES = 200
+
+
+type Scenario = Callable[[Recorder], Awaitable[None]]
+type Compare = Callable[[Scenario], Awaitable[None]]
 
 
 class Recorder:
@@ -152,3 +156,8 @@ def _blur(body: Manifest) -> Manifest:
 def render_differences(real: Sequence[str], fake: Sequence[str]) -> str:
     """Return a diff of two recordings, empty when they agree."""
     return "\n".join(difflib.unified_diff(real, fake, "real", "fake", n=0, lineterm=""))
+
+
+def name_of(scenario: Scenario) -> str:
+    """Return the name of a scenario, for the id of its test."""
+    return str(getattr(scenario, "__name__", scenario)).strip("_").replace("_", " ")

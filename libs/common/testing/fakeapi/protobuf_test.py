@@ -9,8 +9,8 @@ import pytest
 from libs.common.kinds import Manifest
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.parity_scenarios import build_map
-from libs.common.testing.fakeapi.parity_tables import list_objects
+from libs.common.testing.fakeapi.parity_builtin_test import build_map
+from libs.common.testing.fakeapi.parity_tables_test import list_objects
 from libs.common.testing.fakeapi.protobuf import MEDIA_TYPE, decode_protobuf
 from libs.common.testing.fakeapi.rest import RestClient
 

@@ -13,7 +13,6 @@ import orjson
 from libs.common.kinds import Kind, Manifest
 from libs.common.testing.fakeapi.columns import Columns, build_custom_columns, find_columns
 from libs.common.testing.fakeapi.schema import FREE, Definitions, Schema, build_custom_schema
-from libs.common.testing.fakeapi.selectors import FIELDS
 
 type Table = tuple[str, str]
 """Group and plural: what the store keeps objects under, whatever version they came in."""
@@ -21,6 +20,38 @@ type Table = tuple[str, str]
 CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """Verbs of custom kinds, in the order in which discovery names them."""
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "pods": frozenset(
+        {
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        }
+    ),
+    "events": frozenset(
+        {
+            *(f"involvedObject.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
+            *(f"regarding.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
+            "reason",
+            "type",
+            "source",
+            "reportingComponent",
+            "reportingController",
+        }
+    ),
+    "secrets": frozenset({"type"}),
+    "namespaces": frozenset({"status.phase"}),
+    "nodes": frozenset({"spec.unschedulable"}),
+    "jobs": frozenset({"status.successful"}),
+    "replicasets": frozenset({"status.replicas"}),
+}
+"""Fields besides metadata.name and metadata.namespace that a built-in resource can select by."""
 
 
 @dataclass(slots=True)
@@ -172,7 +203,7 @@ class Registry:
             self.definitions.get(entry["schema"]),
             dict(entry["subresources"]),
             find_columns(entry["group"], entry["name"]),
-            FIELDS.get(entry["name"], frozenset()),
+            _FIELDS.get(entry["name"], frozenset()),
         )
         known = self._by_path.get(where)
         if known is None:

@@ -7,45 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from libs.common.kinds import Manifest
-from libs.common.testing.fakeapi.statuses import StatusError, bad_request
+from libs.common.testing.fakeapi.statuses import bad_request
 
 type Predicate = Callable[[Mapping[str, Any]], bool]
 
 _SET = re.compile(r"^\s*([^\s,!=()]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
 _EQUAL = re.compile(r"^\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,!=()]*)\s*$")
 _EXISTS = re.compile(r"^\s*(!?)\s*([^\s,!=()]+)\s*$")
-
-FIELDS: Mapping[str, frozenset[str]] = {
-    "pods": frozenset(
-        {
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        }
-    ),
-    "events": frozenset(
-        {
-            *(f"involvedObject.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
-            *(f"regarding.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
-            "reason",
-            "type",
-            "source",
-            "reportingComponent",
-            "reportingController",
-        }
-    ),
-    "secrets": frozenset({"type"}),
-    "namespaces": frozenset({"status.phase"}),
-    "nodes": frozenset({"spec.unschedulable"}),
-    "jobs": frozenset({"status.successful"}),
-    "replicasets": frozenset({"status.replicas"}),
-}
-"""Fields besides metadata.name and metadata.namespace that a built-in resource can select by."""
 
 
 def parse_labels(text: str) -> Predicate | None:
@@ -82,43 +50,37 @@ def _label_check(part: str) -> Predicate:
 
 
 def parse_fields(
-    text: str, plural: str, selectable: frozenset[str], *, builtin: bool = True
+    text: str, selectable: frozenset[str], *, builtin: bool = True
 ) -> Predicate | None:
     """Parse a field selector into a predicate on objects; None selects everything.
 
     Args:
         text: Such as `metadata.name=web,status.phase!=Failed`.
-        plural: Resource, named in the error.
         selectable: Fields that this resource supports besides name and namespace.
         builtin: Whether the resource is a built-in one, which decides the words of the refusal.
     """
     if not text.strip():
         return None
     checks = [
-        _field_check(part, plural, selectable, builtin=builtin)
-        for part in text.split(",")
-        if part.strip()
+        _field_check(part, selectable, builtin=builtin) for part in text.split(",") if part.strip()
     ]
     return lambda manifest: all(check(manifest) for check in checks)
 
 
-def _field_check(part: str, plural: str, selectable: frozenset[str], *, builtin: bool) -> Predicate:
+def _field_check(part: str, selectable: frozenset[str], *, builtin: bool) -> Predicate:
     found = _EQUAL.match(part)
     if found is None:
         raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
     path, operator, value = found.groups()
     if path not in {"metadata.name", "metadata.namespace", *selectable}:
-        raise _unsupported_field(path, plural, builtin=builtin)
+        # A built-in kind without fields of its own has the refusal of generic objects.
+        if selectable or not builtin:
+            raise bad_request(f"field label not supported: {path}")
+        raise bad_request(
+            f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+        )
     equal = operator != "!="
     return lambda manifest: (field_text(manifest, path) == value) is equal
-
-
-def _unsupported_field(path: str, plural: str, *, builtin: bool) -> StatusError:
-    if plural in FIELDS or not builtin:
-        return bad_request(f"field label not supported: {path}")
-    return bad_request(
-        f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-    )
 
 
 def field_text(manifest: Mapping[str, Any], path: str) -> str:

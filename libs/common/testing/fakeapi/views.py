@@ -68,12 +68,7 @@ def parse_selection(target: Target, query: Mapping[str, str], view: View) -> Sel
     return Selection(
         target.key.namespace,
         parse_labels(query.get("labelSelector", "")),
-        parse_fields(
-            fields,
-            target.resource.plural,
-            target.version.selectable,
-            builtin=not target.resource.custom,
-        ),
+        parse_fields(fields, target.version.selectable, builtin=not target.resource.custom),
         view,
     )
 

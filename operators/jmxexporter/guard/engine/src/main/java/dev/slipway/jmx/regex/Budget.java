@@ -1,5 +1,8 @@
 package dev.slipway.jmx.regex;
 
+import java.util.IdentityHashMap;
+import java.util.Map;
+
 /**
  * The limits of one read of the beans: it may be canceled, and each match of a pattern has a number of steps.
  *
@@ -8,6 +11,9 @@ package dev.slipway.jmx.regex;
 public final class Budget {
   static final int STEPS = 10_000_000;
   private static final ThreadLocal<Budget> CURRENT = new ThreadLocal<>();
+
+  /** A scrape matches each rule with each attribute, one after the other, so a matcher for each pattern is enough. */
+  private final Map<Pattern, Matcher> matchers = new IdentityHashMap<>();
 
   private volatile boolean canceled;
 
@@ -23,6 +29,15 @@ public final class Budget {
 
   static Budget current() {
     return CURRENT.get();
+  }
+
+  Matcher matcherOf(Pattern key, java.util.regex.Pattern pattern) {
+    Matcher matcher = matchers.get(key);
+    if (matcher == null) {
+      matcher = new Matcher(pattern, this);
+      matchers.put(key, matcher);
+    }
+    return matcher;
   }
 
   void check() {

@@ -2,10 +2,12 @@ package dev.slipway.jmx.regex;
 
 /** What the collector needs of a match. */
 public final class Matcher {
+  private final Text text;
   private final java.util.regex.Matcher matcher;
 
-  Matcher(java.util.regex.Pattern pattern, CharSequence text) {
-    matcher = pattern.matcher(new Text(pattern, text.toString()));
+  Matcher(java.util.regex.Pattern pattern, Budget budget) {
+    text = new Text(pattern, budget);
+    matcher = pattern.matcher(text);
   }
 
   /** Matches the whole text. */
@@ -34,27 +36,28 @@ public final class Matcher {
   }
 
   /** Prepares a match of another text. */
-  public Matcher reset(CharSequence text) {
-    matcher.reset(new Text(matcher.pattern(), text.toString()));
+  public Matcher reset(CharSequence next) {
+    text.begin(next.toString());
+    matcher.reset();
     return this;
   }
 
-  @Override
-  public String toString() {
-    return matcher.toString();
-  }
-
-  /** A text that counts how often it is looked at. */
+  /** A text that counts how often it is looked at; the same object for each text of a matcher, as there are many. */
   private static final class Text implements CharSequence {
     private static final int OFTEN = (1 << 10) - 1;
     private final java.util.regex.Pattern pattern;
-    private final String text;
-    private final Budget budget = Budget.current();
+    private final Budget budget;
+    private String text = "";
     private int steps;
 
-    Text(java.util.regex.Pattern pattern, String text) {
+    Text(java.util.regex.Pattern pattern, Budget budget) {
       this.pattern = pattern;
-      this.text = text;
+      this.budget = budget;
+    }
+
+    void begin(String next) {
+      text = next;
+      steps = 0;
       check();
     }
 

@@ -13,8 +13,10 @@ public final class Pattern {
     return new Pattern(java.util.regex.Pattern.compile(text));
   }
 
-  /** Prepares a match. */
+  /** Prepares a match; during a read of the beans, it ends the use of the matcher before. */
   public Matcher matcher(CharSequence text) {
-    return new Matcher(pattern, text);
+    Budget budget = Budget.current();
+    Matcher matcher = budget == null ? new Matcher(pattern, null) : budget.matcherOf(this, pattern);
+    return matcher.reset(text);
   }
 }

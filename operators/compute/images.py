@@ -1,0 +1,74 @@
+"""Which images disks may be filled from. Pure.
+
+The importer of CDI fetches an image from the network of pods, which no policy of a tenant limits,
+and writes the response to the disk of the tenant. So an address of the node itself, such as the
+metadata service of a cloud, must not be an image.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+from libs.contracts.images import Image
+
+
+def explain_refused(image: Image, allowed: Sequence[str]) -> str:
+    """Return why no disk may be filled from an image; empty if one may.
+
+    Args:
+        image: The image.
+        allowed: Patterns of hosts, such as `*.example.com`; none allows all other hosts.
+    """
+    address = image.url or image.registry
+    if address is None:
+        return ""
+    try:
+        parts = urlsplit(address)
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError:
+        host = ""
+    if not host or "\\" in address:
+        return f"{address} names no host; correct image.url or image.registry"
+    if allowed:
+        if any(fnmatchcase(host, pattern.lower()) for pattern in allowed):
+            return ""
+        return (
+            f"the administrator allows no images from {host}; use an image from "
+            f"{', '.join(allowed)}, or have the host added to the setting image_hosts"
+        )
+    if _is_local(host):
+        return f"{host} is an address of the node or of the importer; use the host of an image"
+    return ""
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    address = _parse_address(host)
+    if address is None:
+        return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_unspecified
+        or address.is_multicast
+        or address == ip_address("fd00:ec2::254")
+    )
+
+
+def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        # The C library accepts 2852039166 and 0xa9.254.43518 as well.
+        return IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None

@@ -1,0 +1,269 @@
+"""No two machines write one disk, unless both say that they share it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from libs.common.kinds import PVC, Key, Manifest, build_object
+from libs.common.reading import condition_at, text_at
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, claims_of
+from operators.compute.api.instance import INSTANCE
+from operators.compute.conftest import Cloud
+from operators.compute.fake_cluster import run_cluster
+from operators.compute.samples import build_instance, build_operation, build_size
+from operators.compute.simulation import Simulation
+
+DATA: Final = [{"name": "data", "claim": "data"}]
+ROOT: Final = [{"name": "stolen", "claim": "web-root"}]
+SHARED: Final = [{"name": "data", "claim": "data", "sharing": "Shared"}]
+
+
+def build_claim(name: str = "data", mode: str = "ReadWriteMany") -> Manifest:
+    spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
+    return build_object(PVC, name, "default", spec=spec)
+
+
+def build_foreign(
+    name: str = "other", *, claim: str = "data", strategy: str = "Always"
+) -> Manifest:
+    """Build a VirtualMachine that nobody but its author manages."""
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": claim}}]
+    domain = {"cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
+    devices = {"devices": {"disks": [{"name": "disk", "disk": {}}]}}
+    template = {"spec": {"domain": {**domain, **devices}, "volumes": volumes}}
+    spec = {"runStrategy": strategy, "template": template}
+    return build_object(VIRTUAL_MACHINE, name, "default", spec=spec)
+
+
+class Cluster:
+    """A namespace with machines whose guests never use one disk at the same time."""
+
+    def __init__(self) -> None:
+        self.shares = False
+        self.simulation = Simulation(self.drive)
+        self.api = self.simulation.api
+        self.api.create(build_size())
+        self.api.create(build_claim())
+        self.api.patch_status(PVC, Key("default", "data"), {"phase": "Bound"})
+
+    def drive(self, api: Any) -> None:
+        run_cluster(api)
+        users: dict[str, str] = {}
+        for run in api.objects(VIRTUAL_MACHINE_INSTANCE):
+            name = run["metadata"]["name"]
+            for claim in claims_of(run):
+                other = users.setdefault(claim, name)
+                assert self.shares or other == name, f"{claim} is used by {other} and {name}"
+
+    async def create(self, *manifests: Manifest) -> None:
+        for manifest in manifests:
+            self.api.create(manifest)
+        await self.simulation.settle()
+
+    async def change(self, name: str, **spec: Any) -> None:
+        self.api.patch(INSTANCE, Key("default", name), {"spec": spec})
+        await self.simulation.settle()
+
+    async def delete(self, name: str, kind: Any = INSTANCE) -> None:
+        self.api.delete(kind, Key("default", name))
+        await self.simulation.settle()
+
+    def ready(self, name: str) -> tuple[str, str]:
+        """Return the reason and the message of the condition Ready."""
+        condition = condition_at(self.api.get(INSTANCE, Key("default", name)), "Ready")
+        return text_at(condition, "reason"), text_at(condition, "message")
+
+    def runs(self, name: str) -> bool:
+        return self.api.find(VIRTUAL_MACHINE_INSTANCE, Key("default", name)) is not None
+
+
+@pytest.mark.parametrize(("claim", "word"), [("data", "spec.volumes"), ("web-root", "root disk")])
+async def test_disk_of_another_instance_is_refused_until_it_is_free(claim: str, word: str) -> None:
+    cluster = Cluster()
+    retain = {"rootDisk": "Retain"}
+    await cluster.create(build_instance("web", volumes=DATA, deletionPolicy=retain))
+    await cluster.create(build_instance("thief", volumes=[{"name": "x", "claim": claim}]))
+
+    reason, message = cluster.ready("thief")
+    assert (reason, cluster.runs("thief")) == ("DiskInUse", False)
+    assert f"PersistentVolumeClaim {claim} of spec.volumes is used by Instance web" in message
+    assert cluster.ready("web")[0] == "Running", word
+
+    await cluster.delete("web")
+
+    assert cluster.ready("thief")[0] == "Running"
+
+
+async def test_disk_is_free_when_its_user_no_longer_names_it_and_was_restarted() -> None:
+    cluster = Cluster()
+    await cluster.create(build_instance("web", volumes=DATA))
+    await cluster.create(build_instance("thief", volumes=DATA))
+
+    await cluster.change("web", volumes=[])
+
+    reason, message = cluster.ready("thief")
+    assert reason == "DiskInUse"
+    assert "still attached to the running Instance web; reboot it" in message
+
+    await cluster.create(build_operation("Reboot"))
+
+    assert (cluster.ready("web")[0], cluster.ready("thief")[0]) == ("Running", "Running")
+
+
+@pytest.mark.parametrize("names", [("web", "thief"), ("thief", "web")])
+async def test_two_new_machines_never_both_get_the_disk(names: tuple[str, str]) -> None:
+    cluster = Cluster()
+    await cluster.create(*(build_instance(name, volumes=DATA) for name in names))
+
+    assert sorted(cluster.ready(name)[0] for name in names) == ["DiskInUse", "Running"]
+
+
+async def test_running_machine_gets_no_disk_that_another_one_uses() -> None:
+    cluster = Cluster()
+    await cluster.create(build_instance("old"), build_instance("web", volumes=DATA))
+
+    await cluster.change("old", volumes=DATA)
+    await cluster.create(build_operation("Reboot", target="old"))
+
+    assert cluster.ready("old")[0] == "DiskInUse"
+    assert "data" not in claims_of(cluster.api.get(VIRTUAL_MACHINE, Key("default", "old")))
+    assert cluster.ready("web")[0] == "Running"
+
+
+async def test_machine_waits_for_its_root_disk() -> None:
+    cluster = Cluster()
+    retain = {"rootDisk": "Retain"}
+    await cluster.create(build_instance("web", deletionPolicy=retain))
+    await cluster.delete("web")
+    await cluster.create(build_instance("thief", volumes=ROOT))
+    assert cluster.ready("thief")[0] == "Running"
+
+    await cluster.create(build_instance("web", deletionPolicy=retain))
+
+    reason, message = cluster.ready("web")
+    assert (reason, cluster.runs("web")) == ("DiskInUse", False)
+    assert "root disk web-root is used by Instance thief" in message
+
+    await cluster.delete("thief")
+    assert cluster.ready("web")[0] == "Running"
+
+
+async def test_disk_that_another_machine_uses_is_not_booted_by_a_directive() -> None:
+    cluster = Cluster()
+    spare = {"kind": "RootDisk", "token": "t", "disk": "spare"}
+    prepare = [{**spare, "use": "Prepare"}]
+    await cluster.create(build_instance("web", directives=prepare, power="Stopped"))
+    thief = build_instance("thief", volumes=[{"name": "x", "claim": "spare"}])
+    await cluster.create(thief)
+    assert cluster.ready("thief")[0] == "DiskInUse", "an Operation needs it"
+    await cluster.change("web", directives=[])
+    assert cluster.ready("thief")[0] == "Running"
+
+    await cluster.change("web", directives=[spare], power="Running")
+
+    assert cluster.ready("web")[0] == "Running"
+    (status,) = cluster.api.get(INSTANCE, Key("default", "web"))["status"]["directives"]
+    assert (status["state"], status["message"]) == (
+        "InProgress",
+        "the disk is used by Instance thief; remove it from spec.volumes of Instance thief",
+    )
+    await cluster.delete("thief")
+    run = cluster.api.get(VIRTUAL_MACHINE_INSTANCE, Key("default", "web"))
+    assert claims_of(run) == {"spare": False}
+
+
+@pytest.mark.parametrize("strategy", ["Always", "Halted"])
+async def test_disk_of_a_machine_that_is_not_ours_is_refused(strategy: str) -> None:
+    cluster = Cluster()
+    await cluster.create(build_foreign(strategy=strategy))
+    await cluster.create(build_instance("web", volumes=DATA))
+
+    reason, message = cluster.ready("web")
+    assert reason == "DiskInUse"
+    assert "is used by VirtualMachine other" in message
+
+    await cluster.delete("other", VIRTUAL_MACHINE)
+    assert cluster.ready("web")[0] == "Running"
+
+
+@pytest.mark.parametrize("both", [True, False])
+async def test_disk_is_shared_only_if_both_machines_say_so(both: bool) -> None:
+    cluster = Cluster()
+    cluster.shares = both
+    await cluster.create(build_instance("web", volumes=SHARED))
+    await cluster.create(build_instance("mate", volumes=SHARED if both else DATA))
+
+    assert cluster.ready("mate")[0] == ("Running" if both else "DiskInUse")
+    machine = cluster.api.get(VIRTUAL_MACHINE, Key("default", "web"))
+    disks = machine["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+    assert [disk["name"] for disk in disks if disk.get("shareable")] == ["data"]
+
+
+async def test_disk_that_only_one_node_can_write_is_not_shared() -> None:
+    cluster = Cluster()
+    await cluster.create(build_claim("local", "ReadWriteOnce"))
+    cluster.api.patch_status(PVC, Key("default", "local"), {"phase": "Bound"})
+    volumes = [{"name": "data", "claim": "local", "sharing": "Shared"}]
+    await cluster.create(build_instance("web", volumes=volumes))
+
+    reason, message = cluster.ready("web")
+    assert (reason, cluster.runs("web")) == ("VolumeNotReady", False)
+    assert "local" in message
+    assert "ReadWriteMany" in message
+
+
+async def test_machine_that_started_in_a_race_stops_before_its_guest_boots() -> None:
+    # As with two processes that each see their own Instance only.
+    cluster = Cluster()
+    await cluster.create(build_instance("old"), build_instance("web", volumes=DATA))
+    machine = cluster.api.get(VIRTUAL_MACHINE, Key("default", "old"))
+    template = machine["spec"]["template"]["spec"]
+    template["volumes"].append(
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+    )
+    disks = [*template["domain"]["devices"]["disks"], {"name": "data", "disk": {}}]
+    cluster.api.patch(
+        VIRTUAL_MACHINE,
+        Key("default", "old"),
+        [
+            {"op": "add", "path": "/spec/template/spec/volumes", "value": template["volumes"]},
+            {
+                "op": "add",
+                "path": "/spec/template/spec/domain/devices/disks",
+                "value": disks,
+            },
+        ],
+    )
+    cluster.shares = True
+    await cluster.change("old", volumes=DATA)
+    assert cluster.ready("web")[0] == "DiskInUse", "the older Instance has it"
+    assert cluster.runs("web"), "a running machine is never stopped"
+
+    cluster.shares = False
+    await cluster.create(build_operation("Reboot"))
+
+    assert not cluster.runs("web")
+    assert cluster.ready("old")[0] == "Running"
+
+
+async def test_waiting_machine_starts_as_soon_as_the_disk_is_free(cloud: Cloud) -> None:
+    def ready(name: str) -> str:
+        held = cloud.api.find(INSTANCE, Key("default", name)) or {}
+        return text_at(condition_at(held, "Ready"), "reason")
+
+    claim = [{"name": "data", "claim": "data"}]
+    cloud.api.create(build_claim())
+    cloud.api.create(build_instance("first", volumes=claim))
+    await cloud.compute.eventually(lambda: ready("first") == "Running", "the first one runs")
+    cloud.api.create(build_instance("second", volumes=claim))
+    await cloud.compute.eventually(lambda: ready("second") == "DiskInUse", "the second one waits")
+    cloud.api.create(build_instance("third", volumes=claim))
+    await cloud.compute.eventually(lambda: ready("third") == "DiskInUse", "the third one waits")
+
+    cloud.api.delete(INSTANCE, Key("default", "first"))
+    await cloud.compute.eventually(lambda: ready("second") == "Running", "the second one runs")
+    cloud.api.patch(INSTANCE, Key("default", "second"), {"spec": {"volumes": []}})
+    cloud.api.create(build_operation("Reboot", target="second"))
+    await cloud.compute.eventually(lambda: ready("third") == "Running", "the third one runs")
