@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 type Manifest = dict[str, Any]
 """A raw Kubernetes object, as decoded from JSON."""
@@ -44,6 +44,19 @@ class Kind:
     kind: str
     plural: str
     namespaced: bool = True
+
+    @classmethod
+    def of(cls, api_version: str, kind: str, plural: str = "", *, namespaced: bool = True) -> Self:
+        """Return a kind that this module does not name: `Kind.of("batch/v1", "Job")`.
+
+        Args:
+            api_version: Value of `apiVersion` in manifests.
+            kind: Name in manifests.
+            plural: Resource name in paths; by default the plural by the rules of English.
+            namespaced: Whether objects live in namespaces.
+        """
+        group, _, version = api_version.rpartition("/")
+        return cls(group, version, kind, plural or pluralize(kind.lower()), namespaced)
 
     def __str__(self) -> str:
         """Render as `kind.group/version`, the form used in logs and errors."""
@@ -86,6 +99,13 @@ class Kind:
         """Return whether a manifest has this kind and group, in any version."""
         group = str(manifest.get("apiVersion", "")).rpartition("/")[0]
         return manifest.get("kind") == self.kind and group == self.group
+
+
+def pluralize(word: str) -> str:
+    """Return the plural of the name of a kind in lower case: backups, policies, classes."""
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
 
 
 def build_object(

@@ -6,9 +6,11 @@ import pytest
 
 from libs.common.kinds import (
     DEPLOYMENT,
+    NETWORK_POLICY,
     NODE,
     POD,
     Key,
+    Kind,
     describe,
     is_deleting,
     key_of,
@@ -22,6 +24,14 @@ def test_paths_are_those_of_the_api() -> None:
     assert POD.path("ns", "web", "status") == "/api/v1/namespaces/ns/pods/web/status"
     assert DEPLOYMENT.path("ns") == "/apis/apps/v1/namespaces/ns/deployments"
     assert NODE.path("ignored", "n1") == "/api/v1/nodes/n1"
+
+
+def test_kind_without_a_constant_is_written_as_in_manifests() -> None:
+    assert Kind.of("apps/v1", "Deployment") == DEPLOYMENT
+    assert Kind.of("v1", "Node", namespaced=False) == NODE
+    policy = Kind.of("networking.k8s.io/v1", "NetworkPolicy")
+    assert policy == NETWORK_POLICY
+    assert Kind.of("v1", "Endpoints", "endpoints").path("ns") == "/api/v1/namespaces/ns/endpoints"
 
 
 def test_names_are_those_of_messages_and_rbac() -> None:

@@ -45,5 +45,6 @@ def load_project(root: Path) -> OperatorSource:
         chart=CHART,
         generator=GENERATOR,
         summary=operator.summary,
+        all_namespaces=operator.all_namespaces,
         modules={"api": "api.py"},
     )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from libs.common.kinds import pluralize
 from libs.common.project.errors import GenerateError
 
 _ID: Final = re.compile(r"[a-z][a-z0-9]{1,19}")
@@ -58,10 +59,3 @@ class Names:
     def snake(self) -> str:
         """The kind as a Python name, such as `backup_plan`."""
         return _WORD_END.sub("_", self.kind).lower()
-
-
-def pluralize(word: str) -> str:
-    """Return the plural that users of kubectl expect: backups, policies, classes."""
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"

@@ -28,6 +28,7 @@ class OperatorSource:
         chart: Folder of its chart, relative to the root of the project.
         generator: Name of the generator, for the notice in each generated file.
         summary: Purpose of the operator, in one sentence.
+        all_namespaces: Whether its chart watches all namespaces by default.
         modules: Files that declare the `api`, the `metrics`, the `rules` and the `settings`,
             relative to the code. What is not named here is declared by `controller.py`.
     """
@@ -42,6 +43,7 @@ class OperatorSource:
     chart: Path
     generator: str
     summary: str = ""
+    all_namespaces: bool = False
     modules: Mapping[str, str] = field(default_factory=dict)
 
     def path_of(self, part: str) -> str:

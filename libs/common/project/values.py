@@ -96,6 +96,8 @@ def build_values_schema(operators: Sequence[OperatorSource], values: str = "") -
 def render_values(operator: OperatorSource, library: Path) -> str:
     """Render values.yaml of the chart: common values, the image and the settings."""
     text = (library / COMMON_VALUES).read_text(encoding="utf-8")
+    if operator.all_namespaces:
+        text = text.replace("  clusterWide: false\n", "  clusterWide: true\n")
     text = replace_lines(text, BEGIN, END, render_values_block(operator), path=_COMMON)
     notice = render_notice(operator.origin(operator.path_of("settings"), _COMMON))
     return notice + text.replace(_OPERATOR, operator.id)

@@ -1,5 +1,6 @@
 """Level-triggered controller runtime: sources, store, queue, controllers, manager."""
 
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
 from libs.common.runtime.controller import (
@@ -16,6 +17,7 @@ from libs.common.runtime.store import Change, IndexFunction
 
 __all__ = [
     "SERVER_WARNING",
+    "BackoffPolicy",
     "Cache",
     "Change",
     "Context",

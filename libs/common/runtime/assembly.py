@@ -90,18 +90,19 @@ def _build_self_signed(settings: CommonSettings) -> ssl.SSLContext:
 
 def build_queue(
     settings: CommonSettings,
-    name: str,
+    controller: Controller,
     metrics: Metrics,
     clock: Clock,
     rng: Callable[[], float],
 ) -> WorkQueue:
     """Build the queue of a controller."""
     return WorkQueue(
-        backoff=BackoffPolicy(settings.backoff_base_seconds, settings.backoff_max_seconds),
+        backoff=controller.backoff
+        or BackoffPolicy(settings.backoff_base_seconds, settings.backoff_max_seconds),
         min_interval=settings.min_interval_seconds,
         clock=clock,
         rng=rng,
-        metrics=metrics.queue(name),
+        metrics=metrics.queue(controller.name),
     )
 
 

@@ -29,7 +29,7 @@ from libs.common.plan import Apply, Create, Delete, Outcome, Step
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.confirmation import PrimaryChanged, PrimaryGone
 from libs.common.runtime.informer import Origin
-from libs.common.runtime.statuses import drop_empty, same_status
+from libs.common.runtime.statuses import drop_empty, drop_generations, same_status
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
@@ -91,6 +91,7 @@ class Context:
         blocks_deletion: bool = True,
         stalls_after: float = 600.0,
         resting: Container[str] = (),
+        status_subresource: bool = True,
         is_orphaning: bool = False,
         requeue: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
@@ -112,6 +113,7 @@ class Context:
         self._blocks_deletion = blocks_deletion
         self._stalls_after = stalls_after
         self._resting = resting
+        self._status_subresource = status_subresource
         self._requeue = requeue
 
     def __str__(self) -> str:
@@ -181,11 +183,11 @@ class Context:
         Args:
             kind: A watched kind.
             namespace: Namespace; None for the namespace of the primary (all namespaces if it has
-                none). Ignored for cluster-scoped kinds.
+                none), `*` for all that are watched. Ignored for cluster-scoped kinds.
             selector: A `LabelSelector`; None for all.
         """
         where = (namespace or self.key.namespace or None) if kind.namespaced else None
-        return self._cache.store(kind).list(where, selector)
+        return self._cache.store(kind).list(None if where == "*" else where, selector)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
         """Read an object from the API server; None if it does not exist."""
@@ -299,6 +301,8 @@ class Context:
         held = self._cache.store(self.kind).get(self.key)
         if held is None or uid_of(held) != self.uid:
             return False
+        if not self._status_subresource:
+            status = drop_generations(status)
         foreign, status = self._cache.foreign, drop_empty(self._add_stalled(status, held))
         explained = foreign.explain(self._manager, held, status)
         if explained and same_status(held.get("status"), status):
@@ -312,7 +316,8 @@ class Context:
             if live is not None and uid_of(live) == self.uid:
                 raise SlipwayError(
                     f"The status of {self} cannot be written: the installed CRD of {self.kind} has "
-                    "no status subresource; apply the CRD of this release"
+                    "no status subresource; apply the CRD of this release, or declare the "
+                    "controller with status_subresource=False"
                 ) from None
             return False
         foreign.learn(self._manager, response, status)
@@ -355,7 +360,10 @@ class Context:
             manager = f"{self._manager}-status"
             try:
                 return await self.client.apply(
-                    self.kind, manifest, field_manager=manager, subresource="status"
+                    self.kind,
+                    manifest,
+                    field_manager=manager,
+                    subresource="status" if self._status_subresource else "",
                 )
             except Conflict:
                 held = await self.client.get(self.kind, self.key)

@@ -187,6 +187,7 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
         held = context.get(CONFIG_MAP, key)
         assert held is not None
         assert context.list(CONFIG_MAP) == [held]
+        assert sorted(map(key_of, context.list(CONFIG_MAP, "*"))) == [key, Key("other", "far")]
         assert context.list(CONFIG_MAP, selector={"matchLabels": {"app": "y"}}) == []
         live = await context.live_get(CONFIG_MAP, key)
         assert live is not None
@@ -208,7 +209,8 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
             CONFIG_MAP, "settings", "default", metadata={"labels": {"app": "x"}}, data={"a": "b"}
         )
     )
-    async with running(fake_api, Script(look)) as harness:
+    fake_api.create(build_object(CONFIG_MAP, "far", "other"))
+    async with running(fake_api, Script(look), watch_namespaces="*") as harness:
         fake_api.create(build_widget())
         await harness.converged()
 

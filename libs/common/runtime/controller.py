@@ -9,12 +9,14 @@ Controller("podset", primary=PODSET, reconcile=reconcile).owns(POD, transform=sh
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict, Unpack
 
 from libs.common.kinds import Key, Kind, Manifest, is_deleting
 from libs.common.plan import Outcome
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
 from libs.common.runtime.informer import SourceName
@@ -140,6 +142,12 @@ class Controller:
             primary that is not ready gets the condition Stalled.
         resting: Reasons of Ready for which a primary is not ready because its spec says so; they
             have no deadline.
+        status_subresource: Whether the CRD of the primary has the status subresource. Without it,
+            the status is written with the object, and without `observedGeneration`: the API server
+            counts each write of such an object as a new generation.
+        max_concurrent_reconciles: Number of primaries that are reconciled at a time; None for the
+            setting of the process.
+        backoff: Delays of failing primaries; None for the settings of the process.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: Projections of the cache, added by `projects`.
         close: Called after the last reconcile to close resources of the reconciler; has a time
@@ -161,18 +169,31 @@ class Controller:
     reports_ready: bool = True
     stalls_after: float = 600.0
     resting: frozenset[str] = frozenset()
+    status_subresource: bool = True
+    max_concurrent_reconciles: int | None = None
+    backoff: BackoffPolicy | None = None
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a finalizer without a clean-up, and a clean-up without a finalizer.
+        """Refuse a finalizer without a clean-up or the reverse, and plain functions.
 
         Raises:
-            ValueError: Only one of `finalize` and `finalizer` is given.
+            ValueError: Only one of `finalize` and `finalizer` is given, or one of the functions is
+                not a coroutine function.
         """
         if bool(self.finalizer) != (self.finalize is not None):
             raise ValueError(f"Controller {self.name}: set both finalize and finalizer, or neither")
+
+        for name, function in (("reconcile", self.reconcile), ("finalize", self.finalize)):
+            plain = inspect.isroutine(function) and not inspect.iscoroutinefunction(function)
+            if plain and function.__name__ != "<lambda>":
+                raise ValueError(
+                    f"Controller {self.name}: {name} must be declared with `async def`. Call code "
+                    "that blocks by `await asyncio.to_thread(...)`. Mark a decorator's function "
+                    "that returns a coroutine by `inspect.markcoroutinefunction`"
+                )
 
     def owns(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
         """Watch a kind of children: a change enqueues the primary that controls the object."""

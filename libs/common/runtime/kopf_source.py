@@ -339,8 +339,12 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Return whether a log record of kopf is about anything other than a refusal."""
-    return REFUSED not in record.getMessage()
+    """Return whether a log record of kopf is neither about a refusal nor about a request to wait.
+
+    kopf repeats a watch after a 429, which the API server sends while a new CRD is being prepared.
+    """
+    text = record.getMessage()
+    return REFUSED not in text and "APITooManyRequestsError" not in text
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

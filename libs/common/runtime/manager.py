@@ -255,7 +255,7 @@ class Manager:
         await self._catch_up()
         for runner in self.runners:
             runner.begin()
-            for number in range(self.settings.max_concurrent_reconciles):
+            for number in range(self._count_workers(runner.controller)):
                 start(f"{runner.controller.name}-{number}", runner.work())
         start("guard", self.guard.run())
         start("resync", self._resync())
@@ -368,10 +368,13 @@ class Manager:
 
     def _build_runner(self, controller: Controller, rng: Callable[[], float]) -> Runner:
         settings = self.settings
-        queue = build_queue(settings, controller.name, self.metrics, self.clock, rng)
-        metrics = self.metrics.controller(controller.name, settings.max_concurrent_reconciles)
+        queue = build_queue(settings, controller, self.metrics, self.clock, rng)
+        metrics = self.metrics.controller(controller.name, self._count_workers(controller))
         timeout = settings.reconcile_timeout_seconds
         return Runner(controller, queue, self._services, metrics, timeout=timeout)
+
+    def _count_workers(self, controller: Controller) -> int:
+        return controller.max_concurrent_reconciles or self.settings.max_concurrent_reconciles
 
     def _add_checks(self) -> None:
         self.health.add_health_check("event-loop", self._lag.check)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 import urllib.error
@@ -76,6 +77,9 @@ class Operator:
         summary: Purpose of the operator, in one sentence.
         gc_threshold: Generation-0 threshold of the garbage collector; with large caches of
             long-lived objects, frequent full collections waste time.
+        all_namespaces: Whether the operator only works if it watches the whole cluster, for example
+            because it creates namespaces. It is then the default of its chart, and the process
+            refuses to start with other settings.
         version: Version of the build, from OPERATOR_VERSION in the environment, else `dev`.
     """
 
@@ -87,6 +91,7 @@ class Operator:
     runnables: Sequence[RunnableBuilder] = ()
     summary: str = ""
     gc_threshold: int = 50_000
+    all_namespaces: bool = False
     version: str = field(default_factory=_find_version)
 
     def __post_init__(self) -> None:
@@ -149,6 +154,13 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
         print(f"{operator.id} {operator.version}")
         return _OK
     settings = parse_settings(operator.settings, arguments, epilog=_COMMANDS.format(operator.id))
+    if operator.all_namespaces and not settings.watches_all_namespaces:
+        print(
+            f"{operator.id} needs all namespaces: set --watch-namespaces='*', or "
+            "watch.clusterWide=true in the values of its chart",
+            file=sys.stderr,
+        )
+        return _FAILED
     configure_logs(settings.log_level, settings.log_format)
     install_excepthooks()
     gc.set_threshold(operator.gc_threshold, 20, 100)
@@ -171,6 +183,7 @@ async def _run(operator: Operator, settings: CommonSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     Diagnostics(settings).install(loop)
+    raise_file_limit()
     config = await load_config(settings.kubeconfig, settings.context)
     # Called when the caches are filled: a full collection with 100,000 objects stops the loop for
     # seconds.
@@ -188,6 +201,17 @@ async def _release(operator: Operator, settings: CommonSettings) -> int:
         log.error("Cannot release objects", error=str(err))
         return _FAILED
     return _OK
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the highest allowed one, as programs in Go do.
+
+    Each watch needs a connection: one for each kind and namespace that are selected.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems refuse a value that they report as the highest.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _check(arguments: Sequence[str]) -> int:

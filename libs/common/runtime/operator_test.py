@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -120,6 +121,26 @@ async def test_missing_kubeconfig_is_one_line_and_status_one() -> None:
     assert status == 1
     assert "set --kubeconfig or KUBECONFIG" in err
     assert "Traceback" not in err
+
+
+def test_operator_that_needs_all_namespaces_refuses_fewer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tenants = replace(OPERATOR, all_namespaces=True)
+
+    assert main(tenants, ["--watch-namespaces=a"]) == 1
+    assert "widget needs all namespaces: set --watch-namespaces='*'" in capsys.readouterr().err
+
+
+def test_limit_of_open_files_is_raised() -> None:
+    """Each watched kind has a connection in each selected namespace."""
+    code = (
+        "import resource; from libs.common.runtime.operator import raise_file_limit;"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE);"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)); raise_file_limit();"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard > 64"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 async def test_address_that_is_taken_is_one_line_and_status_one(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from libs.common.rbac import PolicyRule, children, own
+from libs.common.rbac import PolicyRule, children, grant, own
 from libs.common.runtime.controller import Controller, Watch
 
 
@@ -44,11 +44,16 @@ def _is_covered(rule: PolicyRule, rules: Iterable[PolicyRule]) -> bool:
 
 
 def _derive(controller: Controller) -> Iterator[PolicyRule]:
-    yield from own(
+    rules = own(
         controller.primary,
         finalizer=bool(controller.finalizer),
         owner=controller.blocks_deletion and any(watch.owned for watch in controller.watched),
     )
+    if controller.status_subresource:
+        yield from rules
+    else:
+        yield from (rule for rule in rules if not rule.resources[0].endswith("/status"))
+        yield grant(controller.primary, "patch", why="report the observed state")
     for watches in _group(controller):
         kind = watches[0].kind
         writes = dict.fromkeys(verb for watch in watches for verb in watch.writes)

@@ -26,6 +26,12 @@ def test_primary_is_read_and_its_status_written() -> None:
     }
 
 
+def test_status_without_subresource_is_a_patch_of_the_primary() -> None:
+    assert granted(Controller("boat", BOAT, nothing, status_subresource=False)) == {
+        "boats": ["get", "list", "watch", "patch"],
+    }
+
+
 def test_finalizer_needs_a_patch_of_the_primary() -> None:
     controller = Controller("boat", BOAT, nothing, finalize=nothing, finalizer="sea.example.com/x")
 

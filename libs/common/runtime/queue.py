@@ -20,6 +20,7 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Final
 
 from libs.common.clock import Clock, SystemClock, Timer
 from libs.common.kinds import Key
@@ -33,12 +34,17 @@ from libs.common.runtime.namespace_queue import (
 )
 
 __all__ = [
+    "MIN_DELAY",
     "PRIORITY_EXPEDITE",
     "PRIORITY_LIVE",
     "PRIORITY_RESYNC",
     "QueueClosed",
     "WorkQueue",
 ]
+
+
+MIN_DELAY: Final = 0.1
+"""Seconds; a shorter delay that a reconcile requests again and again is backed off."""
 
 
 class QueueClosed(Exception):
@@ -110,7 +116,7 @@ class WorkQueue:
 
         Args:
             key: Key whose reconcile failed.
-            after: Seconds to wait; None or 0 for the back-off of the key.
+            after: Seconds to wait; None, or less than MIN_DELAY, for the back-off of the key.
             at_least: Minimum back-off in seconds.
 
         Returns:
@@ -119,7 +125,7 @@ class WorkQueue:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         # An immediate retry without a limit would use up a core.
-        if after is None or after <= 0:
+        if after is None or after < MIN_DELAY:
             delay = max(at_least, self._backoff.delay(failures, self._rng()))
         else:
             delay = after
@@ -128,17 +134,17 @@ class WorkQueue:
         self.add(key, after=delay)
         return delay
 
-    def requeue(self, key: Key) -> float:
-        """Request another reconcile immediately after a successful one.
+    def requeue(self, key: Key, *, after: float = 0.0) -> float:
+        """Request another reconcile immediately, or almost, after a successful one.
 
-        The first one is immediate; keys that repeatedly request the next reconcile are backed off.
+        The first one comes as requested; keys that repeatedly request the next one are backed off.
 
         Returns:
             Seconds until the reconcile.
         """
         self._failures.pop(key, None)
         asked = self._requeues[key] = self._requeues.get(key, 0) + 1
-        delay = self._backoff.delay(asked - 1, self._rng()) if asked > 1 else 0.0
+        delay = max(after, self._backoff.delay(asked - 1, self._rng())) if asked > 1 else after
         self.add(key, after=delay)
         return delay
 

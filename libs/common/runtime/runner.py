@@ -20,6 +20,7 @@ from libs.common.errors import (
     Conflict,
     Invalid,
     NotFound,
+    NotLeading,
     SlipwayError,
     TerminalError,
     TransientError,
@@ -37,7 +38,7 @@ from libs.common.runtime.controller import Controller, Result
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.lookup import look_up
 from libs.common.runtime.objects import ObjectCounter
-from libs.common.runtime.queue import QueueClosed, WorkQueue
+from libs.common.runtime.queue import MIN_DELAY, QueueClosed, WorkQueue
 from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.triggers import Triggers
@@ -50,8 +51,9 @@ _STALE_RETRY: Final = 0.2
 """Seconds until the retry of a reconcile that used an outdated version; the event of the new
 version will arrive soon, so an exponential back-off would only delay it."""
 _UNKNOWN_RETRY: Final = 1.0
+_VISIBLE_FAILURES: Final = 5
+"""Failures in a row after which an error is an Event of the object, not only a line in the log."""
 SERVER_WARNING: Final = "ServerWarning"
-"""Reason of Events about warnings of the API server."""
 """Reason of Events that quote warnings, for example about unknown fields of a pod template."""
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
@@ -136,10 +138,12 @@ class Runner:
         ):
             flags: dict[str, bool] = {}
             failure: BaseException | None = None
+            result: Result | None = None
             scope = asyncio.timeout(self._timeout)
             try:
                 async with scope:
-                    ending = self._schedule_next(key, await self._process_object(key))
+                    result = await self._process_object(key)
+                    ending = self._schedule_next(key, result)
             except (Exception, asyncio.CancelledError) as err:
                 # A bug in one reconcile must not end the worker.
                 if _is_cancellation_requested(err):
@@ -153,6 +157,8 @@ class Runner:
                     ending = "error"
                 else:
                     ending = await self._failed(key, err, flags)
+                if result is None:
+                    self._show_failure(key, err, timed_out=flags.get("timeout", False))
             span.set_result(ending, failure)
         self.reconciles += 1
         self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
@@ -199,8 +205,12 @@ class Runner:
                 # The retry may come much later.
                 self.queue.add(key, after=result.requeue_after)
             raise result.error
-        if result is not None and result.requeue_after is not None and result.requeue_after <= 0:
-            self.queue.requeue(key)
+        if (
+            result is not None
+            and result.requeue_after is not None
+            and result.requeue_after < MIN_DELAY
+        ):
+            self.queue.requeue(key, after=max(0.0, result.requeue_after))
             return "requeue"
         self.queue.forget(key)
         if result is None or result.requeue_after is None:
@@ -242,6 +252,36 @@ class Runner:
         level = log.info if isinstance(err, Conflict | Unreachable) else log.warning
         level("Reconcile failed, retrying", error=str(err), retry_in=round(delay, 1))
         return "error"
+
+    def _show_failure(self, key: Key, err: BaseException, *, timed_out: bool) -> None:
+        """Record an Event about an error that a reconcile raised again and again.
+
+        A reconcile that returns an error (`Result.error`) reports it in the status itself.
+        """
+        primary = self._store.get(key)
+        if primary is None or self.queue.failures(key) < _VISIBLE_FAILURES:
+            return
+        match err:
+            case TerminalError() | Conflict() | Unreachable() | NotLeading():
+                return
+            case SlipwayError():
+                cause = str(err)
+            case _ if timed_out:
+                cause = f"it did not finish within {self._timeout:g} s"
+            case _:
+                cause = f"unhandled error (bug of the operator): {type(err).__name__}: {err}"
+        deleting = is_deleting(primary)
+        what, reason = (
+            ("Clean-up", "CleanUpFailed") if deleting else ("Reconcile", "ReconcileFailed")
+        )
+        self._services.recorder.event(
+            self.controller.primary,
+            primary,
+            "Warning",
+            reason,
+            f"{what} fails and is retried: {cause}",
+            action="Finalize" if deleting else "Reconcile",
+        )
 
     def _stale_delay(self, key: Key) -> float | None:
         """Return a short fixed delay for the first few conflicts, then the back-off."""
@@ -346,6 +386,7 @@ class Runner:
             blocks_deletion=self.controller.blocks_deletion,
             stalls_after=self.controller.stalls_after,
             resting=self.controller.resting,
+            status_subresource=self.controller.status_subresource,
             is_orphaning=self._triggers.is_orphaning(uid_of(primary)),
             requeue=lambda seconds: self.queue.add(key, after=seconds),
         )

@@ -224,6 +224,7 @@ async def test_status_that_makes_no_sense_ends_no_worker(fake_api: FakeApi) -> N
     [
         (TransientError("not yet", retry_after=7.0), [7.0, 7.0]),
         (TransientError("not yet"), [1.0, 2.0, 4.0]),
+        (TransientError("not yet", retry_after=0.001), [1.0, 2.0, 4.0]),
         (ApiError(429, retry_after=3.0), [3.0, 3.0, 4.0]),
         (ApiError(503, retry_after=0.0), [1.0, 2.0, 4.0]),
         (UnknownOutcome("POST", "no answer"), [1.0, 2.0, 4.0, 8.0, 8.0]),
@@ -321,6 +322,77 @@ async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api:
         await harness.converged()
 
     assert order == ["third", "first", "second"]
+
+
+async def test_wishes_for_almost_immediate_passes_are_backed_off(fake_api: FakeApi) -> None:
+    async def again(context: Context) -> Result:
+        return Result(requeue_after=0.001)
+
+    script, clock = Script(again), FakeClock()
+    async with running(fake_api, script, clock=clock, **SLOW) as harness:
+        fake_api.create(build_widget())
+
+        assert await list_delays(harness, script, clock, 4) == [0.001, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("deleting", [False, True], ids=["reconcile", "clean-up"])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (TransientError("the mail server does not respond"), "the mail server does not respond"),
+        (ApiError(500, message="disk full"), "disk full"),
+        (KeyError("port"), "unhandled error (bug of the operator): KeyError: 'port'"),
+        (Conflict(409), None),
+    ],
+)
+async def test_error_that_repeats_is_an_event_of_the_object(
+    fake_api: FakeApi, error: Exception, cause: str | None, *, deleting: bool
+) -> None:
+    async def fail(context: Context) -> None:
+        if bool(context.primary["metadata"].get("deletionTimestamp")) is deleting:
+            shown.append(len(fake_api.objects(EVENT)))
+            raise error
+
+    shown: list[int] = []
+    is_bug = isinstance(error, KeyError)
+    async with running(
+        fake_api, Script(fail), finalizer=True, may_panic=is_bug, backoff_max_seconds=0.2
+    ) as harness:
+        fake_api.create(build_widget())
+        if deleting:
+            await harness.converged()
+            fake_api.delete(WIDGET, KEY)
+        await until(lambda: len(shown) > 8)
+        await harness.manager.recorder.wait_idle()
+        assert set(shown[:5]) == {0}, "the first errors may pass by themselves"
+
+        reason, what = (
+            ("CleanUpFailed", "Clean-up") if deleting else ("ReconcileFailed", "Reconcile")
+        )
+        events = [(each["reason"], each["note"]) for each in fake_api.objects(EVENT)]
+        if cause is None:
+            assert events == []
+        else:
+            ((seen, note),) = events
+            assert seen == reason
+            assert note.startswith(f"{what} fails and is retried: ")
+            assert cause in note
+
+
+async def test_pass_that_always_takes_too_long_is_an_event_of_the_object(
+    fake_api: FakeApi,
+) -> None:
+    async def hang(context: Context) -> None:
+        await asyncio.Event().wait()
+
+    async with running(
+        fake_api, Script(hang), reconcile_timeout_seconds=0.05, backoff_max_seconds=0.2
+    ):
+        fake_api.create(build_widget())
+        await until(lambda: bool(fake_api.objects(EVENT)))
+
+        (event,) = fake_api.objects(EVENT)
+        assert event["note"] == "Reconcile fails and is retried: it did not finish within 0.05 s"
 
 
 async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:

@@ -64,6 +64,20 @@ def _without_empty(value: object) -> object:
     return value
 
 
+def drop_generations(status: Mapping[str, Any]) -> Manifest:
+    """Return a status without observed generations, for kinds without the status subresource.
+
+    Each write of a status is a new generation of such an object, which nobody has observed.
+    """
+    kept = {name: value for name, value in status.items() if name != "observedGeneration"}
+    if conditions := status.get("conditions"):
+        kept["conditions"] = [
+            {name: value for name, value in each.items() if name != "observedGeneration"}
+            for each in conditions
+        ]
+    return kept
+
+
 def same_status(held: object, wanted: object) -> bool:
     """Compare two statuses, ignoring empty members and conditions of other writers."""
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):

@@ -92,8 +92,9 @@ def parse_settings[S: CommonSettings](
     """Parse the settings of a process from its flags and its environment.
 
     Prints the help and exits with 0 for `--help`. Prints one line for each bad value and exits
-    with 2. An unknown variable with the operator's prefix is logged as a warning, after the log was
-    configured as the settings ask, since it is most often a typing error.
+    with 2. An unknown variable with the operator's prefix is logged, after the log was configured
+    as the settings ask: as a warning if its name resembles a known one, since it is most often a
+    typing error.
 
     Args:
         settings: The settings class of the operator.
@@ -115,9 +116,14 @@ def parse_settings[S: CommonSettings](
     if unknown:
         configure_logs(parsed.log_level, parsed.log_format)
     for variable, closest in unknown.items():
-        structlog.get_logger("settings").warning(
-            "Ignoring unknown environment variable", variable=variable, did_you_mean=closest
-        )
+        log = structlog.get_logger("settings")
+        if closest:
+            log.warning(
+                "Ignoring unknown environment variable", variable=variable, did_you_mean=closest
+            )
+        else:
+            # It may belong to the code of the operator, which can read it as it likes.
+            log.info("Environment variable is no setting", variable=variable)
     return parsed
 
 
@@ -135,7 +141,7 @@ def find_unknown_variables(
     for variable in sorted(environ):
         name = variable.upper()
         if name.startswith(prefix) and name not in known and not _SERVICE_VARIABLE.search(name):
-            unknown[variable] = next(iter(difflib.get_close_matches(name, known, 1)), "")
+            unknown[variable] = next(iter(difflib.get_close_matches(name, known, 1, 0.8)), "")
     return unknown
 
 

@@ -231,6 +231,16 @@ def test_unknown_variable_is_warned_about_with_the_closest_name(
     assert line["did_you_mean"] == "PODSET_LEADER_ELECT"
 
 
+def test_variable_that_resembles_no_setting_is_no_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may belong to the code of the operator."""
+    parse_settings(Settings, [], {"PODSET_SCHEDULER_URL": "http://scheduler"})
+
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["variable"]) == ("info", "PODSET_SCHEDULER_URL")
+
+
 @pytest.mark.parametrize(
     "variable",
     [
