@@ -188,7 +188,7 @@ class Controller:
 
         for name, function in (("reconcile", self.reconcile), ("finalize", self.finalize)):
             plain = inspect.isroutine(function) and not inspect.iscoroutinefunction(function)
-            if plain and function.__name__ != "<lambda>":
+            if plain and getattr(function, "__name__", "") != "<lambda>":
                 raise ValueError(
                     f"Controller {self.name}: {name} must be declared with `async def`. Call code "
                     "that blocks by `await asyncio.to_thread(...)`. Mark a decorator's function "

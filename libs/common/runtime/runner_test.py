@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from libs.common.conditions import find_condition
 from libs.common.errors import (
@@ -335,6 +338,12 @@ async def test_wishes_for_almost_immediate_passes_are_backed_off(fake_api: FakeA
         assert await list_delays(harness, script, clock, 4) == [0.001, 1.0, 2.0, 4.0]
 
 
+@asynccontextmanager
+async def _quiet() -> AsyncIterator[None]:
+    with capture_logs():
+        yield
+
+
 @pytest.mark.parametrize("deleting", [False, True], ids=["reconcile", "clean-up"])
 @pytest.mark.parametrize(
     ("error", "cause"),
@@ -355,9 +364,13 @@ async def test_error_that_repeats_is_an_event_of_the_object(
 
     shown: list[int] = []
     is_bug = isinstance(error, KeyError)
-    async with running(
-        fake_api, Script(fail), finalizer=True, may_panic=is_bug, backoff_max_seconds=0.2
-    ) as harness:
+    # Without capture_logs, rendering each traceback of the bug takes seconds.
+    async with (
+        running(
+            fake_api, Script(fail), finalizer=True, may_panic=is_bug, backoff_max_seconds=0.2
+        ) as harness,
+        _quiet(),
+    ):
         fake_api.create(build_widget())
         if deleting:
             await harness.converged()
