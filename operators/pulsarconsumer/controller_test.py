@@ -87,6 +87,27 @@ async def test_foreign_deployment_is_left_alone(
     assert wanted(api) == 7
 
 
+async def test_consumers_that_an_orphan_deletion_left_are_adopted_without_a_restart(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    api.create(build(broker))
+    await harness.converged()
+    before = api.get(DEPLOYMENT, ORDERS)
+    api.delete(PULSAR_CONSUMER, ORDERS, propagation="Orphan")
+    await harness.eventually(lambda: api.find(PULSAR_CONSUMER, ORDERS) is None)
+    assert not api.get(DEPLOYMENT, ORDERS)["metadata"].get("ownerReferences")
+
+    created = api.create(build(broker))
+    await harness.converged()
+
+    after = api.get(DEPLOYMENT, ORDERS)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [owner["uid"] for owner in after["metadata"]["ownerReferences"]] == [
+        created["metadata"]["uid"]
+    ]
+    assert after["spec"]["template"] == before["spec"]["template"]
+
+
 async def test_drift_of_the_deployment_is_corrected(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

@@ -5,10 +5,10 @@ from libs.common import startup
 
 def main() -> int:
     """Import the app, and run it."""
-    from operators.pulsarconsumer.app.run import end
     from operators.pulsarconsumer.app.run import main as run_app
+    from operators.pulsarconsumer.app.run import run_to_end
 
-    end(run_app())
+    run_to_end(run_app)
 
 
 if __name__ == "__main__":

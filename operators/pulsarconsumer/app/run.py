@@ -172,11 +172,22 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
         log.info("Stopped")
 
 
-def end(status: int) -> NoReturn:
-    """Run the atexit functions, then exit the process immediately.
+def run_to_end(work: Callable[[], int]) -> NoReturn:
+    """Run the app, then exit the process immediately, even after an unhandled error.
 
-    A regular exit would wait for handlers that hang, and for threads of the client.
+    A regular exit would wait for handlers that hang. A thread that is in a call of the client while
+    the interpreter shuts down would abort the process with status 134.
     """
+    try:
+        status = work()
+    except BaseException:
+        log.exception("Unhandled error, exiting")
+        status = FAILED
+    end(status)
+
+
+def end(status: int) -> NoReturn:
+    """Run the atexit functions, then exit the process without shutting down the interpreter."""
     # There is no public function that runs them without finalizing the interpreter.
     hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001
     hooks.start()

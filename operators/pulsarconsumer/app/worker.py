@@ -435,7 +435,9 @@ class Worker:
             if source.is_connected:
                 self._held.note_connected(source)
             elif source.is_open:
-                self._held.watch_redeliveries(source, now)
+                # Not the time before the check: a message that was acknowledged in between would
+                # count as acknowledged after the loss, and not be handled again.
+                self._held.watch_redeliveries(source, time.monotonic())
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
         self._calls.check(now)

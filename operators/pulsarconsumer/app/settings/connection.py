@@ -107,6 +107,11 @@ class ConnectionSettings(BaseSettings):
     def _check_server(cls, value: str) -> str:
         if not value.startswith(("pulsar://", "pulsar+ssl://", "http://", "https://")):
             raise ValueError("must begin with pulsar://, pulsar+ssl://, http:// or https://")
+        if "[" in value:
+            raise ValueError(
+                "contains an IPv6 address, which the Pulsar client does not support: use a host"
+                " name that has an IPv4 address"
+            )
         return value
 
     @model_validator(mode="after")

@@ -55,6 +55,10 @@ def test_empty_variable_counts_as_absent() -> None:
     assert load(MAX_IN_FLIGHT="", HANDLER="  ").max_in_flight == 1
 
 
+def test_server_with_an_ipv6_address_is_refused() -> None:
+    assert "does not support: use a host name" in faults(SERVER="pulsar://[::1]:6650")
+
+
 def test_all_faults_are_told_by_their_variables() -> None:
     reported = faults(
         SERVER="kafka://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b"
