@@ -12,6 +12,7 @@ USED = {
     ("", "pods", "create"),
     ("", "pods", "patch"),
     ("", "pods", "delete"),
+    ("", "podtemplates", "create"),
     ("apps", "controllerrevisions", "watch"),
     ("apps", "controllerrevisions", "create"),
     ("apps", "controllerrevisions", "patch"),

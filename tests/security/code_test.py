@@ -18,6 +18,7 @@ _REACHES = {
         "the API server of a cluster that the operator created, verified with the authority of that"
         " cluster, and through it the etcd of that cluster"
     ),
+    "operators/compute/images.py": "nobody: inet_aton reads every spelling of an address",
     "operators/clusters/workload.py": "nobody: it handles the errors of port_forward.py",
     "operators/jmxexporter/guards.py": (
         "the guards in pods that an exporter selects, at ports of its spec; follows no redirect"

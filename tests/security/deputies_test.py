@@ -27,7 +27,10 @@ _BEYOND: Final[Mapping[str, Mapping[str, str]]] = {
     "clusters": _SLICES,
     "ipam": {**_SLICES, "ippools.ipam.slipway.dev": "announce is a verb of no request"},
     "jmxexporter": {**_SLICES, **_INJECTORS},
-    "podset": {"controllerrevisions.apps": "they record templates, believed by their hash alone"},
+    "podset": {
+        "controllerrevisions.apps": "they record templates, believed by their hash alone",
+        "podtemplates": "it sends dry runs only, and nothing runs a PodTemplate",
+    },
 }
 """What an operator writes and an editor does not, by operator, and why that is no way in."""
 _OF_OTHERS: Final = (
