@@ -25,8 +25,9 @@ NO_ADVICE = {
     " Migrating NetworkFound NotRequested ProbeSucceeded Provisioned Provisioning Rebuilding Rerun"
     " Restarted Running Starting Stopping Terminating WithdrawingAddress",
     # While the API does not respond, the reasons that depend on it say so.
-    "KubernetesCluster": "Adopted Applied Applying Available Created DeletingNode Draining Healthy"
-    " InstancesRunning MemberRemoved NodesMissing NotAsked NotChecked Reachable Rebuilding Recycled"
+    "KubernetesCluster": "Adopted Applied Applying Available Created DeletingNode Draining"
+    " Evacuating Healthy InstancesRunning MemberRemoved NodesMissing NotAsked NotChecked Reachable"
+    " Rebuilding Recycled"
     " Recycling Renewed Terminating Uncordoned Upgrading Valid VersionSet VersionUnknown"
     " WaitingForControlPlane",
     # The reasons of single next hops are in status.routes, which the advice names.

@@ -23,6 +23,19 @@ ADVICE: dict[tuple[str, str], str] = {
     ("IPClaim", "AllowedCIDRsUnsupported"): (
         "Remove spec.allowedCidrs, or let an administrator set `announcement` of the ipam operator."
     ),
+    ("Instance", "DiskInUse"): (
+        "Wait until the machine that the message names has left the disk, or take the disk out of "
+        "the spec of one of the two. A data volume on a ReadWriteMany claim can be shared: set "
+        "`sharing: Shared` in spec.volumes of every machine."
+    ),
+    ("Instance", "ImageRefused"): (
+        "Choose an image on a host that the message allows, or let an administrator add the host "
+        "to `imageHosts` of the compute operator."
+    ),
+    ("KubernetesCluster", "SharedHost"): (
+        "Move a control plane node off the host that the message names: create an Operation of "
+        "type Migrate for its Instance, or let an administrator add hosts."
+    ),
     ("Instance", "DiskMissing"): (
         "Restore the root disk from the same backup; the message names the disks that were found."
     ),

@@ -71,7 +71,8 @@ def lint(record: Record, namespace: str, operator: str, *, repeated: bool = Fals
         found.append(f"{call} is outside the namespace: {call.namespace or 'none'}")
     if call.verb == "delete" and not (body.get("preconditions") or {}).get("uid"):
         found.append(f"{call} does not name the UID")
-    if call.verb == "create" and not (body.get("metadata") or {}).get("name"):
+    stored = record.query.get("dryRun") != "All"
+    if call.verb == "create" and stored and not (body.get("metadata") or {}).get("name"):
         found.append(f"{call} leaves the name to the server")
     # An operator with several controllers has a manager for each: `network-firewall`.
     manager = record.query.get("fieldManager") or ""

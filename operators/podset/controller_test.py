@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from libs.common.kinds import EVENT, NAMESPACE, POD, Manifest, uid_of
+from libs.common.kinds import CONTROLLER_REVISION, EVENT, NAMESPACE, POD, Manifest, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.controller import OPERATOR, PODSET
@@ -100,6 +100,12 @@ async def test_pods_go_with_their_set(api: FakeApi, operator: OperatorHarness) -
     await operator.converged()
     api.delete(PODSET, WEB)
     await operator.eventually(lambda: not names(api), "the garbage is collected")
+    # The watch of the children may be ahead of the one that says that their set was deleted.
+    await operator.converged()
+    await operator.eventually(
+        lambda: not names(api) and not api.objects(CONTROLLER_REVISION, "default"),
+        "what was created in the meantime is collected as well",
+    )
     mark = api.mark()
     await operator.converged()
 
