@@ -270,18 +270,22 @@ _PRINTED: Final[list[Manifest]] = [
 ]
 
 
+_SHOWN: Final = "shown.example.com"
+"""A group of its own, because another test compares all kinds of the group of the others."""
+
+
 async def _custom(r: Recorder) -> None:
     plain = await serve(r)
     spec: Manifest = {"size": 3, "tags": ["a", "b"], "options": {"k": "v"}}
     await r.rest.create(plain, build_gadget(spec=spec))
     await show(r, "age only", plain)
-    printed = await serve(r, plural="shown", kind="Shown", printed=_PRINTED)
-    gadget = build_gadget(kind="Shown", spec=spec)
+    printed = await serve(r, plural="shown", kind="Shown", group=_SHOWN, printed=_PRINTED)
+    gadget = {**build_gadget(kind="Shown", spec=spec), "apiVersion": f"{_SHOWN}/v1"}
     gadget["metadata"]["annotations"] = {"example.com/note": "hi"}
     await r.rest.create(printed, gadget)
     conditions = [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]
     await r.rest.patch(f"{printed}/g/status", {"status": {"conditions": conditions}})
-    await r.rest.create(printed, build_gadget("h", kind="Shown", spec={"size": 0}))
+    await r.rest.create(printed, {**gadget, "metadata": {"name": "h"}, "spec": {"size": 0}})
     reply = await r.rest.get(printed, accept=TABLE)
     texts = [each["description"] for each in reply.body["columnDefinitions"]]
     r.record("descriptions", texts)
