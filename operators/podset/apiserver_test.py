@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,7 @@ from libs.common.kinds import (
 )
 from libs.common.testing.apiserver import ControlPlane, find_assets
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.serving import serve
-from operators.podset.api import PodSet
-from operators.podset.controller import OPERATOR, PODSET
+from operators.podset.controller import PODSET
 
 pytestmark = pytest.mark.apiserver
 
@@ -38,33 +36,17 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def client(kube_client: Client) -> Client:
-    """Serve PodSet on the real API server."""
-    await serve(kube_client, PodSet)
-    return kube_client
-
-
-@pytest.fixture
-async def operator(
-    client: Client, kube_apiserver: ControlPlane, kube_namespace: str
-) -> AsyncIterator[OperatorHarness]:
-    settings: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
-    async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
-        yield harness
-
-
 def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
     return build_object(PODSET, name, namespace, spec=spec)
 
 
 async def test_unknown_field_of_a_template_is_reported(
-    client: Client, operator: OperatorHarness, kube_namespace: str
+    client: Client, real_operator: OperatorHarness, kube_namespace: str
 ) -> None:
     container = {"name": "main", "image": "busybox", "livenesProbe": {"exec": {"command": ["x"]}}}
     spec = {"containers": [container], "securityContxt": {}}
     await client.create(PODSET, build_podset(kube_namespace, replicas=3, template={"spec": spec}))
-    await operator.converged()
+    await real_operator.converged()
 
     async def notes() -> list[str]:
         events = await client.list(EVENT, kube_namespace)
@@ -81,7 +63,7 @@ async def test_unknown_field_of_a_template_is_reported(
 
 
 async def test_template_with_the_metadata_that_tools_write_is_applied(
-    client: Client, operator: OperatorHarness, kube_namespace: str
+    client: Client, real_operator: OperatorHarness, kube_namespace: str
 ) -> None:
     # emqx#8599, scylla-operator#1249: Flux and Argo CD use server-side apply.
     metadata = {
@@ -94,7 +76,7 @@ async def test_template_with_the_metadata_that_tools_write_is_applied(
     template = {**TEMPLATE, "metadata": metadata}
     manifest = build_podset(kube_namespace, replicas=1, template=template)
     await client.apply(PODSET, manifest, field_manager="flux")
-    await operator.converged()
+    await real_operator.converged()
 
     pod = await client.get(POD, Key(kube_namespace, "web-pod-0"))
     assert pod["metadata"]["finalizers"] == ["example.com/drain"]
@@ -167,13 +149,13 @@ async def test_selector_cannot_change(client: Client, kube_namespace: str) -> No
 
 
 async def test_name_of_a_set_with_dns_names_leaves_room_for_its_pods(
-    operator: OperatorHarness, client: Client, kube_namespace: str
+    real_operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     # The highest slot of 10,000 pods and as much surge has five digits.
     longest = "a" * 52
     spec = {"serviceName": "db", "replicas": 1}
     await client.create(PODSET, build_podset(kube_namespace, longest, **spec))
-    await operator.converged()
+    await real_operator.converged()
     pod = await client.get(POD, Key(kube_namespace, f"{longest}-pod-0"))
     assert len(pod["spec"]["hostname"]) == 58
     with pytest.raises(Invalid, match="name must have at most 52 characters"):
@@ -191,27 +173,27 @@ async def test_name_that_is_no_label_value_is_refused(client: Client, kube_names
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 async def test_pods_of_an_example_are_accepted_in_a_restricted_namespace(
-    operator: OperatorHarness, client: Client, kube_namespace: str, path: Path
+    real_operator: OperatorHarness, client: Client, kube_namespace: str, path: Path
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     await client.patch(NAMESPACE, Key("", kube_namespace), {"metadata": {"labels": labels}})
     podset, *_ = yaml.safe_load_all(path.read_text())
     podset["metadata"]["namespace"] = kube_namespace
     await client.create(PODSET, podset)
-    await operator.converged()
+    await real_operator.converged()
 
     listing = await client.list(POD, kube_namespace)
     assert len(listing.items) == podset["spec"]["replicas"]
 
 
 async def test_set_follows_its_scale_subresource_and_rests(
-    operator: OperatorHarness, client: Client, kube_namespace: str
+    real_operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     key = Key(kube_namespace, "web")
     await client.create(PODSET, build_podset(kube_namespace, replicas=2))
-    await operator.converged()
+    await real_operator.converged()
     await client.patch(PODSET, key, {"spec": {"replicas": 40}}, subresource="scale")
-    await operator.converged()
+    await real_operator.converged()
     assert len((await client.list(POD, kube_namespace)).items) == 40
 
     scale = await client.get(PODSET, key, subresource="scale")
@@ -219,20 +201,20 @@ async def test_set_follows_its_scale_subresource_and_rests(
     found = await client.list(POD, kube_namespace, label_selector=scale["status"]["selector"])
     assert len(found.items) == 40
     before = (await client.get(PODSET, key))["metadata"]["resourceVersion"]
-    await operator.restart()
-    await operator.converged()
+    await real_operator.restart()
+    await real_operator.converged()
     assert (await client.get(PODSET, key))["metadata"]["resourceVersion"] == before
 
 
 async def test_deleted_pod_without_a_node_comes_back_under_its_name(
-    operator: OperatorHarness, client: Client, kube_namespace: str
+    real_operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     await client.create(PODSET, build_podset(kube_namespace, replicas=2))
-    await operator.converged()
+    await real_operator.converged()
     before = await client.get(POD, Key(kube_namespace, "web-pod-1"))
     uid = before["metadata"]["uid"]
     await client.delete(POD, Key(kube_namespace, "web-pod-1"), uid=uid)
-    await operator.converged()
+    await real_operator.converged()
 
     after = await client.get(POD, Key(kube_namespace, "web-pod-1"))
     assert after["metadata"]["uid"] != uid
@@ -240,15 +222,15 @@ async def test_deleted_pod_without_a_node_comes_back_under_its_name(
 
 
 async def test_update_of_pods_without_a_node_keeps_their_slots(
-    operator: OperatorHarness, client: Client, kube_namespace: str
+    real_operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": "100%"}}
     spec = {"replicas": 5, "template": TEMPLATE, "updateStrategy": strategy}
     await client.create(PODSET, build_podset(kube_namespace, **spec))
-    await operator.converged()
+    await real_operator.converged()
     template = {"metadata": {"annotations": {"version": "2"}}}
     await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"template": template}})
-    await operator.converged()
+    await real_operator.converged()
 
     pods = (await client.list(POD, kube_namespace)).items
     assert [pod["metadata"]["name"] for pod in pods] == [f"web-pod-{slot}" for slot in range(5)]
@@ -269,10 +251,10 @@ def controllers(client: Client, kube_apiserver: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("controllers")
 async def test_autoscaler_and_disruption_budget_know_how_many_pods_a_set_has(
-    operator: OperatorHarness, client: Client, kube_namespace: str
+    real_operator: OperatorHarness, client: Client, kube_namespace: str
 ) -> None:
     await client.create(PODSET, build_podset(kube_namespace, replicas=1))
-    await operator.converged()
+    await real_operator.converged()
     # Below the least number an autoscaler needs no metrics to know what to do.
     target = {"apiVersion": PODSET.api_version, "kind": PODSET.kind, "name": "web"}
     bounds = {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 9}
@@ -287,5 +269,5 @@ async def test_autoscaler_and_disruption_budget_know_how_many_pods_a_set_has(
         shown = (await client.get(POD_DISRUPTION_BUDGET, key)).get("status") or {}
         return bool(shown.get("expectedPods") == 4 and shown.get("desiredHealthy") == 3)
 
-    await operator.eventually(knows, "the budget counts on four pods")
+    await real_operator.eventually(knows, "the budget counts on four pods")
     assert (await client.get(PODSET, key))["spec"]["replicas"] == 4

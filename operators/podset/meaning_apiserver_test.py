@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
@@ -23,9 +23,7 @@ from libs.common.kinds import (
 )
 from libs.common.testing.apiserver import ControlPlane, find_assets
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.serving import serve
-from operators.podset.api import PodSet
-from operators.podset.controller import OPERATOR, PODSET
+from operators.podset.controller import PODSET
 
 pytestmark = pytest.mark.apiserver
 
@@ -110,21 +108,6 @@ def vary(rng: random.Random, changes: tuple[Change, ...]) -> Manifest:
 
 
 @pytest.fixture
-async def client(kube_client: Client) -> Client:
-    await serve(kube_client, PodSet)
-    return kube_client
-
-
-@pytest.fixture
-async def operator(
-    client: Client, kube_apiserver: ControlPlane, kube_namespace: str
-) -> AsyncIterator[OperatorHarness]:
-    settings: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
-    async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
-        yield harness
-
-
-@pytest.fixture
 def controllers(kube_apiserver: ControlPlane) -> Iterator[None]:
     """Run the controller of Deployments."""
     if not (find_assets() / "kube-controller-manager").exists():
@@ -136,7 +119,7 @@ def controllers(kube_apiserver: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("controllers")
 async def test_set_keeps_its_revision_whenever_a_deployment_keeps_its_replica_set(
-    client: Client, operator: OperatorHarness, kube_namespace: str
+    client: Client, real_operator: OperatorHarness, kube_namespace: str
 ) -> None:
     rng = random.Random(5)
     templates = {
@@ -148,19 +131,19 @@ async def test_set_keeps_its_revision_whenever_a_deployment_keeps_its_replica_se
     for name in templates:
         for kind in kinds:
             await client.create(kind, build_object(kind, name, kube_namespace, spec=first))
-    await wait_for_all(client, operator, kube_namespace)
+    await wait_for_all(client, real_operator, kube_namespace)
     for name, template in templates.items():
         change = [{"op": "replace", "path": "/spec/template", "value": template}]
         for kind in kinds:
             await client.patch(kind, Key(kube_namespace, name), change)
-    await wait_for_all(client, operator, kube_namespace)
+    await wait_for_all(client, real_operator, kube_namespace)
 
     kept = await find_kept(client, kube_namespace, DEPLOYMENT, REPLICA_SET)
     assert await find_kept(client, kube_namespace, PODSET, CONTROLLER_REVISION) == kept
     assert CASES / 4 < len(kept) < CASES * 3 / 4
 
 
-async def wait_for_all(client: Client, operator: OperatorHarness, namespace: str) -> None:
+async def wait_for_all(client: Client, real_operator: OperatorHarness, namespace: str) -> None:
     """Wait until controllers have seen all Deployments and PodSets."""
     for kind in (DEPLOYMENT, PODSET):
 
@@ -172,7 +155,7 @@ async def wait_for_all(client: Client, operator: OperatorHarness, namespace: str
                 for each in found
             )
 
-        await operator.eventually(seen, f"each {kind.kind} is observed")
+        await real_operator.eventually(seen, f"each {kind.kind} is observed")
 
 
 async def find_kept(client: Client, namespace: str, owner: Kind, revision: Kind) -> set[str]:
@@ -189,26 +172,26 @@ async def find_kept(client: Client, namespace: str, owner: Kind, revision: Kind)
 
 
 async def test_pods_stay_while_the_template_is_rewritten_and_move_when_it_changes(
-    client: Client, operator: OperatorHarness, kube_namespace: str
+    client: Client, real_operator: OperatorHarness, kube_namespace: str
 ) -> None:
     key = Key(kube_namespace, "web")
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": "100%"}}
     spec = {"replicas": 2, "template": TEMPLATE, "updateStrategy": strategy}
     await client.create(PODSET, build_object(PODSET, *reversed(key), spec=spec))
-    await operator.converged()
+    await real_operator.converged()
     pods = await uids(client, kube_namespace)
 
     async def write(template: Manifest) -> None:
         change = [{"op": "replace", "path": "/spec/template", "value": template}]
         await client.patch(PODSET, key, change)
-        await operator.converged()
+        await real_operator.converged()
 
     rewritten = copy.deepcopy(TEMPLATE)
     rewritten["spec"].update(restartPolicy="Always", securityContxt={})
     await write(rewritten)
     assert await uids(client, kube_namespace) == pods
-    await operator.restart()
-    await operator.converged()
+    await real_operator.restart()
+    await real_operator.converged()
     assert await uids(client, kube_namespace) == pods
     status = (await client.get(PODSET, key))["status"]
     assert status["updatedReplicas"] == 2
@@ -216,7 +199,7 @@ async def test_pods_stay_while_the_template_is_rewritten_and_move_when_it_change
     # A pod that is replaced while the set has the other spelling counts as a pod of the template.
     pod = await client.get(POD, Key(kube_namespace, "web-pod-0"))
     await client.delete(POD, key_of(pod), uid=uid_of(pod))
-    await operator.converged()
+    await real_operator.converged()
     assert (await client.get(PODSET, key))["status"]["updatedReplicas"] == 2
     pods = await uids(client, kube_namespace)
     await write(TEMPLATE)
@@ -232,7 +215,7 @@ async def test_pods_stay_while_the_template_is_rewritten_and_move_when_it_change
         text = 'spec.template: unknown field "template.spec.securityContxt"'
         return any(text in each.get("note", "") for each in events)
 
-    await operator.eventually(warned, "an Event about the unknown field")
+    await real_operator.eventually(warned, "an Event about the unknown field")
 
 
 async def uids(client: Client, namespace: str) -> set[str]:
