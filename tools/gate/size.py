@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 import grimp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUDGETS: Final = {"shipped": 76_500, "support": 58_750, "generated": 29_500}
+BUDGETS: Final = {"shipped": 76_500, "support": 58_750, "generated": 30_000}
 """Maximum number of lines. The aims are 70,000 shipped, 42,000 support, 30,000 generated lines."""
 
 _PACKAGES: Final = ("kubectl_slipway", "lab", "libs", "operators", "slipway_handler", "tools")
@@ -30,8 +31,7 @@ _ROOTS: Final = re.compile(
 _TEST: Final = re.compile(r"(_test|conftest)\.py$|^tests/")
 _GENERATED: Final = re.compile(
     r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$"
-    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/(?!alerts|dashboard|webhooks).*)$"
-    r"|\.lock$|go\.sum$|\.svg$"
+    r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/.*)$|\.lock$|go\.sum$|\.svg$"
     r"|^docs/reference/[^/]+/(api|conditions|settings|permissions|metrics)\.md$"
 )
 
@@ -69,7 +69,7 @@ def measure(root: Path) -> Counter[str]:
 
 def find_shipped() -> set[str]:
     """Return the modules that are part of an image or a package."""
-    graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
+    graph = _build_graph()
     roots = {
         name
         for name in graph.modules
@@ -87,7 +87,7 @@ def find_circle() -> list[str]:
 
     Packages are left out: importing the modules that it re-exports makes no circle of a package.
     """
-    graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
+    graph = _build_graph()
     modules = {name for name in graph.modules if not graph.find_children(name)}
     imports = {name: graph.find_modules_directly_imported_by(name) & modules for name in modules}
     try:
@@ -95,6 +95,11 @@ def find_circle() -> list[str]:
     except CycleError as err:
         return [str(name) for name in err.args[1]]
     return []
+
+
+@cache
+def _build_graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*_PACKAGES, cache_dir=None)
 
 
 def _count_lines(path: Path) -> int:
