@@ -351,7 +351,7 @@ class VmiView:
         return self.migration is not None and self.migration.under_way
 
 
-def claims_of(manifest: Manifest) -> dict[str, bool]:
+def disk_claims_of(manifest: Manifest) -> dict[str, bool]:
     """Return the claims that a machine or an instance mounts, and whether it shares their disks.
 
     A DataVolume has the name of its claim.

@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.kinds import PVC, Key, Manifest, build_object
 from libs.common.reading import condition_at, text_at
-from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, claims_of
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import Cloud
 from operators.compute.fake_cluster import run_cluster
@@ -53,7 +53,7 @@ class Cluster:
         users: dict[str, str] = {}
         for run in api.objects(VIRTUAL_MACHINE_INSTANCE):
             name = run["metadata"]["name"]
-            for claim in claims_of(run):
+            for claim in disk_claims_of(run):
                 other = users.setdefault(claim, name)
                 assert self.shares or other == name, f"{claim} is used by {other} and {name}"
 
@@ -128,7 +128,7 @@ async def test_running_machine_gets_no_disk_that_another_one_uses() -> None:
     await cluster.create(build_operation("Reboot", target="old"))
 
     assert cluster.ready("old")[0] == "DiskInUse"
-    assert "data" not in claims_of(cluster.api.get(VIRTUAL_MACHINE, Key("default", "old")))
+    assert "data" not in disk_claims_of(cluster.api.get(VIRTUAL_MACHINE, Key("default", "old")))
     assert cluster.ready("web")[0] == "Running"
 
 
@@ -171,7 +171,7 @@ async def test_disk_that_another_machine_uses_is_not_booted_by_a_directive() -> 
     )
     await cluster.delete("thief")
     run = cluster.api.get(VIRTUAL_MACHINE_INSTANCE, Key("default", "web"))
-    assert claims_of(run) == {"spare": False}
+    assert disk_claims_of(run) == {"spare": False}
 
 
 @pytest.mark.parametrize("strategy", ["Always", "Halted"])

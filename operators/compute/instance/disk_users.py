@@ -18,7 +18,7 @@ from typing import Final
 from libs.common.crd import ParseError
 from libs.common.kinds import PVC, Key, key_of
 from libs.common.runtime import Context
-from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, claims_of
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.instance.record import read_record
 from operators.compute.instance.watches import BY_CLAIM, BY_USE
@@ -50,7 +50,7 @@ def _find_other_user(ctx: Context, instance: Instance, claim: str, shared: bool)
     machines = {
         key_of(held)
         for held in mounting
-        if key_of(held) != ctx.key and not (shared and claims_of(held)[claim])
+        if key_of(held) != ctx.key and not (shared and disk_claims_of(held)[claim])
     }
     rivals = {
         rival.metadata.key: rival

@@ -20,7 +20,7 @@ from libs.common.runtime.controller import Mapper
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.contracts.ip_claims import IP_CLAIM
-from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, claims_of
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from libs.contracts.launchers import LauncherView
 from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
@@ -72,7 +72,7 @@ def index_by_run(pod: Manifest) -> Iterable[str]:
 def index_by_claim(machine: Manifest) -> Iterable[str]:
     """Index a machine, or a run of one, by the claims that it mounts."""
     namespace = key_of(machine).namespace
-    return [str(Key(namespace, claim)) for claim in claims_of(machine)]
+    return [str(Key(namespace, claim)) for claim in disk_claims_of(machine)]
 
 
 def index_by_target(operation: Manifest) -> Iterable[str]:
@@ -117,7 +117,7 @@ def map_used(kind: Kind) -> Mapper:
 def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
     """Map a machine or its run to its Instance, and to all others that want one of its disks."""
     yield key_of(machine)
-    yield from _map_claims(key_of(machine), claims_of(machine), cache)
+    yield from _map_claims(key_of(machine), disk_claims_of(machine), cache)
 
 
 def map_rivals(instance: Manifest, cache: Cache) -> Iterable[Key]:
