@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import itertools
 import ssl
 from datetime import UTC, datetime
@@ -188,5 +189,6 @@ async def fetch(port: int, trusted: Certificate, path: str = "/", body: str = ""
     context = ssl.create_default_context(cadata=trusted.certificate.decode())
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
-        async with session.post(f"https://127.0.0.1:{port}{path}", data=body) as response:
+        sent = io.BytesIO(body.encode())
+        async with session.post(f"https://127.0.0.1:{port}{path}", data=sent) as response:
             return response.status

@@ -134,6 +134,7 @@ _CREATED: dict[str, Manifest] = {
     "net": {"network": "10.0.0.1/8"},
     "net6": {"network": "2001:db8::/32"},
     "inside": {"inside": "11.0.0.1"},
+    "five": {"amount": 5},
     "zero": {"amount": 0},
     "small": {"amount": "1Ki"},
     "text": {"amount": "much"},

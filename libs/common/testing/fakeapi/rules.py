@@ -167,7 +167,7 @@ def _evaluate(rule: str, variables: Mapping[str, Any]) -> str | None:
 
 def _run(expression: str, variables: Mapping[str, Any]) -> Any:
     context = _context()
-    context.set_variable_resolver(lambda name: variables.get(name, name))
+    context.set_variable_resolver(variables.get)
     return _compile(expression).execute(context)
 
 
@@ -178,8 +178,9 @@ def _compile(expression: str) -> cel.Program:
 
 @cache
 def _context() -> cel.Context:
-    """Return the functions that rules may call; `ip.isCanonical` finds a string named `ip`."""
-    context = cel.Context()
+    """Return the functions that rules may call."""
+    # `ip.isCanonical(x)` is a method of a value named `ip` here.
+    context = cel.Context({"ip": ""})
     for name in _STRING_FUNCTIONS:
         context.add_function(name, STDLIB_FUNCTIONS[name])
     for name, function in _FUNCTIONS.items():
