@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from lab.sweep.proxy import FaultProxy
+from lab.sweep.proxy import FaultProxy, build_kubeconfig
 from lab.sweep.session import Session
 from libs.common.client import Client
 from libs.common.kinds import POD, Kind, Manifest, build_object
@@ -34,16 +34,7 @@ async def run_controller_manager(folder: Path, url: str) -> AsyncIterator[None]:
     if not program.exists():
         pytest.skip("kube-controller-manager is not built")
     kubeconfig = folder / "kubeconfig"
-    cluster = {"name": "proxy", "cluster": {"server": url}}
-    context = {"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [cluster],
-        "users": [{"name": "nobody", "user": {"token": "none"}}],
-        "contexts": [context],
-        "current-context": "proxy",
-    }
+    config = build_kubeconfig(url, "default", "none")
     kubeconfig.write_text(yaml.safe_dump(config))
     command = [
         str(program),

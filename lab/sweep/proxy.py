@@ -132,6 +132,7 @@ class FaultProxy:
         body = await request.read()
         content_type = request.headers.get("Content-Type", "")
         call = parse_call(request.method, path, request.query, content_type, body)
+        path = session.confine(path, call)
         for outside, system in session.systems.values():
             if call is not None and path.startswith(outside.prefixes or ("//",)):
                 call = replace(call, system=outside.id)
@@ -296,6 +297,19 @@ class FaultProxy:
             data=exchange.body or None,
             headers=headers,
         )
+
+
+def build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:
+    """Build the kubeconfig of an operator behind the proxy, which replaces the token."""
+    context = {"cluster": "proxy", "user": "nobody", "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "nobody", "user": {"token": token}}],
+        "contexts": [{"name": "proxy", "context": context}],
+        "current-context": "proxy",
+    }
 
 
 def _parse_outside(outside: ExternalSystem, exchange: Exchange) -> Call:
