@@ -32,7 +32,7 @@ from lab.sweep.triggers import Trigger
 from libs.common.kinds import POD, build_object
 from libs.common.testing.apiserver import AssetsMissing, find_assets
 
-PLANTED = Path(__file__).with_name("planted")
+PLANTED = Path(__file__).resolve().parents[3] / "tests/planted"
 PLAIN = Plan("operator", "workload")
 READY = {"pods web": {"status": {"phase": "Ready"}}}
 BROKEN = {"pods web": {"status": {"phase": "Failed"}}}
@@ -149,7 +149,9 @@ async def run_counter(bug: str, folder: Path, *options: str) -> tuple[int, str]:
         *(sys.executable, "-m", "lab.sweep", "run", "--crds", str(PLANTED / "crds")),
         *("--workload", str(PLANTED / "counter"), "--undisturbed", "2", "--patience", "20"),
         *("--output", str(folder), "--junit", str(folder / "junit.xml"), *options),
-        *("--", sys.executable, "-m", "lab.sweep.anyop.planted.counter"),
+        # The trials that start before the time is over: each fault at each sort of moment.
+        *("--jobs", "6", "--budget", "0.02"),
+        *("--", sys.executable, "-m", "tests.planted.counter"),
         env={**os.environ, "BUG": bug},
         stdout=asyncio.subprocess.PIPE,
     )
@@ -164,13 +166,13 @@ async def test_correct_operator_has_no_finding(tmp_path: Path) -> None:
     assert code == 0, text
     assert "Findings: 0" in text
     report = (tmp_path / "junit.xml").read_text()
-    assert report.count("<testcase ") > 10
+    assert report.count("<testcase ") > 4
     assert "<failure" not in report
 
 
 @pytest.mark.apiserver
 async def test_planted_bug_is_found_and_its_finding_repeats_the_trial(tmp_path: Path) -> None:
-    code, text = await run_counter("tries-once", tmp_path, "--fault", "E500", "--jobs", "6")
+    code, text = await run_counter("tries-once", tmp_path, "--fault", "E500")
 
     assert code == 1, text
     findings = sorted((tmp_path / "findings").iterdir())

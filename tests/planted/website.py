@@ -10,7 +10,7 @@ from typing import Any
 
 import kopf
 
-from lab.sweep.anyop.planted.api import BUG, ApiError, call, owned_by
+from tests.planted.api import BUG, ApiError, call, owned_by
 
 
 @kopf.on.startup()

@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Any
 
-from lab.sweep.anyop.planted.api import BUG, ApiError, call, owned_by, watch
+from tests.planted.api import BUG, ApiError, call, owned_by, watch
 
 _NAMESPACE = os.environ["POD_NAMESPACE"]
 _MAPS = f"/api/v1/namespaces/{_NAMESPACE}/configmaps"
