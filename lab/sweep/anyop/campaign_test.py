@@ -7,13 +7,16 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lab.sweep.__main__ import main
 from lab.sweep.anyop.campaign import (
+    Campaign,
     Failure,
     Problem,
     Reference,
@@ -21,6 +24,7 @@ from lab.sweep.anyop.campaign import (
     judge,
     order_plans,
 )
+from lab.sweep.anyop.cluster import Bench
 from lab.sweep.anyop.learning import Knowledge
 from lab.sweep.anyop.starter import build_environment
 from lab.sweep.anyop.trial import Expectation
@@ -29,6 +33,7 @@ from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.recorder import Version
 from lab.sweep.triggers import Trigger
+from lab.sweep.workload import State
 from libs.common.kinds import POD, build_object
 from libs.common.testing.apiserver import AssetsMissing, find_assets
 
@@ -41,6 +46,18 @@ BROKEN = {"pods web": {"status": {"phase": "Failed"}}}
 def build_reference(*runs: Outcome) -> Reference:
     expectation = Expectation(Knowledge(), {"create": READY, "delete": {}}, frozenset())
     return Reference(expectation, list(runs) or [Outcome(PLAIN, "a")], [], Counter(), [])
+
+
+class StandIn(Campaign):
+    """A campaign whose runs end in given states."""
+
+    def __init__(self, states: Iterator[State]) -> None:
+        super().__init__(cast("Bench", None), 1, lambda _: None)
+        self._states = states
+
+    async def try_plan(self, plan: Plan, reference: Reference) -> tuple[Outcome, list[Problem]]:
+        outcome = Outcome(plan, "sweep-1", states={"create": next(self._states)}, fired=True)
+        return outcome, judge(outcome, reference)
 
 
 def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
@@ -97,6 +114,23 @@ def test_failures_with_the_same_symptom_are_one_finding() -> None:
     )
 
     assert [len(group.failures) for group in groups] == [2, 1, 1]
+
+
+async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on() -> (
+    None
+):
+    """A race that no undisturbed run showed must not become a finding of each fault."""
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    reference = replace(build_reference(), moments=moments)
+    states = iter([BROKEN, READY, BROKEN, BROKEN, BROKEN, READY])
+    campaign = StandIn(states)
+
+    result = await campaign.sweep(reference, (Mode.K1,), None)
+
+    assert [each.confirmed for each in result.failures] == [False, True, False]
+    assert not result.groups
+    assert not result.unconfirmed
+    assert [each.place for each in reference.problems] == ["pods web.status.phase"]
 
 
 def test_operator_gets_nothing_of_this_checkout() -> None:

@@ -84,11 +84,16 @@ class Knowledge:
 
     def compare(self, wanted: State, found: State) -> list[Difference]:
         """Return the differences that undisturbed runs do not have."""
-        return [
-            each
-            for each in find_differences(wanted, found)
-            if not any(f"{each.place}.".startswith(f"{place}.") for place in self.varying)
-        ]
+        found_differences = find_differences(wanted, found)
+        return [each for each in found_differences if not self.varies(each.place)]
+
+    def varies(self, place: str) -> bool:
+        """Return whether a field, or one that contains it, varies."""
+        return any(f"{place}.".startswith(f"{known}.") for known in self.varying)
+
+    def with_varying(self, place: str) -> Knowledge:
+        """Return the knowledge that another field varies."""
+        return replace(self, varying={**self.varying, place: Difference(place, None, None)})
 
     def count(self, titles: Iterable[str], namespace: str) -> Counter[str]:
         """Count objects by their blurred names."""

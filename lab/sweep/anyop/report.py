@@ -80,7 +80,7 @@ def write_junit(path: Path, result: Result) -> None:
             str(failure.outcome.plan),
             [each.text for each in failure.problems] if failure.confirmed else [],
         )
-        for failure in result.failures
+        for failure in result.list_failures()
     ]
     write_cases(path, cases)
 
@@ -172,8 +172,8 @@ def _render_noise(result: Result) -> list[str]:
 
 def _render_total(result: Result) -> str:
     left = result.planned - result.tried
-    unconfirmed = sum(not each.confirmed for each in result.failures)
-    failed = len(result.failures) - unconfirmed
+    unconfirmed = sum(len(group.failures) for group in result.unconfirmed)
+    failed = sum(len(group.failures) for group in result.groups)
     return (
         f"{result.tried} of {result.planned} trials in {result.seconds / 60:.0f} min:"
         f" {len(result.passed)} passed, {failed} failed, {unconfirmed} failed once,"
