@@ -347,7 +347,16 @@ def group_failures(failures: Iterable[Failure]) -> list[Group]:
 
 
 def _count_created(outcome: Outcome, knowledge: Knowledge) -> Counter[str]:
-    titles = [each.title for each in outcome.history if each.action == "ADDED"]
+    """Count the created objects, except children that are created after an owner was deleted.
+
+    Until an operator observes the deletion, it may recreate what the garbage collector deletes.
+    """
+    titles, is_deleting = [], False
+    for each in sorted(outcome.history, key=lambda version: version.number):
+        is_child = bool(each.manifest["metadata"].get("ownerReferences"))
+        is_deleting = is_deleting or (each.action == "DELETED" and not is_child)
+        if each.action == "ADDED" and not (is_deleting and is_child):
+            titles.append(each.title)
     return knowledge.count(titles, outcome.namespace)
 
 

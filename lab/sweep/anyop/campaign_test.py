@@ -99,6 +99,18 @@ def test_duplicates_exits_and_missing_rights_are_found_unless_undisturbed_runs_h
     assert not judge(outcome, reference)
 
 
+def test_children_that_are_recreated_while_their_owner_is_deleted_are_no_duplicates() -> None:
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "1"}]
+    children = [
+        Version("ADDED", POD, build_object(POD, "child", metadata={"ownerReferences": owners}))
+        for _ in range(4)
+    ]
+    deletion = Version("DELETED", POD, build_object(POD, "web"))
+
+    assert judge(Outcome(PLAIN, "sweep-1", history=[*children, deletion]), build_reference())
+    assert not judge(Outcome(PLAIN, "sweep-1", history=[deletion, *children]), build_reference())
+
+
 def test_failures_with_the_same_symptom_are_one_finding() -> None:
     def fail(*places: str) -> Failure:
         problems = [Problem("state", "create", place, place) for place in places]
