@@ -104,7 +104,8 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "{namespace}"
     ),
     ("KubernetesCluster", "ServicesWaiting"): (
-        "Do what the message says; for a limit: kubectl edit kubernetescluster {name} -n {namespace}"
+        "Do what the message says. To raise the limit: kubectl edit kubernetescluster {name} "
+        "-n {namespace}"
     ),
     ("KubernetesCluster", "Unreachable"): (
         "Check the machines of the control plane: kubectl slipway tree KubernetesCluster/{name}"
