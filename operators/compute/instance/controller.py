@@ -36,10 +36,13 @@ from operators.compute.instance.watches import (
     POD_INDEXES,
     map_disk,
     map_launcher,
-    map_machine,
+    map_mounted,
+    map_named,
     map_operation,
-    map_rivals,
+    map_self,
     map_used,
+    mounts_change,
+    names_change,
     shrink_claim,
     shrink_node,
 )
@@ -64,10 +67,12 @@ def build_instances(settings: Settings) -> Controller:
         source="reflector",
         stalls_after=1800,  # The import of a large image takes long.
         resting=frozenset({Reason.PAUSED}),
-    ).watches(INSTANCE, map_rivals, indexes=INSTANCE_INDEXES)
+    ).watches(INSTANCE, map_named, predicate=names_change, indexes=INSTANCE_INDEXES)
+    for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
+        controller.watches(kind, map_mounted, predicate=mounts_change, optional=True)
     controller.watches(
         VIRTUAL_MACHINE,
-        map_machine,
+        map_self,
         optional=True,
         indexes=MACHINE_INDEXES,
         writes=_WRITES,
@@ -75,7 +80,7 @@ def build_instances(settings: Settings) -> Controller:
     )
     controller.watches(
         VIRTUAL_MACHINE_INSTANCE,
-        map_machine,
+        map_self,
         optional=True,
         indexes=MACHINE_INDEXES,
         writes=("delete",),
