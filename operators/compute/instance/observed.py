@@ -246,6 +246,7 @@ class Observed:
         foreign: Objects of other owners with names that the Instance needs, for messages.
         silent_node: Node of the run if it has stopped reporting; otherwise empty.
         operation: Operation in progress.
+        place: Node on which a new root disk must be usable; empty for any.
     """
 
     size: Capacity | None = None
@@ -272,6 +273,7 @@ class Observed:
     foreign: tuple[str, ...] = ()
     silent_node: str = ""
     operation: OperationView | None = None
+    place: str = ""
 
 
 def find_current_disk(instance: Instance, observed: Observed) -> str:

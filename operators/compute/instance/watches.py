@@ -239,18 +239,19 @@ def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def shrink_node(node: Manifest) -> Manifest:
-    """Reduce a node to its condition Ready; the full status is large and changes often."""
+    """Reduce a node to what decides about disks; the full status is large and changes often."""
     ready = condition_at(node, "Ready")
     return {
         "apiVersion": node.get("apiVersion"),
         "kind": node.get("kind"),
-        "metadata": _shrink_metadata(node),
+        "metadata": _shrink_metadata(node) | {"labels": text_map_at(node, "metadata", "labels")},
+        "spec": {"taints": list(maps_at(node, "spec", "taints"))},
         "status": {"conditions": [{"type": "Ready", "status": ready.get("status")}]},
     }
 
 
 def shrink_claim(claim: Manifest) -> Manifest:
-    """Reduce a claim to its owner, its access modes and its phase."""
+    """Reduce a claim to its owner, its volume, its access modes and its phase."""
     metadata = _shrink_metadata(claim)
     for name in ("labels", "annotations", "ownerReferences", "deletionTimestamp"):
         if name in claim["metadata"]:
@@ -259,7 +260,10 @@ def shrink_claim(claim: Manifest) -> Manifest:
         "apiVersion": claim.get("apiVersion"),
         "kind": claim.get("kind"),
         "metadata": metadata,
-        "spec": {"accessModes": claim.get("spec", {}).get("accessModes")},
+        "spec": {
+            "accessModes": claim.get("spec", {}).get("accessModes"),
+            "volumeName": text_at(claim, "spec", "volumeName"),
+        },
         "status": {"phase": text_at(claim, "status", "phase")},
     }
 
