@@ -70,24 +70,14 @@ def build_instances(settings: Settings) -> Controller:
         stalls_after=1800,  # The import of a large image takes long.
         resting=frozenset({Reason.PAUSED}),
     ).watches(INSTANCE, map_named, predicate=names_change, indexes=INSTANCE_INDEXES)
-    for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
+    for kind, writes, why in (
+        (VIRTUAL_MACHINE, _WRITES, "manage the machines of Instances"),
+        (VIRTUAL_MACHINE_INSTANCE, ("delete",), "delete one run of a machine by its UID"),
+    ):
         controller.watches(kind, map_mounted, predicate=mounts_change, optional=True)
-    controller.watches(
-        VIRTUAL_MACHINE,
-        map_self,
-        optional=True,
-        indexes=MACHINE_INDEXES,
-        writes=_WRITES,
-        why="manage the machines of Instances",
-    )
-    controller.watches(
-        VIRTUAL_MACHINE_INSTANCE,
-        map_self,
-        optional=True,
-        indexes=MACHINE_INDEXES,
-        writes=("delete",),
-        why="delete one run of a machine by its UID",
-    )
+        controller.watches(
+            kind, map_self, optional=True, indexes=MACHINE_INDEXES, writes=writes, why=why
+        )
     controller.watches(
         DATA_VOLUME,
         map_disk(DATA_VOLUME),

@@ -90,6 +90,11 @@ class DiskView:
     refusal: str = ""
 
     @property
+    def failure(self) -> str:
+        """Why it can never be filled, for messages."""
+        return self.last_error or "CDI gives no reason; see the Events of its DataVolume"
+
+    @property
     def filling(self) -> str:
         """State of a disk that is not filled yet, for messages."""
         if self.refusal:
