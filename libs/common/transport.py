@@ -28,6 +28,7 @@ from libs.common.errors import (
     ApiError,
     ClientClosed,
     ConfigError,
+    Forbidden,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -396,6 +397,8 @@ def _is_unknown(error: ApiError) -> bool:
     gives no reason where its storage failed it (`etcdserver: request timed out`), nor does what
     stands before it; only who says when to come back has not begun.
     """
+    if isinstance(error, Forbidden):
+        return False
     if error.status in _GATEWAY_FAILURES or error.reason in _TIMEOUTS:
         return True
     return isinstance(error, ServerError) and not error.reason and error.retry_after is None
