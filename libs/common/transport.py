@@ -379,7 +379,7 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
         operation=request.operation,
         retry_after=_retry_after(response.headers.get("Retry-After")),
     )
-    if request.writes and _is_unknown(error):
+    if request.writes and not isinstance(error, Forbidden) and _is_unknown(error):
         return UnknownOutcome(request.operation, f"{error.status} {error.reason or error.message}")
     return error
 
@@ -397,8 +397,6 @@ def _is_unknown(error: ApiError) -> bool:
     gives no reason where its storage failed it (`etcdserver: request timed out`), nor does what
     stands before it; only who says when to come back has not begun.
     """
-    if isinstance(error, Forbidden):
-        return False
     if error.status in _GATEWAY_FAILURES or error.reason in _TIMEOUTS:
         return True
     return isinstance(error, ServerError) and not error.reason and error.retry_after is None

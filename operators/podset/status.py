@@ -8,13 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.errors import (
-    ApiError,
-    BadRequest,
-    Forbidden,
-    Invalid,
-    MutatedByAdmission,
-)
+from libs.common.errors import ApiError, BadRequest, Forbidden, Invalid, MutatedByAdmission
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
