@@ -93,8 +93,8 @@ class Guards:
         self, uid: str, call: GuardCall, key: SigningKey | None, now: Callable[[], datetime]
     ) -> GuardState:
         try:
-            # Even if the pod never answers on any of many ports: other pods wait for this call.
-            async with asyncio.timeout(_SECONDS + (call.seconds if call.config else 0)):
+            # Other pods wait for this call. Longer than one request: aiohttp could swallow the end.
+            async with asyncio.timeout(1.5 * _SECONDS + (call.seconds if call.config else 0)):
                 state = await self._ask(call, key, now())
         except TimeoutError:
             message = f"no port of {call.ports[0]} to {call.ports[-1]} answered in time"
