@@ -30,7 +30,7 @@ _ROOTS: Final = re.compile(
 )
 _TEST: Final = re.compile(r"(_test|conftest)\.py$|^tests/")
 _GENERATED: Final = re.compile(
-    r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$"
+    r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$|^deploy/kube-state-metrics/"
     r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/.*)$|\.lock$|go\.sum$|\.svg$"
     r"|^docs/reference/[^/]+/(api|conditions|settings|permissions|metrics)\.md$"
 )
