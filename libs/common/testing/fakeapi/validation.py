@@ -1,8 +1,8 @@
 """What the API server does to objects by their schema: default, prune, check types and values.
 
-CEL rules, `allOf`/`anyOf`/`oneOf`/`not`, and formats except times and sizes of integers are not
-evaluated: tests that depend on them need a real kube-apiserver. For each field of each kind,
-`lab/fuzz` compares the result with the result of a real one.
+`allOf`/`anyOf`/`oneOf`/`not`, and formats except times and sizes of integers are not evaluated:
+tests that depend on them need a real kube-apiserver. For each field of each kind, `lab/fuzz`
+compares the result with the result of a real one.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ class Writer:
             obj.pop("status", None)
             if "status" in old:
                 obj["status"] = old["status"]
-        check_valid(target, obj)
+        check_valid(target, obj, old)
         causes = check_finalizers(old, obj) + strategies.find_immutable_changes(
             resource, target.subresource, old, obj
         )
