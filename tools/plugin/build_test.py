@@ -17,24 +17,22 @@ from tools.plugin.build import build_file
 
 def test_the_file_runs_alone_and_krew_gets_its_hash(tmp_path: Path) -> None:
     assert main(["--output", str(tmp_path), "--url", "https://example.com/a.tar"]) == 0
-    config = tmp_path / "kubeconfig"
-    config.write_text("{current-context: x, contexts: [{name: x, context: {cluster: none}}]}")
     # -I and -S: neither the checkout nor installed packages.
     command = [sys.executable, "-I", "-S", str(tmp_path / "kubectl-slipway")]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     failed = subprocess.run(
-        [*command, "status", "--kubeconfig", str(config)],
+        [*command, "status", "-o", "yaml"],
+        env={"KUBECTL": "/nosuch/kubectl"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert version.stdout.startswith("kubectl-slipway ")
-    # It has read YAML, so PyYAML is in the file.
-    assert "which has no server" in failed.stderr
+    assert "Cannot find /nosuch/kubectl" in failed.stderr
     assert failed.returncode == 5
     with zipfile.ZipFile(tmp_path / "kubectl-slipway") as archive:
         names = archive.namelist()
-    assert "kubectl_slipway/kinds.json" in names
+    assert {"kubectl_slipway/kinds.json", "yaml/dumper.py"} <= set(names)
     assert not [name for name in names if "test" in name]
     assert any("LICENSE" in name for name in names)
     manifest = yaml.safe_load((tmp_path / "slipway.yaml").read_text())
