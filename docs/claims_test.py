@@ -36,7 +36,8 @@ _KEY: Final = re.compile(
     r"|consumer\.pulsarconsumer\.krvarma\.com)/(?!v\d)[a-z-]+"
 )
 _PASSED: Final = re.compile(
-    r"\./dev (new|test|generate|docs|release|sweep|pulsar \w+|bench \w+)([^`\n|#;&>]*)"
+    r"\./dev (new|test|generate|docs|release|sweep(?: run| replay)?|pulsar \w+|bench \w+)"
+    r"([^`\n|#;&>]*)"
 )
 _OTHERS: Final = frozenset(
     {

@@ -1,4 +1,7 @@
-"""Inject faults at the writes and waits of operators that run on a real API server."""
+"""Inject faults at the writes and waits of operators that run on a real API server.
+
+`./dev sweep run --help` describes the sweep of any other operator.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.sweep.anyop import command as anyop
 from lab.sweep.commands import Options, replay_trial, sweep_operators, try_mutants
 from lab.sweep.modes import Mode
 from lab.sweep.scaling import run_child
@@ -25,9 +29,14 @@ At Go's default of 100, garbage collection is a quarter of their cost of a trial
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options = _parse(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
     from tools.cluster.binaries import export_assets
 
+    if words[:1] and words[0] in anyop.COMMANDS:
+        if not {"-h", "--help"} & {*words[1:3]}:
+            export_assets()
+        return anyop.main(words)
+    options = _parse(words)
     export_assets()
     operators = OPERATORS if options.operator in ("", "mutants") else (options.operator,)
     for operator in OPERATORS:

@@ -104,7 +104,7 @@ class Stream:
         match session.mode:
             case Mode.DELAY:
                 with session.busy():
-                    await asyncio.sleep(scaling.DELAY)
+                    await asyncio.sleep(session.delay)
                 return await self.pass_on(line)
             case Mode.DROP:
                 session.note_activity()
@@ -133,6 +133,11 @@ async def _lose_and_kill(exchange: Exchange, call: Call, record: Record) -> web.
     await pass_on(exchange, call, record)
     exchange.session.kill(exchange.process)
     return exchange.drop()
+
+
+async def _execute_and_refuse(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    await pass_on(exchange, call, record)
+    return _refuse(record, 500, "InternalError")
 
 
 async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -166,12 +171,12 @@ async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
 
 
 async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    if call.verb != "create" or call.subresource or exchange.system is not None:
-        return _refuse(record, 409, "Conflict")
     session = exchange.session
-    created = await exchange.upstream.act(
-        "POST", exchange.path, session.hand_to_foreigner(build_foreign(record.body))
-    )
+    is_create = call.verb == "create" and not call.subresource and exchange.system is None
+    if not is_create or session.hand_to_foreigner is None:
+        return _refuse(record, 409, "Conflict")
+    foreign = session.hand_to_foreigner(build_foreign(record.body))
+    created = await exchange.upstream.act("POST", exchange.path, foreign)
     if created.status >= 300:
         raise RuntimeError(f"Cannot put a foreign object in the way: {created.body[:500]!r}")
     manifest = parse_json(created.body)
@@ -266,6 +271,7 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.K2: _answer_and_kill,
     Mode.K3: _lose_and_kill,
     Mode.A1: _lose,
+    Mode.DONE500: _execute_and_refuse,
     Mode.E409: _conflict,
     Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from lab.sweep.report import Result
+
+type Case = tuple[str, str, Sequence[str]]
+"""Group, name and problems of a test case."""
 
 
 def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) -> None:
@@ -17,15 +20,22 @@ def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) ->
         results: Sweeps of workloads.
         unused: Descriptions of unused permissions; each one is a failure.
     """
-    suite = ET.Element("testsuite", name="sweep")
+    cases: list[Case] = []
     for result in results:
         name = f"{result.operator}.{result.workload}"
-        _add(suite, name, "without faults", [str(each) for each in result.reference.findings])
+        cases.append((name, "without faults", [str(each) for each in result.reference.findings]))
         for trial_result in result.trial_results:
             plan = str(trial_result.outcome.plan)
-            _add(suite, name, plan, [str(each) for each in trial_result.findings])
-    for right in unused:
-        _add(suite, "rights", right, [right])
+            cases.append((name, plan, [str(each) for each in trial_result.findings]))
+    cases += [("rights", right, [right]) for right in unused]
+    write_cases(path, cases)
+
+
+def write_cases(path: Path, cases: Iterable[Case]) -> None:
+    """Write a report of test cases."""
+    suite = ET.Element("testsuite", name="sweep")
+    for case in cases:
+        _add(suite, *case)
     path.parent.mkdir(parents=True, exist_ok=True)
     ET.ElementTree(suite).write(path, encoding="unicode", xml_declaration=True)
 

@@ -29,6 +29,8 @@ class Mode(StrEnum):
     """The write is refused with Retry-After."""
     E500 = "E500"
     """The write is refused as an internal error."""
+    DONE500 = "done500"
+    """The write is executed, and answered as an internal error."""
     E503 = "E503"
     """The write is refused because the service is unavailable."""
     E403 = "E403"

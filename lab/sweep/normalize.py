@@ -56,7 +56,7 @@ def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> M
         namespace: Namespace of the trial.
     """
     generation = manifest["metadata"].get("generation")
-    masked = _mask(manifest)
+    masked = mask(manifest)
     if generation is not None and "status" in masked:
         masked["status"] = _relate(masked["status"], generation)
     text = json.dumps(masked, sort_keys=True)
@@ -69,17 +69,18 @@ def _hide(text: str, namespace: str) -> str:
     return text.replace(namespace, "<namespace>")
 
 
-def _mask(value: Any) -> Any:
+def mask(value: Any) -> Any:
+    """Leave out what differs in each run."""
     if isinstance(value, dict):
         # UIDs in references are replaced by names; the UID of the object itself is masked.
         if "controller" in value or set(value) == {"name", "uid"}:
-            return {name: _mask(item) for name, item in value.items()}
+            return {name: mask(item) for name, item in value.items()}
         return {
             name: _mask_uid(name, item)
             for name, item in value.items()
             if name not in MASKED or name == "uid"
         }
-    return [_mask(item) for item in value] if isinstance(value, list) else value
+    return [mask(item) for item in value] if isinstance(value, list) else value
 
 
 def _relate(value: Any, generation: int) -> Any:
@@ -96,7 +97,7 @@ def _relate(value: Any, generation: int) -> Any:
 
 
 def _mask_uid(name: str, value: Any) -> Any:
-    return "<masked>" if name == "uid" else _mask(value)
+    return "<masked>" if name == "uid" else mask(value)
 
 
 def leave_out_others(manifest: Manifest) -> Manifest:

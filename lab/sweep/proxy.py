@@ -19,11 +19,13 @@ import aiohttp
 from aiohttp import web
 
 from lab.sweep import faults
+from lab.sweep.encodings import accept_json
 from lab.sweep.exchange import HOP_HEADERS, Answer, Exchange, note_use, pass_on
 from lab.sweep.external_system import ExternalSystem
 from lab.sweep.ownership import belongs, leave_out_others
 from lab.sweep.session import Record, Session
 from lab.sweep.triggers import Trigger
+from lab.sweep.upgrades import is_upgrade, pass_upgrade
 from lab.sweep.wire import Call, Verb, parse_call, parse_frame, parse_json
 from libs.common.kinds import Manifest
 
@@ -111,7 +113,7 @@ class FaultProxy:
 
     async def act(self, method: str, path: str, body: Manifest | None = None) -> Answer:
         """Send a request with all permissions, as part of a fault."""
-        headers = {"Authorization": f"Bearer {self._admin}"}
+        headers = {"Authorization": f"Bearer {self._admin}", "Accept-Encoding": "identity"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
         async with self._client.request(
@@ -125,9 +127,12 @@ class FaultProxy:
             return web.Response(status=503, text="the trial is over")
         process = int(request.match_info["process"])
         path = "/" + request.match_info["path"]
+        if is_upgrade(request):
+            return await pass_upgrade(request, self._server + path, session.token, self._tls)
         body = await request.read()
         content_type = request.headers.get("Content-Type", "")
         call = parse_call(request.method, path, request.query, content_type, body)
+        path = session.confine(path, call)
         for outside, system in session.systems.values():
             if call is not None and path.startswith(outside.prefixes or ("//",)):
                 call = replace(call, system=outside.id)
@@ -238,13 +243,16 @@ class FaultProxy:
         note_use(exchange.session, call, Answer(upstream.status, b"", {}))
         exchange.session.watched.add(call.resource)
         response = web.StreamResponse(status=upstream.status)
-        response.content_type = "application/json"
+        response.content_type = upstream.content_type
         response.enable_chunked_encoding()
         await response.prepare(exchange.request)
         rest = b""
         stream = faults.Stream(exchange, call, response)
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):
             async for chunk in upstream.content.iter_any():
+                if upstream.content_type != "application/json":
+                    await response.write(chunk)
+                    continue
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line and not await self._deliver(stream, line):
@@ -278,6 +286,8 @@ class FaultProxy:
         }
         headers |= {"Authorization": f"Bearer {exchange.session.token}"}
         headers["Accept-Encoding"] = "identity"
+        if exchange.call is not None and "Accept" in headers:
+            headers["Accept"] = accept_json(headers["Accept"])
         added = exchange.added
         query = [each for each in exchange.request.query.items() if each[0] not in added]
         return await self._client.request(
@@ -287,6 +297,19 @@ class FaultProxy:
             data=exchange.body or None,
             headers=headers,
         )
+
+
+def build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:
+    """Build the kubeconfig of an operator behind the proxy, which replaces the token."""
+    context = {"cluster": "proxy", "user": "nobody", "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "nobody", "user": {"token": token}}],
+        "contexts": [{"name": "proxy", "context": context}],
+        "current-context": "proxy",
+    }
 
 
 def _parse_outside(outside: ExternalSystem, exchange: Exchange) -> Call:

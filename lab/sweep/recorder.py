@@ -100,7 +100,7 @@ class Recorder:
     def __init__(self, client: Client, kinds: Iterable[Kind]) -> None:
         """Initialize; `start` starts the watches."""
         self._client = client
-        self._kinds = tuple(dict.fromkeys(kinds))
+        self.kinds = tuple(dict.fromkeys(kinds))
         self._books: dict[str, NamespaceRecord] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.tolerant = False
@@ -108,7 +108,7 @@ class Recorder:
 
     async def start(self) -> None:
         """Start watching from the current state."""
-        for kind in self._kinds:
+        for kind in self.kinds:
             listing = await self._client.list(kind)
             work = self._follow(kind, listing.resource_version)
             self._tasks.append(asyncio.create_task(work, name=f"record {kind}"))

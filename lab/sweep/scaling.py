@@ -30,8 +30,6 @@ REQUEST_TIMEOUT: Final = 1.5
 """Request timeout of an operator in seconds, in trials in which a response never arrives."""
 _PATIENCE: Final = 15.0
 """Request timeout in all other trials; responses may be slow on a busy machine."""
-DELAY: Final = 1.0
-"""Delay of a delayed event, in seconds."""
 SWEEP_PERIOD: Final = 0.7
 """Seconds between sweeps, in trials in which only a sweep can recover."""
 LEASE_SECONDS: Final = 5

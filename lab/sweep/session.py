@@ -88,14 +88,18 @@ class Session:
         leaks: Descriptions of places in which a canary was found.
         operator: Id of the operator, which names the Lease of its election.
         group: API group of the operator; it recreates lost objects that its objects own.
-        hand_to_foreigner: Changes an object so that it is a foreign object.
+        hand_to_foreigner: Changes an object so that it is a foreign object; None if faults create
+            no foreign objects.
         rewrite: Removes parts of a name that differ from run to run, so that moments are equal.
         scoped: Cluster-scoped resources of which each trial has separate objects.
+        confined: Resources of which the operator sees only the objects in the namespace, even if it
+            asks for all namespaces.
         systems: External systems by id.
         crash: Kills a component of the control plane and restarts it.
         past: The lists of a new process that return stale data.
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
         clock: Counts the seconds in which the trial could continue.
+        delay: Delay of a delayed event, in seconds.
     """
 
     namespace: str
@@ -124,7 +128,7 @@ class Session:
     counters: Counters = field(default_factory=Counters)
     group: str = ""
     operator: str = ""
-    hand_to_foreigner: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    hand_to_foreigner: Callable[[Manifest], Manifest] | None = lambda manifest: manifest
     rewrite: Callable[[str], str] = str
     watched: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
@@ -134,12 +138,14 @@ class Session:
     canaries: tuple[str, ...] = ()
     leaks: list[str] = field(default_factory=list)
     scoped: frozenset[str] = frozenset()
+    confined: frozenset[str] = frozenset()
     systems: dict[str, tuple[ExternalSystem, ExternalSystemTrial]] = field(default_factory=dict)
     crash: Crash = _crash_nothing
     past: StaleLists = field(default_factory=StaleLists)
     muted: dict[Series, float] = field(default_factory=dict)
     outage_until: float = 0.0
     clock: Callable[[], float] = time.monotonic
+    delay: float = 1.0
     _stirred_at: float = 0.0
     _stirring_until: float = 0.0
     _busy: int = 0
@@ -210,6 +216,14 @@ class Session:
     def is_muted(self, series: Series) -> bool:
         """Return whether requests of a series are refused now."""
         return time.monotonic() < self.muted.get(series, 0.0)
+
+    def confine(self, path: str, call: Call | None) -> str:
+        """Return the path of a read, in the namespace if it is confined to that."""
+        if call is None or call.namespace or call.target not in self.confined:
+            return path
+        if call.verb not in ("list", "watch"):
+            return path
+        return f"{path.removesuffix(call.resource)}namespaces/{self.namespace}/{call.resource}"
 
     def check_body(self, call: Call, body: bytes) -> None:
         """Record canaries in a written body; only Secrets and external systems may contain them."""

@@ -23,7 +23,7 @@ from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.probes import read_probes
 from lab.sweep.progress_clock import Meter, ProgressClock
-from lab.sweep.proxy import FaultProxy
+from lab.sweep.proxy import FaultProxy, build_kubeconfig
 from lab.sweep.recorder import NamespaceRecord, Recorder
 from lab.sweep.session import Crash, Session
 from lab.sweep.workload import Phase, User, Workload
@@ -183,7 +183,7 @@ class Trial:
         session, number = self._session, len(self._children)
         path = self._bench.folder / f"{session.namespace}.{number}.yaml"
         url = self._bench.proxy.url(session, number)
-        config = _build_kubeconfig(url, session.namespace, self._token)
+        config = build_kubeconfig(url, session.namespace, self._token)
         path.write_text(yaml.safe_dump(config))
         session.newest = number
         self._ports.append(find_free_port())
@@ -405,16 +405,3 @@ class Trial:
 
 def _identify(manifest: Manifest) -> tuple[str, int]:
     return uid_of(manifest), version_of(manifest)
-
-
-def _build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:
-    context = {"cluster": "proxy", "user": "nobody", "namespace": namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        # The proxy replaces this token with the real one.
-        "users": [{"name": "nobody", "user": {"token": token}}],
-        "contexts": [{"name": "proxy", "context": context}],
-        "current-context": "proxy",
-    }

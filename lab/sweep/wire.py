@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from lab.sweep.encodings import find_name
 from libs.common.kinds import Manifest
 
 type Verb = Literal["get", "list", "watch", "create", "update", "patch", "apply", "delete"]
@@ -157,4 +158,4 @@ def _verb_of(method: str, name: str, query: Mapping[str, str], content_type: str
 
 def _name_in(body: bytes) -> str:
     metadata = parse_json(body).get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "")
+    return str(metadata.get("name") or metadata.get("generateName") or find_name(body))

@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -224,3 +225,20 @@ def test_response_that_is_no_success_is_an_error(received: bytes, words: str) ->
 def test_tls_is_for_etcd_alone() -> None:
     tls = build_etcd_tls(make_authorities("edge", datetime.now(UTC)), datetime.now(UTC))
     assert tls.verify_mode is ssl.CERT_REQUIRED and tls.check_hostname
+
+
+async def test_response_without_end_is_cut_off() -> None:
+    """Whoever is root on a node chooses what its etcd sends."""
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+
+    async with await asyncio.start_server(flood, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        with pytest.raises(EtcdError, match="too large"):
+            await exchange(reader, writer, "/v3/cluster/member/list", {})
+        writer.close()
+        server.close_clients()

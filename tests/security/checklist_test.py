@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 
 import pytest
 
 from tests.security.checklist import ROWS, Row
 from tests.security.code import ROOT
-from tests.security.page import PAGE, render_page
+from tests.security.limits import LIMITS, Limit
+from tests.security.page import LIMITS_PAGE, PAGE, render_limits, render_page
 
 
 @cache
@@ -38,5 +40,19 @@ def test_every_row_is_checked_both_ways_or_says_why_not() -> None:
         assert row.checks or row.note, f"row {row.number} says nothing"
 
 
-def test_page_is_that_of_the_checklist() -> None:
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.what[:40])
+def test_limit_has_its_value_in_the_code_and_a_test(limit: Limit) -> None:
+    file, _, name = limit.test.partition("::")
+    assert name in names_in(file), limit.test
+    if limit.constant:
+        file, _, name = limit.constant.partition("::")
+        found = re.search(
+            rf"\b{name}\b(?:: Final)? = (.+?);?$", (ROOT / file).read_text(), re.MULTILINE
+        )
+        assert found is not None, limit.constant
+        assert eval(found[1], {"__builtins__": {}}) == int(limit.value)  # noqa: S307
+
+
+def test_pages_are_those_of_the_checklist_and_the_limits() -> None:
+    assert LIMITS_PAGE.read_text() == render_limits(), "write it: python -m tests.security.page"
     assert PAGE.read_text() == render_page(), "write it anew: python -m tests.security.page"

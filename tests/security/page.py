@@ -1,4 +1,4 @@
-"""Page: the checklist for people. `python -m tests.security.page` writes it."""
+"""Pages: the checklist and the limits, for people. `python -m tests.security.page` writes them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.security.checklist import ROWS
 from tests.security.code import ROOT
+from tests.security.limits import LIMITS, Limit
 
 PAGE: Final = ROOT / "docs" / "reference" / "security-checklist.md"
 _HEAD: Final = """# Security checklist
@@ -21,8 +22,37 @@ operators are protected.
 """
 
 
+LIMITS_PAGE: Final = ROOT / "docs" / "reference" / "limits.md"
+_LIMITS_HEAD: Final = """# Limits on what tenants send
+
+An operator serves all tenants with one process, so nobody may fill its memory or its time. This
+page lists what a tenant writes, answers or serves, and where that ends. The schemas of the CRDs
+limit each string and list of a spec in addition. A test sends more than each limit, and another
+one compares this page with the code; `python -m tests.security.page` writes it.
+
+| what a tenant sends | limit | beyond it | tested by |
+| --- | --- | --- | --- |
+"""
+
+
+def render_limits() -> str:
+    """Render the page of the limits."""
+    rows = [
+        f"| {each.what} | {_limit(each)} | {each.beyond} | {_list([each.test])} |"
+        for each in LIMITS
+    ]
+    return _LIMITS_HEAD + "\n".join(rows) + "\n"
+
+
+def _limit(limit: Limit) -> str:
+    if not limit.value:
+        return "none"
+    number = f"{int(limit.value):,}"
+    return f"{number} {limit.unit}".strip()
+
+
 def render_page() -> str:
-    """Render the page."""
+    """Render the checklist."""
     rows = [
         f"| {row.number} | {row.control} | {_list(row.checks)} | {_list(row.negative)} "
         f"| {row.note} |"
@@ -39,3 +69,4 @@ def _list(tests: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(render_page())
+    LIMITS_PAGE.write_text(render_limits())

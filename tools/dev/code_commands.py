@@ -54,8 +54,9 @@ def bench(context: typer.Context) -> None:
 
 
 def sweep(context: typer.Context) -> None:
-    """Inject a fault at each write of an operator and check that the operator recovers."""
-    delegate("lab.sweep", context.args)
+    """Inject a fault at each write of an operator: ./dev sweep ID, or of any: ./dev sweep run."""
+    # Paths of an operator elsewhere are relative to the folder of the user.
+    delegate("lab.sweep", context.args, stay=context.args[:1] in (["run"], ["replay"]))
 
 
 def pulsar(context: typer.Context) -> None:
@@ -73,14 +74,15 @@ def guest_image(context: typer.Context) -> None:
     delegate("lab.guest.command", context.args)
 
 
-def delegate(module: str, arguments: Sequence[str]) -> None:
-    """Replace this process with `python -m module` in the root of the checkout.
+def delegate(module: str, arguments: Sequence[str], *, stay: bool = False) -> None:
+    """Replace this process with `python -m module`, in the root of the checkout unless it stays.
 
     Raises:
         ToolError: This checkout has no such module.
     """
     if not has_module(module):
         raise ToolError(f"{module.replace('.', '/')} does not exist in this checkout")
-    os.chdir(ROOT)
+    if not stay:
+        os.chdir(ROOT)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

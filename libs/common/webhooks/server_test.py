@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import itertools
 import ssl
 from datetime import UTC, datetime
@@ -178,9 +179,16 @@ async def test_request_that_is_not_a_review_is_rejected(body: str) -> None:
         assert await fetch(server.port, certificate, "/marks", body) == 400
 
 
+async def test_review_that_is_too_large_is_rejected() -> None:
+    certificate = build_certificate()
+    async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
+        assert await fetch(server.port, certificate, "/marks", " " * (9 << 20)) == 413
+
+
 async def fetch(port: int, trusted: Certificate, path: str = "/", body: str = "") -> int:
     context = ssl.create_default_context(cadata=trusted.certificate.decode())
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
-        async with session.post(f"https://127.0.0.1:{port}{path}", data=body) as response:
+        sent = io.BytesIO(body.encode())
+        async with session.post(f"https://127.0.0.1:{port}{path}", data=sent) as response:
             return response.status

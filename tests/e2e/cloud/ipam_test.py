@@ -89,7 +89,7 @@ async def is_gone(cluster: Cluster, name: str) -> bool:
 async def test_exhausted_pool_serves_the_head_of_its_queue_at_a_release(
     cluster: Cluster, namespace: str
 ) -> None:
-    await make_pool(cluster, namespace)
+    await make_pool(cluster, namespace, maxPriority=5)
     for number in range(2):
         await cluster.client.create(IP_CLAIM, build_claim(namespace, f"c{number}"))
         await has_address(cluster, namespace, f"c{number}", f"203.0.113.{10 + number}")

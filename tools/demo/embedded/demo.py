@@ -162,8 +162,7 @@ def _print_banner(console: Console, server: str, operators: Sequence[str], state
     count = len(operators)
     console.print("[bold]Slipway demo on this machine[/bold], without root and containers.")
     console.print("  Real:       the operators, their objects and events")
-    rules = ", and CEL rules of CRDs are not checked" if server.startswith("built-in") else ""
-    console.print(f"  Simulated:  nodes, containers, disks{rules}", soft_wrap=True)
+    console.print("  Simulated:  nodes, containers, disks")
     console.print(f"  API server: {server}; it keeps nothing after the demo", soft_wrap=True)
     named = ", ".join(operators)
     processes = "1 process" if count == 1 else f"{count} processes"

@@ -6,6 +6,7 @@ and nulls, are refused for wrong types, and get the defaults of `defaults.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from libs.common.kinds import Key, Manifest, drop_nulls
 from libs.common.testing.fakeapi.defaults import fill_defaults
 from libs.common.testing.fakeapi.metadata import check_metadata
 from libs.common.testing.fakeapi.registry import Resource, Version
+from libs.common.testing.fakeapi.rules import find_violations
 from libs.common.testing.fakeapi.schema import Schema
 from libs.common.testing.fakeapi.statuses import Cause, StatusError, bad_request, invalid
 from libs.common.testing.fakeapi.validation import (
@@ -25,6 +27,18 @@ from libs.common.testing.fakeapi.validation import (
 )
 
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
+_BLOCKING: Final = frozenset(
+    {
+        *("FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported"),
+        *("FieldValueTooLong", "FieldValueTooMany"),
+    }
+)
+"""After one of these the API server runs no rule, because values may have wrong types."""
+
+_UNCHECKED: Final = (
+    "some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +184,16 @@ def _warn_unknown_fields(target: Target, dropped: list[str], options: WriteOptio
         options.warnings.extend(texts)
 
 
-def check_valid(target: Target, obj: Manifest) -> None:
+def check_valid(
+    target: Target, obj: Manifest, old: Manifest | None = None, *, rules: bool = True
+) -> None:
     """Refuse an object whose name, metadata or content is not valid.
+
+    Args:
+        target: What is written.
+        obj: The object as it would be stored.
+        old: The stored object that it replaces.
+        rules: Whether CEL rules are checked.
 
     Raises:
         StatusError: 422 with all causes.
@@ -183,10 +205,22 @@ def check_valid(target: Target, obj: Manifest) -> None:
         if "scale" in target.version.subresources:
             path = target.version.subresources["scale"]["specReplicasPath"]
             causes.extend(check_scale_path(obj, path))
+        if rules:
+            causes.extend(_check_rules(obj, old, target.version.schema, causes))
     else:
         causes.extend(_check_required(resource, obj))
     if causes:
         raise invalid(resource, name, causes)
+
+
+def _check_rules(
+    obj: Manifest, old: Manifest | None, schema: Schema, causes: Sequence[Cause]
+) -> list[Cause]:
+    if not schema.ruled:
+        return []
+    if any(cause.reason in _BLOCKING for cause in causes):
+        return [Cause("<nil>", f"Invalid value: null: {_UNCHECKED}")]
+    return list(find_violations(obj, old, schema))
 
 
 def _check_required(resource: Resource, obj: Manifest) -> list[Cause]:

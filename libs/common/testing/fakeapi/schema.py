@@ -1,7 +1,6 @@
 """Schemas of objects: the structural part of OpenAPI, parsed once and walked often.
 
-One class serves built-in kinds (from `builtins.json`) and custom ones (from their CRD). CEL rules
-(`x-kubernetes-validations`) are kept nowhere: this server does not evaluate them.
+One class serves built-in kinds (from `builtins.json`) and custom ones (from their CRD).
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ class Schema:
         "_definitions",
         "_items",
         "_properties",
+        "_ruled",
         "atomic_map",
         "default",
         "has_default",
@@ -74,6 +74,7 @@ class Schema:
         self._properties: dict[str, Schema] | None = None
         self._items: Schema | None = None
         self._additional: Schema | None = None
+        self._ruled: bool | None = None
         self.name = ""
         self.type: str = raw.get("type", "")
         self.list_type: str = raw.get(
@@ -120,6 +121,13 @@ class Schema:
             self._additional = self._child(extra) if isinstance(extra, Mapping) else FREE
         return self._additional
 
+    @property
+    def ruled(self) -> bool:
+        """Whether this value or one inside has a rule in CEL (custom kinds only)."""
+        if self._ruled is None:
+            self._ruled = _has_rules(self.raw)
+        return self._ruled
+
     def field(self, name: str) -> Schema | None:
         """Return the schema of a field, or None if it is not declared."""
         found = self.properties.get(name)
@@ -143,6 +151,17 @@ class Schema:
             merged.name = target.name
             return merged
         return Schema(raw, self._definitions)
+
+
+def _has_rules(raw: Mapping[str, Any]) -> bool:
+    children = [
+        *raw.get("properties", {}).values(),
+        raw.get("items"),
+        raw.get("additionalProperties"),
+    ]
+    return "x-kubernetes-validations" in raw or any(
+        _has_rules(child) for child in children if isinstance(child, Mapping)
+    )
 
 
 FREE = Schema({"x-kubernetes-preserve-unknown-fields": True})

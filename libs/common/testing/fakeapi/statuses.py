@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from libs.common.kinds import Manifest
@@ -131,7 +132,8 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusErr
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = _details(resource, name, kind=resource.kind)
     details["causes"] = [
-        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
+        {"reason": cause.reason, "message": cause.message, "field": cause.field}
+        for cause in sorted(causes, key=attrgetter("field"))
     ]
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
 

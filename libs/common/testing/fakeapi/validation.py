@@ -1,7 +1,7 @@
 """What the API server does to objects by their schema: default, prune, check types and values.
 
-CEL rules, `format` and `allOf`/`anyOf`/`oneOf`/`not` are not evaluated: tests that depend on them
-need a real kube-apiserver.
+`format` and `allOf`/`anyOf`/`oneOf`/`not` are not evaluated: tests that depend on them need a real
+kube-apiserver.
 """
 
 from __future__ import annotations

@@ -57,10 +57,12 @@ class WriterSettings:
     Attributes:
         require_namespaces: Whether creating in a namespace that does not exist answers 404.
         track_managers: Whether updates are recorded in `managedFields`; off for fast preloading.
+        check_rules: Whether CEL rules are checked; off to store what an older CRD allowed.
     """
 
     require_namespaces: bool = False
     track_managers: bool = True
+    check_rules: bool = True
 
 
 class Writer:
@@ -281,7 +283,7 @@ class Writer:
             metadata["generation"] = 1
         if "status" in target.version.subresources and not strategies.keeps_status(resource):
             obj.pop("status", None)
-        check_valid(target, obj)
+        check_valid(target, obj, rules=self.settings.check_rules)
         self.review(target, obj)
         initial = _build_initial_status(target, obj)
         key = Key(metadata.get("namespace", ""), metadata["name"])
@@ -324,7 +326,7 @@ class Writer:
             obj.pop("status", None)
             if "status" in old:
                 obj["status"] = old["status"]
-        check_valid(target, obj)
+        check_valid(target, obj, old, rules=self.settings.check_rules)
         causes = check_finalizers(old, obj) + strategies.find_immutable_changes(
             resource, target.subresource, old, obj
         )

@@ -1,0 +1,1 @@
+"""The fault sweep of an operator of others, which a command starts."""

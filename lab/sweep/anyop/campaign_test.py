@@ -1,0 +1,237 @@
+"""Tests of campaigns: planning, judging, grouping, and whole campaigns against planted bugs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lab.sweep.__main__ import main
+from lab.sweep.anyop.campaign import (
+    Campaign,
+    Failure,
+    Problem,
+    Reference,
+    group_failures,
+    judge,
+    order_plans,
+)
+from lab.sweep.anyop.cluster import Bench
+from lab.sweep.anyop.learning import Knowledge
+from lab.sweep.anyop.starter import build_environment
+from lab.sweep.anyop.trial import Expectation
+from lab.sweep.modes import Mode
+from lab.sweep.outcome import Outcome
+from lab.sweep.planning import Plan
+from lab.sweep.recorder import Version
+from lab.sweep.triggers import Trigger
+from lab.sweep.workload import State
+from libs.common.kinds import POD, build_object
+from libs.common.testing.apiserver import AssetsMissing, find_assets
+
+PLANTED = Path(__file__).resolve().parents[3] / "tests/planted"
+PLAIN = Plan("operator", "workload")
+READY = {"pods web": {"status": {"phase": "Ready"}}}
+BROKEN = {"pods web": {"status": {"phase": "Failed"}}}
+
+
+def build_reference(*runs: Outcome) -> Reference:
+    expectation = Expectation(Knowledge(), {"create": READY, "delete": {}}, frozenset())
+    return Reference(expectation, list(runs) or [Outcome(PLAIN, "a")], [], Counter(), [])
+
+
+class StandIn(Campaign):
+    """A campaign whose runs end in given states."""
+
+    def __init__(self, states: Iterator[State]) -> None:
+        super().__init__(cast("Bench", None), 1, lambda _: None)
+        self._states = states
+
+    async def try_plan(self, plan: Plan, reference: Reference) -> tuple[Outcome, list[Problem]]:
+        outcome = Outcome(plan, "sweep-1", states={"create": next(self._states)}, fired=True)
+        return outcome, judge(outcome, reference)
+
+
+def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(2)]
+    moments.append(Trigger("event", "create", "ADDED", "pods", "web-0"))
+
+    plans = order_plans(moments, (Mode.K1, Mode.CUT, Mode.E500))
+
+    assert [(each.mode, each.trigger) for each in plans] == [
+        (Mode.K1, moments[0]),
+        (Mode.CUT, moments[2]),
+        (Mode.E500, moments[0]),
+        (Mode.K1, moments[1]),
+        (Mode.E500, moments[1]),
+    ]
+
+
+def test_only_the_first_phase_that_differs_is_reported() -> None:
+    outcome = Outcome(PLAIN, "b", states={"create": BROKEN, "delete": BROKEN})
+
+    assert [each.text for each in judge(outcome, build_reference())] == [
+        'pods web.status.phase: "Ready" -> "Failed"'
+    ]
+    assert not judge(Outcome(PLAIN, "b", states={"create": READY}), build_reference())
+
+
+def test_duplicates_exits_and_missing_rights_are_found_unless_undisturbed_runs_have_them() -> None:
+    pod = Version("ADDED", POD, build_object(POD, "web"))
+    outcome = Outcome(
+        PLAIN, "sweep-1", history=[pod] * 3, exits=[1], refused=["delete pods web: no"]
+    )
+
+    problems = judge(outcome, build_reference())
+
+    assert [each.oracle for each in problems] == ["duplicate", "exit", "rights"]
+    same = Outcome(PLAIN, "a", exits=[1], refused=["delete pods other: no"])
+    reference = build_reference(same)
+    reference.created = Counter({"pods web": 2})
+    assert not judge(outcome, reference)
+
+
+def test_children_that_are_recreated_while_their_owner_is_deleted_are_no_duplicates() -> None:
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "1"}]
+    children = [
+        Version("ADDED", POD, build_object(POD, "child", metadata={"ownerReferences": owners}))
+        for _ in range(4)
+    ]
+    deletion = Version("DELETED", POD, build_object(POD, "web"))
+
+    assert judge(Outcome(PLAIN, "sweep-1", history=[*children, deletion]), build_reference())
+    assert not judge(Outcome(PLAIN, "sweep-1", history=[deletion, *children]), build_reference())
+
+
+def test_failures_with_the_same_symptom_are_one_finding() -> None:
+    def fail(*places: str) -> Failure:
+        problems = [Problem("state", "create", place, place) for place in places]
+        return Failure(Outcome(PLAIN, "a"), problems, confirmed=True)
+
+    groups = group_failures(
+        [
+            fail("pods web.status.phase", "pods web.metadata.annotations.progress"),
+            fail("services web"),
+            fail("pods web.status.phase"),
+            fail("pods web.metadata.annotations.progress"),
+        ]
+    )
+
+    assert [len(group.failures) for group in groups] == [2, 1, 1]
+
+
+async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on() -> (
+    None
+):
+    """A race that no undisturbed run showed must not become a finding of each fault."""
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    reference = replace(build_reference(), moments=moments)
+    states = iter([BROKEN, READY, BROKEN, BROKEN, BROKEN, READY])
+    campaign = StandIn(states)
+
+    result = await campaign.sweep(reference, (Mode.K1,), None)
+
+    assert [each.confirmed for each in result.failures] == [False, True, False]
+    assert not result.groups
+    assert not result.unconfirmed
+    assert [each.place for each in reference.problems] == ["pods web.status.phase"]
+
+
+def test_operator_gets_nothing_of_this_checkout() -> None:
+    root = str(Path(__file__).resolve().parents[3])
+    inherited = {"PYTHONPATH": f"{root}{os.pathsep}/own", "KUBERNETES_SERVICE_HOST": "x", "A": "b"}
+
+    found = build_environment(inherited, "config", "trial")
+
+    assert found["PYTHONPATH"] == "/own"
+    assert (found["A"], found["KUBECONFIG"], found["POD_NAMESPACE"]) == ("b", "config", "trial")
+    assert "KUBERNETES_SERVICE_HOST" not in found
+    assert "PYTHONPATH" not in build_environment({"PYTHONPATH": root}, "config", "trial")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--crds", "x"], "The command that starts the operator is missing"),
+        (["--crds", "nowhere", "--workload", str(PLANTED / "counter"), "--", "true"], "nowhere"),
+        (["--workload", str(PLANTED / "counter"), "--", "true"], "contains no CRD"),
+    ],
+)
+def test_wrong_command_line_exits_with_2(
+    arguments: Sequence[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    code = 0
+    try:
+        code = main(["run", *arguments])
+    except SystemExit as err:
+        code = int(err.code or 0)
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+async def run_counter(bug: str, folder: Path, *options: str) -> tuple[int, str]:
+    """Sweep the operator `counter` with a planted bug; return exit status and report."""
+    try:
+        if not (find_assets() / "kube-controller-manager").exists():
+            pytest.skip("kube-controller-manager is not built")
+    except AssetsMissing as err:
+        pytest.skip(str(err))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lab.sweep", "run", "--crds", str(PLANTED / "crds")),
+        *("--workload", str(PLANTED / "counter"), "--undisturbed", "2", "--patience", "20"),
+        *("--output", str(folder), "--junit", str(folder / "junit.xml"), *options),
+        # The trials that start before the time is over: each fault at each sort of moment.
+        *("--jobs", "6", "--budget", "0.02"),
+        *("--", sys.executable, "-m", "tests.planted.counter"),
+        env={**os.environ, "BUG": bug},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+@pytest.mark.apiserver
+async def test_correct_operator_has_no_finding(tmp_path: Path) -> None:
+    code, text = await run_counter("", tmp_path, "--fault", "K1", "--fault", "410")
+
+    assert code == 0, text
+    assert "Findings: 0" in text
+    report = (tmp_path / "junit.xml").read_text()
+    assert report.count("<testcase ") > 4
+    assert "<failure" not in report
+
+
+@pytest.mark.apiserver
+async def test_planted_bug_is_found_and_its_finding_repeats_the_trial(tmp_path: Path) -> None:
+    code, text = await run_counter("tries-once", tmp_path, "--fault", "E500")
+
+    assert code == 1, text
+    findings = sorted((tmp_path / "findings").iterdir())
+    assert findings
+    replay = json.loads((findings[0] / "replay.json").read_text())
+    assert replay["plan"]["mode"] == "E500"
+    page = (findings[0] / "README.md").read_text()
+    assert f"./dev sweep replay {findings[0]}" in page
+    assert "(injected)" in (findings[0] / "writes.txt").read_text()
+    assert "<failure" in (tmp_path / "junit.xml").read_text()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lab.sweep", "replay", str(findings[0])),
+        env={**os.environ, "BUG": "tries-once"},
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 1
