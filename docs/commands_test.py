@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from docs.docs_test import PAGES, ROOT, name_of
-from kubectl_slipway.cli import build_parser
+from kubectl_slipway.cli import parse
 from tools.dev.app import app
 from tools.gate.steps import build_steps
 
@@ -65,9 +65,9 @@ def test_command_of_the_plugin_is_accepted(page: Path, words: list[str]) -> None
     """The parser ends the process if a name, an option or a value is wrong."""
     if "--version" in words:
         with pytest.raises(SystemExit, match="0"):
-            build_parser().parse_args(words)
+            parse(words)
     else:
-        assert build_parser().parse_args(words).module
+        assert parse(words).module
 
 
 def test_steps_of_the_gate_that_pages_name_exist() -> None:

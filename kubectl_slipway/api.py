@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: JSON over HTTP, with one connection per thread."""
+"""A small client of the Kubernetes API: JSON over `kubectl proxy`, a connection per thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from email.message import Message
-from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
 from kubectl_slipway import __version__
 from kubectl_slipway.errors import ApiError, Exit, PluginError
-from kubectl_slipway.kubeconfig import Connection
+from kubectl_slipway.kubectl import Kubectl
 
 Json = dict[str, Any]
 Item = TypeVar("Item")
@@ -21,34 +20,42 @@ Result = TypeVar("Result")
 
 _WORKERS = 8
 _PAGE = 500
-_TIMEOUT = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 
 class Api:
-    """A client that sends requests to one API server.
+    """A client that sends requests to one API server, while its context lasts.
 
     Args:
-        connection: Address and credentials of the API server.
-        timeout: Seconds after which a request fails.
+        kubectl: The way to the API server.
     """
 
-    def __init__(self, connection: Connection, timeout: float = _TIMEOUT) -> None:
-        """Keep the options; the first request opens a connection."""
-        self.connection = connection
-        self._timeout = timeout
-        self._url = urlsplit(connection.server)
+    def __init__(self, kubectl: Kubectl) -> None:
+        """Keep the options; `with` connects."""
+        self.kubectl = kubectl
         self._local = threading.local()
-        self._lock = threading.Lock()
-        self._tls: Any = None
         self._open: list[http.client.HTTPConnection] = []
         self._pool: ThreadPoolExecutor | None = None
 
-    def close(self) -> None:
-        """Close all connections."""
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            PluginError: kubectl cannot connect.
+        """
+        try:
+            self.kubectl.start()
+        except BaseException:
+            self.kubectl.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections; requests under way fail immediately."""
+        self.kubectl.close()
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
         for each in self._open:
             each.close()
 
@@ -123,7 +130,7 @@ class Api:
             for line in response:
                 yield line.decode(errors="replace").rstrip("\n")
         except OSError as err:
-            raise self._unreachable(err) from err
+            raise _unreachable(err) from err
 
     def _json(
         self,
@@ -141,14 +148,14 @@ class Api:
         try:
             content = response.read()
         except (OSError, http.client.HTTPException) as err:
-            raise self._unreachable(err) from err
+            raise _unreachable(err) from err
         if response.status >= 400:
             raise _error(response.status, content)
         try:
             return json.loads(content)
         except ValueError as err:
             raise PluginError(
-                f"{self.connection.server} does not respond like a Kubernetes API server.",
+                "The server of the context does not respond like a Kubernetes API server.",
                 "Check the server of the context.",
                 Exit.UNREACHABLE,
             ) from err
@@ -163,93 +170,37 @@ class Api:
         *,
         stream: bool = False,
     ) -> http.client.HTTPResponse:
-        target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
-        # A mapping with names that repeat, for groups.
-        sent = Message()
-        named = {"User-Agent": f"kubectl-slipway/{__version__}", **headers}
-        named |= self.connection.headers()
-        for name, value in (*named.items(), *self.connection.impersonation):
-            sent[name] = value
-        for attempt in (1, 2):
-            connection = None if stream else getattr(self._local, "connection", None)
-            reused = connection is not None
-            if connection is None:
-                connection = self._connect(None if stream else self._timeout)
-                if not stream:
-                    self._local.connection = connection
-            try:
-                connection.request(method, target, data, sent)  # type: ignore[arg-type]  # it has items()
-                return connection.getresponse()
-            except (OSError, http.client.HTTPException) as err:
-                connection.close()
-                self._local.connection = None
-                # The server may close an idle connection; only reads are safe to repeat.
-                if not reused or method != "GET" or attempt == 2:
-                    raise self._unreachable(err) from err
-        raise AssertionError("unreachable: the second attempt returns or raises")
-
-    def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
-        url, proxy = self._url, self._find_proxy()
-        if urlsplit(proxy).scheme not in ("", "http"):
-            raise PluginError(
-                f"The proxy of the API server has the scheme {urlsplit(proxy).scheme}.",
-                "Use an http proxy in proxy-url or HTTPS_PROXY.",
-                Exit.UNREACHABLE,
-            )
-        secure = url.scheme == "https"
-        host, port = url.hostname or "", url.port or (443 if secure else 80)
-        at = urlsplit(proxy) if proxy else None
-        first = (at.hostname or "", at.port or 80) if at else (host, port)
-        connection: http.client.HTTPConnection
-        if secure:
-            with self._lock:
-                if self._tls is None:
-                    self._tls = self.connection.tls()
-            name = self.connection.server_name or host
-            connection = _TlsConnection(*first, name, self._tls, timeout)
-        else:
-            connection = http.client.HTTPConnection(*first, timeout=timeout)
-        if at:
-            connection.set_tunnel(host, port)
-        self._open.append(connection)
-        return connection
-
-    def _find_proxy(self) -> str:
-        if self.connection.proxy:
-            return self.connection.proxy
-        from urllib.request import getproxies, proxy_bypass
-
-        host = self._url.hostname or ""
-        if host in ("127.0.0.1", "::1", "localhost") or proxy_bypass(host):
-            return ""
-        return str(getproxies().get(self._url.scheme, ""))
-
-    def _unreachable(self, err: Exception) -> PluginError:
-        where = f" of context {self.connection.context}" if self.connection.context else ""
-        return PluginError(
-            f"The API server {self.connection.server}{where} does not respond: {err}",
-            "Check that the cluster runs and that --context names the right one.",
-            Exit.UNREACHABLE,
-        )
+        target = path + (f"?{urlencode(query)}" if query else "")
+        connection = None if stream else getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self.kubectl.connect()
+            self._open.append(connection)
+        if not stream:
+            self._local.connection = connection
+        sent = {"User-Agent": f"kubectl-slipway/{__version__}", **headers}
+        try:
+            connection.request(method, target, data, sent)
+            response: http.client.HTTPResponse = connection.getresponse()
+        except (OSError, http.client.HTTPException) as err:
+            raise _unreachable(err) from err
+        return response
 
 
-class _TlsConnection(http.client.HTTPSConnection):
-    """HTTPS with a given server name; http.client alone uses the host."""
-
-    def __init__(self, host: str, port: int, name: str, tls: Any, timeout: float | None) -> None:
-        super().__init__(host, port, context=tls, timeout=timeout)
-        self._tls = tls
-        self._name = name
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+def _unreachable(cause: object) -> PluginError:
+    return PluginError(
+        f"The API server does not respond: {cause}",
+        "Check that the cluster runs and that KUBECONFIG and --context name it.",
+        Exit.UNREACHABLE,
+    )
 
 
-def _error(status: int, content: bytes) -> ApiError:
+def _error(status: int, content: bytes) -> PluginError:
     try:
         body = json.loads(content)
         return ApiError(status, body.get("reason") or "", body.get("message") or str(body))
     except (ValueError, AttributeError):
         text = content.decode(errors="replace").strip() or http.client.responses.get(status, "")
-        return ApiError(status, "", f"HTTP {status}: {text}")
+    if status == http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        # The text of the proxy: it has no connection, or cannot log in.
+        return _unreachable(text)
+    return ApiError(status, "", f"HTTP {status}: {text}")

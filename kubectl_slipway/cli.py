@@ -19,6 +19,8 @@ from kubectl_slipway import __version__
 from kubectl_slipway.errors import Exit, PluginError
 
 if TYPE_CHECKING:
+    from kubectl_slipway.api import Api
+
     # Imported by name when they run; the build finds them here.
     from kubectl_slipway.commands import (  # noqa: F401
         check,
@@ -40,7 +42,28 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Any]  # noqa: SLF001  # it has no public name
 
 PROG = "kubectl slipway"
-_EPILOG = "`kubectl slipway COMMAND --help` describes a command."
+_FLAGS_HINT = "`kubectl options` lists the global flags."
+_EPILOG = (
+    "All global flags of kubectl, such as -n, --context and --as, can stand before and after the"
+    f" command: {_FLAGS_HINT}"
+)
+_SHORT = {"-n": "--namespace", "-s": "--server", "-v": "--v"}
+_SWITCHES = frozenset(
+    {
+        *("--disable-compression", "--insecure-skip-tls-verify", "--match-server-version"),
+        "--warnings-as-errors",
+    }
+)
+_FLAGS = frozenset(
+    {
+        *("--as", "--as-group", "--as-uid", "--as-user-extra", "--cache-dir"),
+        *("--certificate-authority", "--client-certificate", "--client-key", "--cluster"),
+        *("--context", "--kubeconfig", "--kuberc", "--namespace", "--password"),
+        *("--request-timeout", "--server", "--tls-server-name", "--token", "--user"),
+        *("--username", "--v", "--vmodule"),
+    }
+)
+"""Global flags of kubectl that have a value."""
 _WATCH_SECONDS = 2
 _TARGET = "object, as KIND/NAME or KIND NAME"
 
@@ -50,15 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["__complete"]:
         completion = importlib.import_module("kubectl_slipway.commands.completion")
-        return int(completion.complete(build_parser(), arguments[1:]))
+        return int(completion.complete(build_parser(), _FLAGS | _SWITCHES, arguments[1:]))
     try:
-        options = build_parser().parse_args(arguments)
+        options = parse(arguments)
         command = importlib.import_module(f"kubectl_slipway.commands.{options.module}")
         if options.module == "completion":
             return int(command.run(None, options))
-        if getattr(options, "watch", False):
-            _repeat(lambda: _run(command, options))
-        return _run(command, options)
+        code = _connect(command, options)
+        # A reader that has ended shows now, not at exit.
+        sys.stdout.flush()
+        return code
     except PluginError as err:
         print(f"Error: {err.message}", file=sys.stderr)
         if err.remedy:
@@ -72,16 +96,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.OK)
 
 
-def _run(command: Any, options: argparse.Namespace) -> int:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command, and the global flags of kubectl before, in and after it.
+
+    Raises:
+        PluginError: A flag has no value.
+    """
+    own: list[str] = []
+    flags: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word[:2] in _SHORT:
+            name, value = _SHORT[word[:2]], word[2:].removeprefix("=")
+            equals = value
+        if name in _SWITCHES:
+            flags.append(word)
+        elif name in _FLAGS:
+            following = value if equals else next(words, None)
+            if following is None:
+                raise PluginError(f"{name} needs a value.", _FLAGS_HINT, Exit.USAGE)
+            flags.append(f"{name}={following}")
+        else:
+            own.append(word)
+    options = build_parser().parse_args(own)
+    options.flags = flags
+    return options
+
+
+def _connect(command: Any, options: argparse.Namespace) -> int:
+    """Run a command on the cluster that its flags name."""
+    from kubectl_slipway.api import Api
+    from kubectl_slipway.kubectl import Kubectl
+
+    with Api(Kubectl(options.flags)) as api:
+        if getattr(options, "watch", False):
+            _repeat(lambda: _run(command, options, api))
+        return _run(command, options, api)
+
+
+def _run(command: Any, options: argparse.Namespace, api: Api) -> int:
     """Run a command once, on what the cluster has now."""
     from kubectl_slipway.cluster import Cluster
 
-    with Cluster.connect(options.kubeconfig, options.context, options.namespace) as cluster:
-        code: int = command.run(cluster, options)
-        for note in dict.fromkeys(cluster.notes):
-            print(f"Note: {note}", file=sys.stderr)
-        # An incomplete result without a problem proves nothing.
-        return int(Exit.FORBIDDEN if cluster.refused and code == Exit.OK else code)
+    cluster = Cluster(api)
+    code: int = command.run(cluster, options)
+    for note in dict.fromkeys(cluster.notes):
+        print(f"Note: {note}", file=sys.stderr)
+    # An incomplete result without a problem proves nothing.
+    return int(Exit.FORBIDDEN if cluster.refused and code == Exit.OK else code)
 
 
 class _Screen(io.StringIO):
@@ -125,7 +188,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog=PROG, description="Operate Slipway operators and their objects.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"kubectl-slipway {__version__}")
-    _add_connection(parser, default="")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     _add_reports(commands)
     _add_objects(commands)
@@ -327,35 +389,16 @@ def _add_tools(commands: Subparsers) -> None:
 
 def _add(commands: Subparsers, name: str, text: str, **defaults: Any) -> argparse.ArgumentParser:
     sentence = text[0].upper() + text[1:] + "."
-    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=sentence)
-    # Without a default of its own, a command keeps what stands before it.
-    _add_connection(added, default=argparse.SUPPRESS)
+    added: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=sentence, epilog=_EPILOG
+    )
     added.set_defaults(**{"module": name.replace("-", "_"), **defaults})
     return added
 
 
-def _add_connection(parser: argparse.ArgumentParser, *, default: str) -> None:
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        default=default,
-        help="namespace; default: the namespace of the context",
-    )
-    parser.add_argument(
-        "--context", default=default, help="context in the kubeconfig; default: the current context"
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        default=default,
-        metavar="FILE",
-        help="path of the kubeconfig; default: KUBECONFIG or ~/.kube/config",
-    )
-
-
 def _add_group(commands: Subparsers, name: str, text: str) -> Subparsers:
     sentence = text[0].upper() + text[1:] + "."
-    added = commands.add_parser(name, help=text, description=sentence)
-    _add_connection(added, default=argparse.SUPPRESS)
+    added = commands.add_parser(name, help=text, description=sentence, epilog=_EPILOG)
     group: Subparsers = added.add_subparsers(metavar="COMMAND", required=True, title="commands")
     return group
 

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
-from kubectl_slipway import kubeconfig
 from kubectl_slipway.api import Api
 from kubectl_slipway.diagnosis.findings import Facts, Reference
 from kubectl_slipway.diagnosis.general import event_time
@@ -50,27 +49,18 @@ _DEPTH = 4
 class Cluster:
     """One cluster, read on demand."""
 
-    def __init__(self, api: Api, namespace: str = "") -> None:
-        """Keep the connection; an empty namespace means the namespace of the context."""
+    def __init__(self, api: Api) -> None:
+        """Keep the connection."""
         self.api = api
-        self.namespace = namespace or api.connection.namespace
         self.now = datetime.now(UTC)
         self.notes: list[str] = []
         self.refused: dict[str, str] = {}
         """Collections of operators and their objects that could not be read completely."""
 
-    @classmethod
-    def connect(cls, kubeconfig_path: str, context: str, namespace: str) -> Cluster:
-        """Connect with a kubeconfig."""
-        return cls(Api(kubeconfig.load(kubeconfig_path, context)), namespace)
-
-    def __enter__(self) -> Self:
-        """Enter the context."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close all connections."""
-        self.api.close()
+    @property
+    def namespace(self) -> str:
+        """The namespace of the command."""
+        return self.api.kubectl.namespace
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -124,13 +114,13 @@ class Cluster:
         self.notes.append(note)
 
     def try_list(self, path: str, selector: str = "") -> list[Json] | None:
-        """List a collection; None if it is forbidden or not served."""
+        """List a collection: nothing if it is not served, None if it is forbidden."""
         try:
             return self.api.list(path, selector)
         except ApiError as err:
-            if err.status in (403, 404, 405):
-                return None
-            raise
+            if err.status not in (403, 404, 405):
+                raise
+            return None if err.status == 403 else []
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """Return an object.
@@ -245,8 +235,10 @@ class Gatherer:
 
         def read(resource: Resource) -> list[tuple[Resource, Json]]:
             where = self._namespace if resource.namespaced else ""
-            listed = self._list(resource.path(where), resource.qualified, denied)
-            return [(resource, each) for each in listed]
+            listed = self._cluster.try_list(resource.path(where))
+            if listed is None:
+                denied.append(resource.qualified)
+            return [(resource, each) for each in listed or ()]
 
         found: dict[str, list[tuple[Resource, Json]]] = defaultdict(list)
         for part in self._cluster.api.parallel(read, wanted):
@@ -264,25 +256,14 @@ class Gatherer:
     def _where(self) -> str:
         return f" in namespace {self._namespace}" if self._namespace else ""
 
-    def _list(self, path: str, what: str, denied: list[str]) -> list[Json]:
-        """List a collection; nothing if it is not served, or forbidden, which `denied` records."""
-        try:
-            return self._cluster.api.list(path)
-        except ApiError as err:
-            if err.status not in (403, 404, 405):
-                raise
-            if err.status == 403:
-                denied.append(what)
-            return []
-
     @cached_property
     def _events(self) -> dict[str, list[Json]]:
         path = f"/apis/events.k8s.io/v1/namespaces/{self._namespace or 'default'}/events"
         found: dict[str, list[Json]] = defaultdict(list)
-        denied: list[str] = []
-        for each in sorted(self._list(path, "events", denied), key=event_time):
+        listed = self._cluster.try_list(path)
+        for each in sorted(listed or (), key=event_time):
             found[str((each.get("regarding") or {}).get("uid", ""))].append(each)
-        if denied:
+        if listed is None:
             self._cluster.notes.append(f"You may not list Events{self._where}: they are missing.")
         return found
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from kubectl_slipway.cli import main
+from kubectl_slipway.kubectl import Kubectl
 from libs.common.conditions import render_time
 from libs.common.crd import build_crd
 from libs.common.kinds import POD, Manifest, build_object
@@ -58,15 +60,13 @@ class Lab:
     """A cluster on the fake API."""
 
     api: FakeApi
-    kubeconfig: Path
     capsys: pytest.CaptureFixture[str]
 
     async def run(self, *argv: str) -> Answer:
         """Run the plugin as a user does, in a thread, because it does not use asyncio."""
         self.capsys.readouterr()
-        words = [*argv, "--kubeconfig", str(self.kubeconfig)]
         try:
-            code = await asyncio.to_thread(main, words)
+            code = await asyncio.to_thread(main, argv)
         except SystemExit as end:
             code = int(end.code or 0)
         out, err = self.capsys.readouterr()
@@ -157,14 +157,25 @@ def build_operator(
 
 
 @pytest.fixture
-async def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Lab]:
-    """Run an API server with the kinds of all operators, and no operator."""
+async def lab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> AsyncIterator[Lab]:
+    """Run an API server with the kinds of all operators, and no operator.
+
+    The plugin connects without kubectl; `kubectl_test.py` connects with it.
+    """
     # Objects are 5 minutes old: an operator would have done something about them.
     async with FakeApi(now=lambda: datetime.now(UTC) - timedelta(minutes=5)) as api:
         for crd in build_crds():
             api.register(crd)
         api.create(build_namespace(SYSTEM))
-        yield Lab(api, await api.kubeconfig(tmp_path / "kubeconfig"), capsys)
+        host, port = urlsplit(api.url).hostname or "", urlsplit(api.url).port
+        monkeypatch.setattr(Kubectl, "start", lambda _: None)
+        monkeypatch.setattr(Kubectl, "connect", lambda _: http.client.HTTPConnection(host, port))
+        monkeypatch.setattr(
+            Kubectl, "namespace", property(lambda each: each.flag("namespace") or "default")
+        )
+        yield Lab(api, capsys)
 
 
 @cache

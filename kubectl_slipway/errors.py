@@ -19,7 +19,7 @@ class Exit(IntEnum):
     FORBIDDEN = 4
     """You are not logged in, or your user lacks a permission."""
     UNREACHABLE = 5
-    """The API server cannot be reached, or there is no usable kubeconfig."""
+    """kubectl is missing, cannot use the kubeconfig or cannot reach the API server."""
     TIMEOUT = 6
     """`--wait` reached its time limit."""
     INTERRUPTED = 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 
 from kubectl_slipway.errors import Exit
 
@@ -34,8 +35,14 @@ def run(_: object, options: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def complete(parser: argparse.ArgumentParser, words: list[str]) -> int:
-    """Print what can follow the words; the last one is being typed."""
+def complete(parser: argparse.ArgumentParser, flags: Collection[str], words: list[str]) -> int:
+    """Print what can follow the words; the last one is being typed.
+
+    Args:
+        parser: The parser of all commands.
+        flags: Options that can stand everywhere.
+        words: Words after the name of the program.
+    """
     typed, words = (words[-1], words[:-1]) if words else ("", [])
     options: dict[str, argparse.Action] = {}
     commands: dict[str, argparse.ArgumentParser] = {}
@@ -53,6 +60,6 @@ def complete(parser: argparse.ArgumentParser, words: list[str]) -> int:
     if last is not None and last.nargs != 0:
         found = [str(each) for each in last.choices or ()]
     else:
-        found = [*commands] if not typed.startswith("-") else [*options]
+        found = [*commands] if not typed.startswith("-") else [*options, *sorted(flags)]
     print("\n".join(each for each in found if each.startswith(typed)))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import uuid
 from typing import Any
 
@@ -65,7 +64,7 @@ def _redrive(cluster: Cluster, consumer: dict[str, Any], options: argparse.Names
     The consumer has the credentials of the broker; the user of the plugin needs none.
 
     Raises:
-        PluginError: There is no dead-letter topic, no running pod, or no kubectl.
+        PluginError: There is no dead-letter topic or no running pod.
     """
     if at(consumer, "spec.deadLetter") is None:
         raise PluginError(
@@ -78,17 +77,11 @@ def _redrive(cluster: Cluster, consumer: dict[str, Any], options: argparse.Names
             f"PulsarConsumer/{options.name} has no running pod, and the command runs in one.",
             "Resume it, or set spec.autoscaling.minReplicas to 1.",
         )
-    command = ["kubectl", "exec", f"deployment/{options.name}", "--namespace", cluster.namespace]
-    for flag in ("context", "kubeconfig"):
-        if value := getattr(options, flag):
-            command += [f"--{flag}", value]
+    command = ["exec", f"deployment/{options.name}", "--namespace", cluster.namespace]
     command += ["--", "/app/bin/python", "-P", "-m", "operators.pulsarconsumer.app.redrive"]
     if options.limit is not None:
         command += ["--limit", str(options.limit)]
-    try:
-        code = subprocess.run(command, check=False).returncode
-    except OSError as err:
-        raise PluginError(f"Cannot run kubectl: {err}", "Put kubectl on PATH.") from err
+    code = cluster.api.kubectl.run(*command)
     return Exit.OK if code == 0 else Exit.PROBLEM
 
 

@@ -24,7 +24,7 @@ _UNLIMITED = -1_000
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Write the archive and print its contents."""
-    files = collect(cluster, options.namespace)
+    files = collect(cluster, cluster.api.kubectl.flag("namespace"))
     path = Path(options.file)
     try:
         with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:

@@ -10,6 +10,20 @@ from kubectl_slipway.diagnosis.findings import Facts, Finding
 from kubectl_slipway.model import Manifest, condition, parse_time, render_age, title
 
 _STUCK_SECONDS = 60
+_UNSCHEDULABLE = {
+    "unbound immediate PersistentVolumeClaims": "Check the claims of the pod: kubectl get pvc.",
+    "persistentvolumeclaim": "Create the PersistentVolumeClaim, or correct the pod template.",
+    "untolerated taint": "Add a toleration to the pod template, or remove the taint of a node.",
+    "": "Add capacity, or change requests, node selectors or tolerations.",
+}
+_NOT_STARTED = {
+    "runAsNonRoot": "Set runAsUser in the pod template, or use an image that does not run as root.",
+    "executable file not found": "Correct command in the pod template: the image does not have it.",
+    "no such file or directory": "Correct command in the pod template: the image does not have it.",
+    "": "Create the ConfigMap or Secret that the pod names, or correct the pod template.",
+}
+_PROBES = ("Liveness probe failed", "Startup probe failed")
+"""Begin of the Events of probes after which the kubelet ends a container."""
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
@@ -61,11 +75,11 @@ def find_pod_problem(
             "Unschedulable",
             subject,
             f"No node can run the pod: {scheduled.message}",
-            "Add capacity, or change requests, node selectors or tolerations.",
+            _advise(scheduled.message, _UNSCHEDULABLE),
         )
         return
     for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-        found = _find_container_problem(subject, each, where, meta["name"])
+        found = _find_container_problem(subject, each, where, meta["name"], events)
         if found is not None:
             yield found
             return
@@ -79,7 +93,7 @@ def find_pod_problem(
 
 
 def _find_container_problem(
-    subject: str, container: Mapping[str, Any], where: str, pod: str
+    subject: str, container: Mapping[str, Any], where: str, pod: str, events: Sequence[Manifest]
 ) -> Finding | None:
     name = container.get("name", "")
     waiting = (container.get("state") or {}).get("waiting") or {}
@@ -105,7 +119,20 @@ def _find_container_problem(
             reason,
             subject,
             f"Container {name} cannot be created: {message}",
-            "Create the ConfigMap or Secret that the pod names, or correct the pod template.",
+            _advise(message, _NOT_STARTED),
+        )
+    if reason == "CrashLoopBackOff" and last.get("reason") == "StartError":
+        message = last.get("message") or ""
+        cause = f"Container {name} cannot be started: {message}"
+        return Finding("StartError", subject, cause, _advise(message, _NOT_STARTED))
+    notes = [str(each.get("note") or "") for each in reversed(events)]
+    probe = next((each for each in notes if each.startswith(_PROBES)), "")
+    if reason == "CrashLoopBackOff" and probe and last.get("exitCode") != 0:
+        return Finding(
+            "ProbeKills",
+            subject,
+            f"The kubelet restarts container {name}, because its probe fails: {probe}",
+            f"Check the probe of the pod template; kubectl logs {pod} -c {name} --previous {where}",
         )
     if reason == "CrashLoopBackOff":
         return Finding(
@@ -122,6 +149,11 @@ def _find_container_problem(
             f"kubectl logs {pod} -c {name} {where}",
         )
     return None
+
+
+def _advise(message: str, remedies: Mapping[str, str]) -> str:
+    """Return the remedy of the first text that a message contains; the last one is empty."""
+    return next(remedy for text, remedy in remedies.items() if text in message)
 
 
 def _describe_end(ended: Mapping[str, Any]) -> str:
@@ -172,6 +204,15 @@ def _find_unready_part(pod: Manifest) -> Finding:
             f"The containers are ready, but the readiness gate {', '.join(waiting)} is not True.",
             "Check the controller that sets this condition of the pod.",
         )
+    node = spec.get("nodeName")
+    if node and not names and status.get("containerStatuses"):
+        return Finding(
+            "NodeNotReady",
+            title(pod),
+            f"All containers were ready when node {node} last reported, but the pod is not ready: "
+            "the node does not report any more.",
+            f"kubectl describe node {node}",
+        )
     return Finding(
         "ProbeFailing",
         title(pod),
@@ -200,6 +241,14 @@ def _find_claim_problem(facts: Facts) -> Iterator[Finding]:
                 title(claim),
                 f"The volume cannot be provisioned: {note}",
                 "Create the StorageClass, or check its provisioner.",
+            )
+            return
+        if event.get("reason") == "FailedBinding":
+            yield Finding(
+                "FailedBinding",
+                title(claim),
+                f"The claim cannot be bound: {note}",
+                "Name a StorageClass in the claim, or mark one as default.",
             )
             return
         if event.get("reason") == "WaitForFirstConsumer":

@@ -80,19 +80,28 @@ def add_event(lab: Lab, regarding: Manifest, reason: str, note: str) -> None:
     )
 
 
-def pod_of(lab: Lab, status: Manifest, **metadata: Any) -> None:
-    """Put a PodSet that waits for a pod in this state."""
+def pod_of(
+    lab: Lab, status: Manifest, event: tuple[str, str] | None = None, **metadata: Any
+) -> None:
+    """Put a PodSet that waits for a pod in this state, perhaps with an Event about the pod."""
     lab.install("podset")
     parent = lab.api.create(podset(status=not_ready("PodsNotReady", "0 of 1 pods are available")))
     pod = build_object(
         POD,
         "web-0",
         "default",
-        spec={"containers": [{"name": "app", "image": "example.com/app:1"}]},
+        spec={"containers": [{"name": "app", "image": "example.com/app:1"}], "nodeName": "n-1"},
         metadata=metadata,
         status=status,
     )
-    add_child(lab, parent, pod)
+    made = add_child(lab, parent, pod)
+    if event:
+        add_event(lab, made, *event)
+
+
+def unscheduled(message: str) -> Manifest:
+    reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {"phase": "Pending", "conditions": [{**reason, "message": message}]}
 
 
 def waits(cause: str, message: str = "", /, **last: Any) -> Manifest:

@@ -21,6 +21,7 @@ from kubectl_slipway.states.conftest import (
     refused_login,
     stale,
     terminating_namespace,
+    unscheduled,
     volume_with_claim,
     waits,
     warned,
@@ -40,6 +41,11 @@ class State:
     namespace: str = "default"
 
 
+START_ERROR = {
+    "reason": "StartError",
+    "exitCode": 128,
+    "message": 'runc create failed: exec: "serve": executable file not found in $PATH',
+}
 STATES = [
     State(
         "JVM that refuses agents",
@@ -268,6 +274,122 @@ STATES = [
         "the broker refused",
         "Correct the credentials in the Secret",
         target="pulsarconsumer/orders",
+    ),
+    State(
+        "command not in the image",
+        lambda lab: pod_of(lab, waits("CrashLoopBackOff", **START_ERROR)),
+        "StartError",
+        'exec: "serve": executable file not found',
+        "Correct command in the pod template",
+    ),
+    State(
+        "image runs as root",
+        lambda lab: pod_of(
+            lab,
+            waits(
+                "CreateContainerConfigError",
+                "container has runAsNonRoot and image will run as root (pod: ...)",
+            ),
+        ),
+        "CreateContainerConfigError",
+        "image will run as root",
+        "Set runAsUser",
+    ),
+    State(
+        "node of a pod lost",
+        lambda lab: pod_of(
+            lab,
+            {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "False"}],
+                "containerStatuses": [
+                    {
+                        "name": "app",
+                        "image": "example.com/app:1",
+                        "imageID": "",
+                        "ready": True,
+                        "restartCount": 0,
+                        "state": {"running": {}},
+                    }
+                ],
+            },
+            ("NodeNotReady", "Node is not ready"),
+        ),
+        "NodeNotReady",
+        "node n-1 last reported",
+        "kubectl describe node n-1",
+    ),
+    State(
+        "claim of a pod missing",
+        lambda lab: pod_of(lab, unscheduled('persistentvolumeclaim "data" not found')),
+        "Unschedulable",
+        'persistentvolumeclaim "data" not found',
+        "Create the PersistentVolumeClaim",
+    ),
+    State(
+        "taint of all nodes",
+        lambda lab: pod_of(
+            lab,
+            unscheduled("0/3 nodes are available: 3 node(s) had untolerated taint(s)."),
+        ),
+        "Unschedulable",
+        "untolerated taint",
+        "Add a toleration",
+    ),
+    State(
+        "liveness probe ends a container",
+        lambda lab: pod_of(
+            lab,
+            waits("CrashLoopBackOff", "", reason="Error", exitCode=137),
+            ("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500"),
+        ),
+        "ProbeKills",
+        "HTTP probe failed with statuscode: 500",
+        "Check the probe",
+    ),
+    State(
+        "no default StorageClass",
+        lambda lab: volume_with_claim(
+            lab,
+            {"phase": "Pending"},
+            ("FailedBinding", "no persistent volumes available and no storage class is set"),
+        ),
+        "FailedBinding",
+        "no storage class is set",
+        "mark one as default",
+        target="demovolume/data",
+    ),
+    State(
+        "volume attached to another node",
+        lambda lab: pod_of(
+            lab,
+            waits("ContainerCreating"),
+            ("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1": already attached'),
+        ),
+        "FailedAttachVolume",
+        "Multi-Attach error",
+        "Fix the volume, network or node",
+    ),
+    State(
+        "network plugin of a node broken",
+        lambda lab: pod_of(
+            lab,
+            waits("ContainerCreating"),
+            ("FailedCreatePodSandBox", 'plugin type="bridge" failed (add)'),
+        ),
+        "FailedCreatePodSandBox",
+        'plugin type="bridge" failed',
+        "Fix the volume, network or node",
+    ),
+    State(
+        "pod refused by its node",
+        lambda lab: pod_of(
+            lab,
+            {"phase": "Failed", "reason": "OutOfmemory", "message": "Node has too little memory"},
+        ),
+        "OutOfmemory",
+        "too little memory",
+        "kubectl describe pod web-0",
     ),
 ]
 

@@ -160,7 +160,11 @@ def kubectl(arguments: typer.Context) -> None:
     if arguments.args[:1] == ["slipway"]:
         # The plugin of this checkout, which is not on PATH.
         command = [sys.executable, "-m", "kubectl_slipway", *arguments.args[1:]]
-        environment |= {"KUBECONFIG": str(target.kubectl.kubeconfig), "PYTHONPATH": str(ROOT)}
+        environment |= {
+            "KUBECTL": str(target.kubectl.binary),
+            "KUBECONFIG": str(target.kubectl.kubeconfig),
+            "PYTHONPATH": str(ROOT),
+        }
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 
