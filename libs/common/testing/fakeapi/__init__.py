@@ -7,9 +7,9 @@ Modeled: create, get, list (selectors, pages, resource version semantics, metada
 JSON, merge and strategic patches, server-side apply with managedFields, delete (preconditions,
 grace periods, finalizers, propagation), `/status`, `/scale`, `/ephemeralcontainers`, `/binding` and
 `/eviction`; generations; watches with bookmarks and initial events; discovery, OpenAPI v3 and the
-tables of `kubectl get`; CRDs with schema defaults, pruning, validation and CEL rules; defaults of the built-in
-kinds that operators make; owner garbage collection, namespace deletion and storage protection;
-RBAC and reviews of it; both event APIs.
+tables of `kubectl get`; CRDs with schema defaults, pruning, validation and CEL rules; defaults of
+the built-in kinds that operators make; owner garbage collection, namespace deletion and storage
+protection; RBAC and reviews of it; both event APIs.
 
 Validating webhooks and aggregated APIs are plain functions: `FakeApi.admit`, `FakeApi.aggregate`.
 
