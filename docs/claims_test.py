@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import io
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -77,8 +78,11 @@ def read_schemas() -> tuple[Mapping[str, Any], ...]:
 
 @cache
 def read_values() -> tuple[Mapping[str, Any], ...]:
-    """Return the values of all charts."""
-    return tuple(yaml.safe_load(path.read_text()) for path in ROOT.glob("helm/*/values.yaml"))
+    """Return the values of all charts, with settings that values.yaml does not list."""
+    schema = json.loads((ROOT / "helm" / "values.schema.json").read_text())
+    settings = dict.fromkeys(schema["properties"]["settings"]["properties"])
+    paths = ROOT.glob("helm/*/values.yaml")
+    return tuple({**yaml.safe_load(path.read_text()), "settings": settings} for path in paths)
 
 
 def spans_of(page: Path, form: re.Pattern[str]) -> Iterator[re.Match[str]]:

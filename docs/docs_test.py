@@ -213,7 +213,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("conftest.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy)
     packages = ("libs", "operators", "kubectl_slipway", "slipway_handler")
-    for name in (*packages, "helm", "tools", "lab", "deploy", "docs"):
+    for name in (*packages, "helm", "tools", "lab", "deploy", "docs", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     follow_tutorial(copy)

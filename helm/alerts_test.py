@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-from helm.suite.base import EVERYTHING, NAMESPACE
-from helm.suite.promtool import expect_silent, run_promtool
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import find_charts, render_chart
+from tests.charts.base import EVERYTHING, NAMESPACE
+from tests.charts.promtool import expect_silent, run_promtool
 
 type Series = Mapping[str, str]
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from helm.suite.base import NAMESPACE
 from libs.common.client import Client
 from libs.common.kinds import Kind, Manifest
 from libs.common.testing.helm import HelmError, render_chart, with_registry
 from libs.common.testing.serving import serve
+from tests.charts.base import NAMESPACE
 from tools.cluster.errors import ToolError
 from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.progress import open_progress

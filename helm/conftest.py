@@ -10,7 +10,7 @@ from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.cluster.prometheus import ensure_prometheus
 
-pytest.register_assert_rewrite("helm.suite")
+pytest.register_assert_rewrite("tests.charts")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,7 +1,7 @@
 """Tests of the library chart, value by value, on the smallest chart that is made of it."""
 
-from helm.suite import LibrarySuite
 from operators.podset.controller import OPERATOR
+from tests.charts import LibrarySuite
 
 
 class TestLibraryChart(LibrarySuite):

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import pytest
 
-from helm.suite.base import dig, find_pods, name_of
 from libs.common import fastyaml
 from libs.common.client import Client
 from libs.common.errors import ApiError
 from libs.common.kinds import NAMESPACE, POD, Kind, Manifest, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.helm import CHARTS, find_charts, run_helm
+from tests.charts.base import dig, find_pods, name_of
 
 MIRROR: Final = "mirror.example.com/slipway"
 POLICY: Final = Kind(

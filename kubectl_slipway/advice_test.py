@@ -29,6 +29,7 @@ NO_ADVICE = {
     " Evacuating Healthy InstancesRunning MemberRemoved NodesMissing NotAsked NotChecked Reachable"
     " Rebuilding Recycled"
     " Recycling Renewed Terminating Uncordoned Upgrading Valid VersionSet VersionUnknown"
+    " AddressReleased"
     " WaitingForControlPlane",
     # The reasons of single next hops are in status.routes, which the advice names.
     "Network": "Applied FamilyMismatch InPlace InstanceNotFound NoAddress NotAsked OffLink"

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from helm.suite import ChartSuite
 from libs.common import fastyaml
 from libs.common.conditions import Condition
 from libs.common.testing.helm import render_notes
@@ -17,6 +16,7 @@ from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.samples import NOW, authorities, parse_cluster, view_network
+from tests.charts import ChartSuite
 
 _VALUES = re.compile(r'(\w+)="([^"]*)"')
 

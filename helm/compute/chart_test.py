@@ -1,7 +1,7 @@
 """Tests of the chart of the operator compute."""
 
-from helm.suite import ChartSuite
 from operators.compute.controller import OPERATOR
+from tests.charts import ChartSuite
 
 
 class TestComputeChart(ChartSuite):

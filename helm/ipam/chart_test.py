@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from helm.suite import ChartSuite
 from libs.common.kinds import Manifest
 from libs.common.rbac import render_rules
 from operators.ipam.controller import OPERATOR
 from operators.ipam.settings import Settings
+from tests.charts import ChartSuite
 
 
 def list_permissions(rules: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
 """Tests of the chart of the operator jmxexporter."""
 
-from helm.suite import ChartSuite
 from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.webhook import PATH
+from tests.charts import ChartSuite
 
 
 class TestJmxExporterChart(ChartSuite):

@@ -1,7 +1,7 @@
 """Tests of the chart of the operator network."""
 
-from helm.suite import ChartSuite
 from operators.network.controller import OPERATOR
+from tests.charts import ChartSuite
 
 
 class TestNetworkChart(ChartSuite):

@@ -1,7 +1,7 @@
 """Tests of the chart of the operator podset."""
 
-from helm.suite import ChartSuite
 from operators.podset.controller import OPERATOR
+from tests.charts import ChartSuite
 
 
 class TestPodsetChart(ChartSuite):

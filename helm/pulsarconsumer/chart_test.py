@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from helm.suite import ChartSuite
 from libs.common.testing.helm import render_notes
 from operators.pulsarconsumer.app.metrics import METRICS as APP_METRICS
 from operators.pulsarconsumer.controller import OPERATOR
+from tests.charts import ChartSuite
 
 
 class TestPulsarConsumerChart(ChartSuite):

@@ -1,7 +1,7 @@
 """Tests of the chart of the operator volumes."""
 
-from helm.suite import ChartSuite
 from operators.volumes.controller import OPERATOR
+from tests.charts import ChartSuite
 
 
 class TestVolumesChart(ChartSuite):

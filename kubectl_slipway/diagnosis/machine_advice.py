@@ -103,6 +103,10 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "Fix the cause in the message, then delete the Operation: kubectl get operations -n "
         "{namespace}"
     ),
+    ("KubernetesCluster", "ServicesWaiting"): (
+        "Do what the message says. To raise the limit: kubectl edit kubernetescluster {name} "
+        "-n {namespace}"
+    ),
     ("KubernetesCluster", "Unreachable"): (
         "Check the machines of the control plane: kubectl slipway tree KubernetesCluster/{name}"
     ),

@@ -10,7 +10,6 @@ import pytest
 
 from lab.fuzz.fields import walk_fields
 from lab.fuzz.generators import Generator, generate
-from lab.fuzz.model import find_offenses
 from lab.fuzz.subject import FuzzSubject, load_subjects
 
 
@@ -20,7 +19,7 @@ class Coverage:
 
     Attributes:
         kind: Kind that was covered.
-        valid: Values that the model lets in.
+        valid: Values that the schema lets in.
         refused: Values that it refuses.
     """
 
@@ -43,7 +42,7 @@ def measure(subject: FuzzSubject) -> Coverage:
     """Count what the generators do to a kind."""
     coverage = Coverage(subject.kind.kind)
     for case in subject.cases():
-        counts = coverage.refused if find_offenses(subject.root, case.manifest) else coverage.valid
+        counts = coverage.refused if subject.find_offenses(case.manifest) else coverage.valid
         counts[case.field.name, case.generator] += 1
     return coverage
 

@@ -1,7 +1,7 @@
 """Generators: for each place in a schema the values that break operators. Pure.
 
 Values are listed, not drawn: each field meets each of its generators in every run, and hypothesis
-puts several of them together. A value need not be valid; the model says whether it is.
+puts several of them together. A value need not be valid: `FuzzSubject.find_offenses` checks it.
 """
 
 from __future__ import annotations

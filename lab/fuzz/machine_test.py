@@ -28,7 +28,6 @@ from hypothesis.stateful import (
 )
 
 from lab.fuzz.fields import put
-from lab.fuzz.model import find_offenses
 from lab.fuzz.subject import NAMESPACE, Case, FuzzSubject, load_subjects
 from libs.common.conditions import find_condition
 from libs.common.errors import Conflict
@@ -313,7 +312,7 @@ class Operations(RuleBasedStateMachine):
             changed = put(manifest, self.subject.schema, case.field, case.value)
         except (AttributeError, KeyError, IndexError, TypeError):
             return spec  # The present content has no place for this value.
-        if find_offenses(self.subject.root, changed):
+        if self.subject.find_offenses(changed):
             return spec
         found: Manifest = changed["spec"]
         return found if is_small(changed) else spec
@@ -360,7 +359,7 @@ def run(subject: FuzzSubject, chosen: settings) -> None:
         for case in subject.cases()
         if is_lasting(case)
         and not case.field.name.startswith((*subject.passthrough, *subject.ruled))
-        and not find_offenses(subject.root, case.manifest)
+        and not subject.find_offenses(case.manifest)
     ]
     machine = type("Machine", (Operations,), {"subject": subject, "cases": cases})
 

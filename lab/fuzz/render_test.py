@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.fuzz.fields import put
-from lab.fuzz.model import find_offenses
 from lab.fuzz.subject import Case, FuzzSubject, load_subjects
 from libs.common.crd import ParseError
 from libs.common.errors import TerminalError
@@ -67,7 +66,7 @@ def check_children(subject: FuzzSubject, manifest: Manifest, children: Sequence[
 
 def is_valid(subject: FuzzSubject, manifest: Manifest) -> bool:
     """Return whether the schema lets an object in."""
-    return not find_offenses(subject.root, manifest)
+    return not subject.find_offenses(manifest)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)

@@ -1,16 +1,15 @@
-"""Each value of each field, before a real API server: our model, our types and it must agree."""
+"""Each value of each field: a real API server, the built-in one and our types must agree."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
 
 from lab.fuzz.children import kind_of_child
-from lab.fuzz.model import find_offenses, rule_messages
 from lab.fuzz.subject import NAMESPACE, Case, FuzzSubject, load_subjects
 from libs.common.client import Client
 from libs.common.crd import ParseError
@@ -20,7 +19,7 @@ from libs.common.errors import (
     Invalid,
     TerminalError,
 )
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Manifest
 from libs.common.testing.serving import serve
 
 pytestmark = pytest.mark.apiserver
@@ -72,9 +71,23 @@ def _bare(schema: Any) -> Any:
     return {name: _bare(held) for name, held in schema.items() if name not in _WORDS}
 
 
+def rule_messages(schema: Mapping[str, Any]) -> list[str]:
+    """Return the messages of all CEL rules of a schema."""
+    rules = schema.get("x-kubernetes-validations") or ()
+    found = [str(rule.get("message") or rule.get("rule")) for rule in rules]
+    children: list[Any] = list((schema.get("properties") or {}).values())
+    children += [schema.get("items"), schema.get("additionalProperties")]
+    return found + [
+        message
+        for child in children
+        if isinstance(child, Mapping)
+        for message in rule_messages(child)
+    ]
+
+
 async def find_problems(client: Client, subject: FuzzSubject, case: Case) -> list[str]:
-    """Hold the verdict of the server against the model, and take what it accepts further."""
-    offenses = find_offenses(subject.root, case.manifest)
+    """Compare the verdicts of both servers, and take what they accept further."""
+    offenses = subject.find_offenses(case.manifest)
     try:
         accepted = await client.create(subject.kind, case.manifest, dry_run=True)
     except (Invalid, BadRequest) as err:
@@ -107,7 +120,7 @@ async def _check_children(
         return []
     found = []
     for child in children[:1]:
-        kind: Kind | None = kind_of_child(child)
+        kind = kind_of_child(child)
         if kind is None:
             continue
         try:

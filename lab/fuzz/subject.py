@@ -23,6 +23,8 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply, Create, Step
 from libs.common.testing.conformance import Subject
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.schema import Schema
+from libs.common.testing.fakeapi.validation import apply_defaults, prune, validate
 
 OPERATORS: Final = tuple(
     sorted(path.stem for path in Path(__file__).with_name("subjects").glob("[a-z]*.py"))
@@ -123,6 +125,16 @@ class FuzzSubject:
         """Schema of the whole object."""
         root: Mapping[str, Any] = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         return root
+
+    @cached_property
+    def _parsed(self) -> Schema:
+        return Schema(self.root)
+
+    def find_offenses(self, manifest: Manifest) -> list[str]:
+        """List what the built-in API server refuses of the spec of an object, without CEL rules."""
+        spec = {name: manifest[name] for name in ("spec",) if name in manifest}
+        causes = validate(apply_defaults(prune(spec, self._parsed), self._parsed), self._parsed)
+        return [f"{cause.field}: {cause.message}" for cause in causes]
 
     def build(self, name: str = "") -> Manifest:
         """Build the valid object, under its own name or another one."""

@@ -1,1 +1,1 @@
-"""Long runs: churn for minutes on a real API server, and the death of real nodes' parts on kind."""
+"""Long runs: churn for minutes on a real API server, and consumers with a real broker."""

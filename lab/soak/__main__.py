@@ -1,4 +1,4 @@
-"""Command line: `python -m lab.soak churn podset`, `nodes`, `consumers`."""
+"""Command line: `python -m lab.soak churn podset`, `consumers`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from lab.fuzz.subject import OPERATORS, load_subjects
 from lab.soak.churn import choose, run_churn
 from lab.soak.consumers import describe, run_consumers
-from lab.soak.nodes import run_kills
-from lab.soak.workloads import WORKS
 from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE as PULSAR_VARIABLE
 from tools.cluster.binaries import export_assets
 from tools.cluster.command_line import Parser
@@ -21,14 +19,13 @@ from tools.pulsar import ensure_pulsar
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     parser = Parser(prog="python -m lab.soak", description=__doc__)
-    parser.add_argument("what", choices=("churn", "nodes", "consumers"))
+    parser.add_argument("what", choices=("churn", "consumers"))
     parser.add_argument("operators", metavar="operator", choices=OPERATORS, nargs="*")
     parser.add_argument("--minutes", type=float, default=20.0, help="[default 20]")
     parser.add_argument(
         "--period", type=float, default=0.2, help="seconds between two changes [default 0.2]"
     )
     parser.add_argument("--seed", default="slipway", help="of the kills of consumers")
-    parser.add_argument("--namespace", "-n", default="default", help="where the operator is")
     options = parser.parse_args(argv)
     seconds = options.minutes * 60
     if options.what == "consumers":
@@ -36,10 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = asyncio.run(run_consumers(seconds, options.seed))
         print("\n".join(describe(results)))
         problems = [each for result in results for each in result.problems]
-    elif options.what == "nodes":
-        works = [work for work in WORKS if work.operator in (options.operators or [work.operator])]
-        recoveries = asyncio.run(run_kills(works, options.namespace))
-        problems = [f"{each.fault}: {each.problem}" for each in recoveries if each.problem]
     else:
         problems = _run_churn(options.operators or OPERATORS[:1], seconds, options.period)
     print("\n".join(problems) or f"{options.what}: all well")

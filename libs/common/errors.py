@@ -6,7 +6,7 @@ SlipwayError
 ├── ApiError                   the API server said no
 │   ├── BadRequest      400    a bug of ours: backed off, shown
 │   ├── Unauthorized    401    backed off; credentials are read again each minute
-│   ├── Forbidden       403    RBAC or admission: condition, backed off
+│   ├── Forbidden       403    RBAC, or admission with any code: condition, backed off
 │   ├── NotFound        404
 │   ├── AlreadyExists   409    the create lock is taken
 │   ├── Conflict        409    resourceVersion, UID or field owner differ
@@ -28,6 +28,7 @@ SlipwayError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """RBAC, a quota, an admission policy or a webhook refused the request (403, webhooks: 409)."""
+    """RBAC, a quota, or admission refused the request (403, webhooks and policies: any code)."""
 
 
 class NotFound(ApiError):
@@ -243,7 +244,7 @@ def api_error(
     cls = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
     if status == 409 and reason == "AlreadyExists":
         cls = AlreadyExists
-    elif status == 409 and _DENIED in str(body.get("message")):
+    elif cls not in (BadRequest, Invalid) and _DENIED.search(str(body.get("message"))):
         cls = Forbidden
     return cls(
         status,
@@ -279,9 +280,12 @@ def apply_error(err: Invalid) -> ApiError:
 
 _UNFIT_PATCH: Final = "the server rejected our request due to an error in our request"
 """Message of kube-apiserver for a JSON patch that cannot be executed."""
-_DENIED: Final = " denied the request"
-"""Part of the message of kube-apiserver for the refusal of a webhook, which chooses the code: a 409
-of a webhook is repeated for the same object, that of the server itself is not."""
+_DENIED: Final = re.compile(
+    r"^admission webhook \S+ denied the request|: ValidatingAdmissionPolicy .* denied request: "
+)
+"""Message of kube-apiserver for the refusal of a webhook or policy, which chooses the code. A 404,
+409, 500 or 504 of the server itself means that the object does not exist, has changed, or may have
+been written; that of a webhook means none of this, and is repeated for the same object."""
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,

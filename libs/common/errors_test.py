@@ -10,11 +10,15 @@ from libs.common.errors import (
     Conflict,
     Forbidden,
     Invalid,
+    ServerError,
     api_error,
     patch_error,
 )
 
 DENIED = 'admission webhook "a.example.com" denied the request: no'
+POLICY = (
+    """pods "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"""
+)
 UNFIT = "the server rejected our request due to an error in our request"
 
 
@@ -24,6 +28,9 @@ UNFIT = "the server rejected our request due to an error in our request"
         ({"code": 409, "reason": "Conflict", "message": "has been modified"}, Conflict),
         ({"code": 409, "reason": "AlreadyExists", "message": "exists"}, AlreadyExists),
         ({"code": 409, "reason": "Conflict", "message": DENIED}, Forbidden),
+        *(({"code": code, "message": DENIED}, Forbidden) for code in (404, 410, 429, 500, 504)),
+        ({"code": 401, "reason": "Unauthorized", "message": POLICY}, Forbidden),
+        ({"code": 500, "message": f"etcd: {DENIED}"}, ServerError),
         ({"code": 422, "reason": "Invalid", "message": UNFIT}, Conflict),
         ({"code": 422, "reason": "Invalid", "message": DENIED}, Invalid),
         (

@@ -10,9 +10,7 @@ type _Work[T] = Coroutine[Any, Any, T]
 
 
 @overload
-async def run_together[A, B, C, D](
-    a: _Work[A], b: _Work[B], c: _Work[C], d: _Work[D], /
-) -> tuple[A, B, C, D]: ...
+async def run_together[A, B](a: _Work[A], b: _Work[B], /) -> tuple[A, B]: ...
 @overload
 async def run_together[A, B, C, D, E](
     a: _Work[A], b: _Work[B], c: _Work[C], d: _Work[D], e: _Work[E], /

@@ -28,6 +28,7 @@ from libs.common.errors import (
     ApiError,
     ClientClosed,
     ConfigError,
+    Forbidden,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -378,7 +379,7 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
         operation=request.operation,
         retry_after=_retry_after(response.headers.get("Retry-After")),
     )
-    if request.writes and _is_unknown(error):
+    if request.writes and not isinstance(error, Forbidden) and _is_unknown(error):
         return UnknownOutcome(request.operation, f"{error.status} {error.reason or error.message}")
     return error
 

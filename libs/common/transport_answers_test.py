@@ -10,7 +10,14 @@ from aiohttp import web
 
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
-from libs.common.errors import ApiError, ServerError, TooManyRequests, UnknownOutcome, Unreachable
+from libs.common.errors import (
+    ApiError,
+    Forbidden,
+    ServerError,
+    TooManyRequests,
+    UnknownOutcome,
+    Unreachable,
+)
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 
 KEY = Key("default", "a")
@@ -82,6 +89,7 @@ async def test_failure_that_is_not_json_keeps_its_text() -> None:
 ETCD = {"kind": "Status", "code": 500, "message": "etcdserver: request timed out"}
 """What a kube-apiserver answers when its storage gives up waiting for a write."""
 WEBHOOK = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "no endpoints"}
+DENIED = 'admission webhook "a.example.com" denied the request: no'
 
 
 @pytest.mark.parametrize(
@@ -103,12 +111,22 @@ async def test_write_that_failed_for_no_reason_of_the_api_is_unknown(
             await client.get(CONFIG_MAP, KEY)
 
 
-async def test_write_that_the_api_failed_at_with_a_reason_was_not_done() -> None:
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (WEBHOOK, ServerError),
+        ({"code": 500, "message": DENIED}, Forbidden),
+        ({"code": 504, "message": DENIED}, Forbidden),
+    ],
+)
+async def test_write_that_the_api_failed_at_with_a_reason_was_not_done(
+    body: object, error: type[ApiError]
+) -> None:
     async with (
-        serving(lambda _: web.json_response(WEBHOOK, status=500)) as url,
+        serving(lambda _: web.json_response(body, status=500)) as url,
         Client(ConnectionConfig(url)) as client,
     ):
-        with pytest.raises(ServerError, match="no endpoints"):
+        with pytest.raises(error, match="no"):
             await client.create(CONFIG_MAP, MAP)
 
 

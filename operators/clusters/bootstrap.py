@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Final
 
 from libs.common import fastyaml
-from libs.common.kinds import Manifest
+from libs.common.kinds import Key, Manifest
 from operators.clusters import scripts, units
-from operators.clusters.api.v1alpha1 import KubernetesCluster, Pool
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
-from operators.clusters.naming import endpoint_host
+from operators.clusters.naming import endpoint_host, node_name
 from operators.clusters.node_metadata import build_labels
 
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
@@ -91,7 +91,7 @@ def render_user_data(member: Membership, role: Role, pool: Pool | None, slot: in
     started = [scripts.UNIT_NAME]
     family = "6" if ":" in member.cluster.spec.service_cidr else "4"
     files = {
-        f"{scripts.DIRECTORY}/kubeadm.yaml": render_kubeadm(member, role, pool),
+        f"{scripts.DIRECTORY}/kubeadm.yaml": render_kubeadm(member, role, pool, slot),
         f"{scripts.DIRECTORY}/bootstrap.sh": _SCRIPTS[role],
         f"{_UNITS}/{scripts.UNIT_NAME}": scripts.UNIT,
         units.ADDRESS_SCRIPT_PATH: units.ADDRESS_SCRIPT,
@@ -120,9 +120,9 @@ def _render_commands(started: Sequence[str]) -> str:
     return f"runcmd:\n  - [systemctl, daemon-reload]\n{at_boot}{''.join(lines)}"
 
 
-def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
-    """Render the configuration of kubeadm for a guest."""
-    registration = _build_registration(pool)
+def render_kubeadm(member: Membership, role: Role, pool: Pool | None, slot: int = 0) -> str:
+    """Render the configuration of kubeadm for a guest; arguments as `render_user_data`."""
+    registration = _build_registration(pool, _identify(member, pool, slot))
     port = member.cluster.spec.control_plane.endpoint.port
     if role is Role.INIT:
         parts = (_build_init(member, registration, port), _build_cluster(member))
@@ -235,18 +235,28 @@ def _build_cluster(member: Membership) -> Manifest:
     }
 
 
-def _build_registration(pool: Pool | None) -> Manifest:
-    node_ip = {"name": "node-ip", "value": scripts.ADDRESS_MARK}
+def _identify(member: Membership, pool: Pool | None, slot: int) -> str:
+    """Return the ID of a machine, by which other controllers find it; it survives a restore."""
+    cluster = member.cluster
+    name = node_name(cluster.metadata.name, pool.name if pool else CONTROL_PLANE, slot)
+    return f"slipway://{Key(cluster.key.namespace, name)}"
+
+
+def _build_registration(pool: Pool | None, provider_id: str) -> Manifest:
+    arguments = [
+        {"name": "node-ip", "value": scripts.ADDRESS_MARK},
+        {"name": "provider-id", "value": provider_id},
+    ]
     if pool is None:
-        return {"kubeletExtraArgs": [node_ip]}
+        return {"kubeletExtraArgs": arguments}
     labels = {key: value for key, value in build_labels(pool).items() if not _is_reserved(key)}
     text = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
     taints = [
         {"key": taint.key, "value": taint.value, "effect": str(taint.effect)}
         for taint in pool.taints
     ]
-    node_labels = {"name": "node-labels", "value": text}
-    return {"kubeletExtraArgs": [node_ip, node_labels], "taints": taints}
+    arguments.append({"name": "node-labels", "value": text})
+    return {"kubeletExtraArgs": arguments, "taints": taints}
 
 
 def _is_reserved(label: str) -> bool:

@@ -35,6 +35,7 @@ from operators.clusters.certificates import (
     sign_client,
 )
 from operators.clusters.etcd import RemoveMember
+from operators.clusters.load_balancing import find_admission
 from operators.clusters.metrics import ACTIONS, ADDONS, LOOK_SECONDS, METRICS, NODE_STEPS
 from operators.clusters.naming import (
     ADDON_LABEL,
@@ -181,11 +182,14 @@ class Reconciler:
         plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
         outcome = await ctx.execute(*plan.batches)
         _report_actions(ctx, plan.actions, outcome)
+        exposed = await ctx.execute([action.step for action in plan.services])
+        _report_actions(ctx, plan.services, exposed)
         refused, problems = False, {}
         if outcome.ok and access is not None:
             refused = await self._take(ctx, access, plan.node_steps)
             problems = await self._apply_addons(ctx, access, plan.addon_steps)
-        observed = replace(observe(ctx, workload), addon_problems=problems)
+        problem = (_explain(exposed) or ("", ""))[1]
+        observed = replace(observe(ctx, workload), addon_problems=problems, service_problem=problem)
         status = build_status(
             cluster,
             observed,
@@ -256,7 +260,7 @@ class Reconciler:
         is_asked = cluster.spec.control_plane.count >= REPLACEABLE
         authorities = observed.authorities if is_asked else None
         host, ca = endpoint_host(cluster.key), config.get("ca.crt", "")
-        return Access(url, host, ca, user, authorities)
+        return Access(url, host, ca, user, authorities, find_admission(cluster, observed))
 
     async def _look(self, ctx: Context, access: Access | None, observed: Observed) -> Workload:
         if access is None:

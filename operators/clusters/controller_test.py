@@ -198,7 +198,8 @@ async def test_nodes_reach_each_other_by_firewall_and_not_by_address(cloud: Clou
         ],
     }
     to_nodes = {**nodes, "name": "to-nodes", "direction": "Egress"}
-    api = {"name": "api", "protocol": "TCP", "ports": [6443], "cidrs": ["198.51.100.0/24"]}
+    # For most clients it sees the address of a node; the claim compares the clients.
+    api = {"name": "api", "protocol": "TCP", "ports": [6443]}
     rules = {key_of(each).name: each["spec"]["rules"] for each in cloud.api.objects(FIREWALL)}
     assert rules == {
         "edge-control-plane": [api, nodes, to_nodes],
@@ -492,3 +493,58 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
             fake_api.register(kind)
         fake_api.create(network())
         await operator.eventually(lambda: fake_api.objects(IP_CLAIM))
+
+
+def expose(cloud: Cloud, name: str) -> None:
+    """Create a Service of type LoadBalancer in the cluster that was made."""
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]}
+    cloud.workload().create(build_object(SERVICE, name, "default", spec=spec))
+
+
+async def test_service_of_type_load_balancer_gets_an_address(cloud: Cloud) -> None:
+    create(cloud, workers=2, loadBalancers={"poolName": "public", "limit": 1})
+    await cloud.ready()
+
+    def ingress(name: str) -> list[Manifest]:
+        held = cloud.workload().get(SERVICE, ("default", name))
+        return (held.get("status") or {}).get("loadBalancer", {}).get("ingress") or []
+
+    def reason() -> str:
+        return str(cloud.condition("LoadBalancersReady").get("reason"))
+
+    expose(cloud, "web")
+    await cloud.until(lambda: ingress("web") == [{"ip": ADDRESS}], "it gets an address")
+    await cloud.until(lambda: reason() == "Available", "the cluster says so")
+    rule, *_ = cloud.api.get(FIREWALL, ("default", "edge-nodes"))["spec"]["rules"]
+    assert rule["ports"] == [30080]
+    expose(cloud, "shop")
+    await cloud.until(lambda: reason() == "ServicesWaiting", "the limit is said")
+    assert ingress("shop") == []
+
+    cloud.workload().delete(SERVICE, ("default", "web"))
+    await cloud.until(lambda: ingress("shop") == [{"ip": ADDRESS}], "the next one gets one")
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"loadBalancers": None}})
+    await cloud.until(lambda: len(cloud.api.objects(IP_CLAIM)) == 1, "the address is released")
+    assert ingress("shop") == []
+
+    def rules() -> list[str]:
+        held = cloud.api.get(FIREWALL, ("default", "edge-nodes"))
+        return [each["name"] for each in held["spec"]["rules"]]
+
+    await cloud.until(lambda: rules() == ["nodes", "to-nodes"], "the port is closed")
+
+
+async def test_refused_address_of_a_service_stops_nothing_else(cloud: Cloud) -> None:
+    """Such as by a ResourceQuota of the namespace, which a user of the cluster can use up."""
+    create(cloud, loadBalancers={"poolName": "public"})
+    await cloud.ready()
+    cloud.api.fail("create", ENDPOINT_SLICE, status=403, times=None)
+    cloud.api.fail("patch", ENDPOINT_SLICE, status=403, times=None)
+    expose(cloud, "web")
+
+    await cloud.until(
+        lambda: cloud.condition("LoadBalancersReady").get("reason") == "WriteRefused", "it is said"
+    )
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": []}})
+    await cloud.until(lambda: cloud.instances() == [PLANE], "the node is drained and removed")
+    await cloud.ready()

@@ -24,6 +24,7 @@ from operators.clusters.naming import CLUSTER_LABEL, POOL_LABEL, endpoint_host
 from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
 from operators.clusters.samples import ADDRESS, VERSION, build_network
+from operators.clusters.services import Publish
 from operators.clusters.upgrade import SetProxyVersion, SetVersion
 from operators.clusters.workload import Access
 
@@ -189,6 +190,8 @@ class FakeWorkloads:
                 return ""
             case SetProxyVersion():
                 self.versions["proxy"] = step.version
+                return ""
+            case Publish():
                 return ""
         node = self.nodes.get(step.node)
         if node is None or node.uid != step.uid:

@@ -31,6 +31,12 @@ without the annotation was cordoned by somebody else and stays cordoned."""
 MANAGED: Final = f"{GROUP}/managed"
 """Annotation on a Node of a cluster: keys of the labels and taints that come from its pool."""
 
+GUEST_SERVICE: Final = f"{GROUP}/service"
+"""Annotation on the IPClaim, Service and EndpointSlice of an address: namespace and name of the
+Service of type LoadBalancer in the managed cluster."""
+PUBLISHED: Final = f"{GROUP}/AddressReady"
+"""Condition on such a Service: whether its address routes traffic to it, and why not."""
+
 
 def node_name(cluster: str, pool: str, slot: int) -> str:
     """Return the name of the node in a slot of a pool: of Instance, host and Node."""
@@ -66,6 +72,14 @@ def join_name(cluster: str) -> str:
 def endpoint_name(cluster: str) -> str:
     """Return the name of the Service of the API, its EndpointSlice and its IPClaim."""
     return f"{cluster}-api"
+
+
+def exposure_name(cluster: str, service: Key) -> str:
+    """Return the name of the objects of the address of a Service in the managed cluster.
+
+    It is the same for a Service that is created again, such as from a backup.
+    """
+    return build_name(cluster, "lb", short_hash(service.namespace, service.name))
 
 
 def endpoint_host(cluster: Key) -> str:

@@ -47,6 +47,7 @@ from operators.clusters.observed import (
 )
 from operators.clusters.replacement import explain_blocked, list_lost, plan_member
 from operators.clusters.resources import EVICTION, build_move, build_rebuild
+from operators.clusters.services import Publish
 from operators.clusters.upgrade import VersionStep, plan_versions
 
 _LOOK_AT_DRAIN: Final = 3.0
@@ -89,7 +90,7 @@ class NodeStep:
         return f"{self.kind.lower()} Node {self.node}"
 
 
-type ClusterStep = NodeStep | RemoveMember | VersionStep
+type ClusterStep = NodeStep | RemoveMember | VersionStep | Publish
 """A step in the managed cluster."""
 
 

@@ -26,6 +26,7 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Po
 from operators.clusters.certificates import Authorities, Pair
 from operators.clusters.etcd import Etcd
 from operators.clusters.naming import DRAINING, MANAGED, POOL_LABEL, node_name, slot_of
+from operators.clusters.services import GuestService
 
 _TAINT: Final = ("key", "value", "effect", "timeAdded")
 DEFAULT_DRAIN_SECONDS: Final = 300
@@ -118,6 +119,8 @@ class Workload:
         version: Version with which kubeadm joins control plane nodes; empty if unknown.
         proxy_version: Version of kube-proxy; empty for a cluster without it.
         etcd: Members of etcd; they are listed for three and five nodes of the control plane.
+        services: Services of type LoadBalancer; None if they were not listed.
+        services_problem: Why they could not be listed.
     """
 
     asked: bool = False
@@ -129,6 +132,8 @@ class Workload:
     version: str = ""
     proxy_version: str = ""
     etcd: Etcd = field(default_factory=Etcd)
+    services: tuple[GuestService, ...] | None = None
+    services_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ class Observed:
         network: The Network of the nodes; None if it does not exist.
         addons: Content of the ConfigMaps of addons, by name of the ConfigMap.
         addon_problems: Why addons could not be applied in this reconcile, by addon.
+        service_problem: Why the objects of a Service of the managed cluster could not be written.
     """
 
     missing_apis: tuple[str, ...] = ()
@@ -162,6 +168,7 @@ class Observed:
     network: NetworkView | None = None
     addons: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     addon_problems: Mapping[str, str] = field(default_factory=dict)
+    service_problem: str = ""
 
     @property
     def address(self) -> str:

@@ -17,7 +17,6 @@ from typing import Final, Protocol
 from libs.common.actions import Action
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, describe
 from libs.common.plan import Apply, Create, Delete, Step
-from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE, InstanceView
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL
@@ -31,6 +30,7 @@ from operators.clusters.bootstrap import (
     render_user_data,
 )
 from operators.clusters.certificates import Authorities, Pair, is_valid
+from operators.clusters.load_balancing import list_exposures, plan_services
 from operators.clusters.naming import (
     endpoint_name,
     join_name,
@@ -51,6 +51,7 @@ from operators.clusters.observed import (
 )
 from operators.clusters.replacement import is_vacant
 from operators.clusters.resources import (
+    Exposure,
     build_authorities,
     build_claim,
     build_endpoint_slice,
@@ -92,6 +93,7 @@ class Plan:
         stages: Stages of writes, executed one after the other; concurrent within a stage.
         node_steps: Steps in the managed cluster, executed after the stages.
         addon_steps: Addons to apply in the managed cluster, after the stages.
+        services: Writes for Services of the managed cluster; a refused one stops nothing else.
         seconds: Seconds until the next reconcile; None to wait for an event.
     """
 
@@ -99,6 +101,7 @@ class Plan:
     node_steps: tuple[ClusterStep, ...] = ()
     seconds: float | None = None
     addon_steps: tuple[AddonStep, ...] = ()
+    services: tuple[Action, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -133,11 +136,13 @@ def plan_cluster(
     credentials, member = _plan_credentials(cluster, observed, authorities, issuer, now)
     data, machines = _plan_machines(cluster, observed, member)
     nodes = plan_nodes(cluster, observed, now)
+    services = plan_services(cluster, observed)
     return Plan(
         (access, credentials, data, machines, nodes.actions, _plan_tidying(cluster, observed)),
-        nodes.steps,
+        (*nodes.steps, *services.steps),
         nodes.seconds,
         plan_addons(cluster, observed),
+        services.actions,
     )
 
 
@@ -185,27 +190,20 @@ def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Is
 
 
 def _plan_access(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:
-    wanted: list[tuple[Kind, Manifest]] = [(SERVICE, build_service(cluster))]
-    if piece := _build_slice(cluster, observed):
-        wanted.append((ENDPOINT_SLICE, piece))
-    wanted.append((IP_CLAIM, build_claim(cluster)))
+    api = Exposure.of_api(cluster)
+    wanted: list[tuple[Kind, Manifest]] = [(SERVICE, build_service(cluster, api))]
+    held = observed.objects.get((ENDPOINT_SLICE, api.name))
+    addresses = [each.private_ip for each in list_endpoints(cluster, observed)]
+    if addresses or held:
+        slice_ = build_endpoint_slice(cluster, api, addresses, held or {})
+        wanted.append((ENDPOINT_SLICE, slice_))
+    wanted.append((IP_CLAIM, build_claim(cluster, api)))
+    services = list_exposures(cluster, observed)
     wanted += [
-        (FIREWALL, build_firewall(cluster, control_plane=control_plane))
-        for control_plane in (True, False)
+        (FIREWALL, build_firewall(cluster, [api], control_plane=True)),
+        (FIREWALL, build_firewall(cluster, services, control_plane=False)),
     ]
     return tuple(_apply(observed, kind, manifest) for kind, manifest in wanted)
-
-
-def _build_slice(cluster: KubernetesCluster, observed: Observed) -> Manifest | None:
-    manifest = build_endpoint_slice(cluster, list_endpoints(cluster, observed))
-    held = observed.objects.get((ENDPOINT_SLICE, manifest["metadata"]["name"]))
-    if manifest["endpoints"]:
-        return manifest
-    if held is None:
-        return None
-    # The address type of a slice is immutable. A slice without endpoints has no family of its own,
-    # so it keeps the existing type.
-    return {**manifest, "addressType": text_at(held, "addressType")}
 
 
 def _plan_credentials(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY, SERVICE_NAME
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL
@@ -22,6 +24,7 @@ from operators.clusters.api.v1alpha1 import (
 from operators.clusters.bootstrap import encode
 from operators.clusters.naming import (
     CLUSTER_LABEL,
+    GUEST_SERVICE,
     OPERATOR,
     POOL_LABEL,
     RECYCLED,
@@ -32,6 +35,7 @@ from operators.clusters.naming import (
     kubeconfig_name,
     user_data_name,
 )
+from operators.clusters.services import ExposedPort
 
 # An address from which no packet can come. An older CRD of Firewall drops the field `peers`, and a
 # rule with neither peers nor cidrs would allow all addresses.
@@ -80,60 +84,116 @@ def build_secret(
     return manifest
 
 
-def build_service(cluster: KubernetesCluster) -> Manifest:
-    """Build the Service of the API; `build_endpoint_slice` builds its endpoints."""
-    port = cluster.spec.control_plane.endpoint.port
-    manifest = build_child(cluster, SERVICE, endpoint_name(cluster.metadata.name))
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What an address of the cluster leads to: its API, or a Service of type LoadBalancer in it.
+
+    Attributes:
+        name: Name of the IPClaim, the Service and its EndpointSlice.
+        ports: Ports of the address, each with the port of the nodes.
+        pool: IPPool of the address.
+        cidrs: Addresses of clients that can use it; empty for all.
+        service: Namespace and name of the Service in the cluster; empty for the API.
+    """
+
+    name: str
+    ports: Sequence[ExposedPort]
+    pool: str = ""
+    cidrs: Sequence[str] = ()
+    service: str = ""
+
+    @classmethod
+    def of_api(cls, cluster: KubernetesCluster) -> Self:
+        """Return the address of the API of a cluster."""
+        endpoint = cluster.spec.control_plane.endpoint
+        ports = [ExposedPort("TCP", endpoint.port, endpoint.port)]
+        name = endpoint_name(cluster.metadata.name)
+        return cls(name, ports, endpoint.pool_name, endpoint.allowed_cidrs)
+
+    def name_port(self, port: ExposedPort) -> str:
+        """Return the name of a port."""
+        return f"{port.protocol.lower()}-{port.port}" if self.service else "api"
+
+    def build_child(self, cluster: KubernetesCluster, kind: Kind) -> Manifest:
+        """Build the metadata of an object of the address."""
+        manifest = build_child(cluster, kind, self.name)
+        if self.service:
+            manifest["metadata"]["annotations"] = {GUEST_SERVICE: self.service}
+        return manifest
+
+
+def build_service(cluster: KubernetesCluster, exposure: Exposure) -> Manifest:
+    """Build the Service of an address; `build_endpoint_slice` builds its endpoints."""
+    manifest = exposure.build_child(cluster, SERVICE)
     manifest["spec"] = {
         "type": "ClusterIP",
-        "ports": [{"name": "api", "protocol": "TCP", "port": port, "targetPort": port}],
+        "ports": [
+            {
+                "name": exposure.name_port(each),
+                "protocol": each.protocol,
+                "port": each.port,
+                "targetPort": each.node_port,
+            }
+            for each in exposure.ports
+        ],
     }
     return manifest
 
 
-def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[InstanceView]) -> Manifest:
-    """Build the EndpointSlice of the API.
+def build_endpoint_slice(
+    cluster: KubernetesCluster, exposure: Exposure, found: Iterable[str], held: Manifest
+) -> Manifest:
+    """Build the EndpointSlice of an address.
 
     Args:
         cluster: The cluster.
-        instances: Nodes of the control plane to which it routes traffic, each with an address.
+        exposure: The address.
+        found: Addresses of the nodes to which it routes traffic.
+        held: The present EndpointSlice; empty if there is none.
     """
-    name = endpoint_name(cluster.metadata.name)
-    addresses = sorted({each.private_ip for each in instances if each.private_ip})
-    manifest = build_child(cluster, ENDPOINT_SLICE, name)
-    manifest["metadata"]["labels"][SERVICE_NAME] = name
-    manifest["addressType"] = "IPv6" if any(":" in each for each in addresses) else "IPv4"
+    addresses = sorted({each for each in found if each})
+    manifest = exposure.build_child(cluster, ENDPOINT_SLICE)
+    manifest["metadata"]["labels"][SERVICE_NAME] = exposure.name
+    family = "IPv6" if any(":" in each for each in addresses) else "IPv4"
+    # The address type of a slice is immutable. A slice without endpoints has no family of its own,
+    # so it keeps the existing type.
+    manifest["addressType"] = family if addresses else text_at(held, "addressType") or family
     manifest["endpoints"] = [
         {"addresses": [each], "conditions": {"ready": True}} for each in addresses
     ]
-    port = cluster.spec.control_plane.endpoint.port
-    manifest["ports"] = [{"name": "api", "protocol": "TCP", "port": port}]
+    manifest["ports"] = [
+        {"name": exposure.name_port(each), "protocol": each.protocol, "port": each.node_port}
+        for each in exposure.ports
+    ]
     return manifest
 
 
-def build_claim(cluster: KubernetesCluster) -> Manifest:
-    """Build the IPClaim of the address of the API."""
-    name = endpoint_name(cluster.metadata.name)
-    manifest = build_child(cluster, IP_CLAIM, name)
+def build_claim(cluster: KubernetesCluster, exposure: Exposure) -> Manifest:
+    """Build the IPClaim of an address."""
+    manifest = exposure.build_child(cluster, IP_CLAIM)
     manifest["spec"] = {
-        "poolRef": {"name": cluster.spec.control_plane.endpoint.pool_name},
-        "target": {"kind": "Service", "name": name},
+        "poolRef": {"name": exposure.pool},
+        "target": {"kind": "Service", "name": exposure.name},
     }
-    if allowed := cluster.spec.control_plane.endpoint.allowed_cidrs:
-        manifest["spec"]["allowedCidrs"] = allowed
+    if exposure.cidrs:
+        manifest["spec"]["allowedCidrs"] = list(exposure.cidrs)
     return manifest
 
 
-def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manifest:
+def build_firewall(
+    cluster: KubernetesCluster, exposures: Iterable[Exposure], *, control_plane: bool
+) -> Manifest:
     """Build the Firewall of the control plane or of all other nodes.
 
-    It allows traffic between nodes, and connections to the API from spec.allowedCidrs; all other
-    ingress is denied. Nodes are selected by their Firewalls and not by addresses: network plugins
-    such as Cilium do not match addresses of pods, and the rules need no change when a machine moves
-    or restarts.
+    It allows traffic between nodes, and connections to the ports of addresses; all other ingress is
+    denied. Nodes are selected by their Firewalls and not by addresses: network plugins such as
+    Cilium do not match addresses of pods, and the rules need no change when a machine moves or
+    restarts. The rules of addresses have no cidrs: for most clients a Firewall sees the address of
+    a node, so the IPClaim of the address compares the clients.
 
     Args:
         cluster: The cluster.
+        exposures: Addresses that route traffic to these nodes.
         control_plane: Whether to build the Firewall of the control plane.
     """
     name = cluster.metadata.name
@@ -142,21 +202,23 @@ def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manife
     ]
     between: Manifest = {"protocol": "ALL", "cidrs": [_NOBODY], "peers": peers}
     rules: list[Manifest] = [
+        *(rule for each in exposures for rule in _build_rules(each)),
         {"name": "nodes", **between},
         # Needed if an administrator protects the addresses of pods from machines.
         {"name": "to-nodes", "direction": "Egress", **between},
     ]
-    if control_plane:
-        # The claim admits only allowed clients. This rule compares the address of the node that
-        # serves the address, and protects the port inside the cluster.
-        endpoint = cluster.spec.control_plane.endpoint
-        rule: Manifest = {"name": "api", "protocol": "TCP", "ports": [endpoint.port]}
-        rules.insert(
-            0, {**rule, **({"cidrs": endpoint.allowed_cidrs} if endpoint.allowed_cidrs else {})}
-        )
     manifest = build_child(cluster, FIREWALL, firewall_name(name, control_plane=control_plane))
     manifest["spec"] = {"networkRef": {"name": cluster.spec.network_ref.name}, "rules": rules}
     return manifest
+
+
+def _build_rules(exposure: Exposure) -> Iterator[Manifest]:
+    by_protocol: dict[str, set[int]] = {}
+    for each in exposure.ports:
+        by_protocol.setdefault(each.protocol, set()).add(each.node_port)
+    for protocol, ports in sorted(by_protocol.items()):
+        name = f"{exposure.name}-{protocol.lower()}" if exposure.service else "api"
+        yield {"name": name, "protocol": protocol, "ports": sorted(ports)}
 
 
 def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> Manifest:

@@ -47,6 +47,7 @@ from operators.clusters.samples import (
     build_instance,
     view_network,
 )
+from operators.clusters.services import Publish
 from operators.clusters.status import build_status
 from operators.clusters.upgrade import SetProxyVersion, SetVersion, VersionStep
 from operators.clusters.versions import is_older
@@ -184,7 +185,7 @@ class Simulation:
         for step in steps[:writes]:
             if isinstance(step, NodeStep):
                 self.take_on_node(step)
-            elif isinstance(step, RemoveMember | SetVersion | SetProxyVersion):
+            elif isinstance(step, RemoveMember | SetVersion | SetProxyVersion | Publish):
                 self.take_on_cluster(step)
             else:
                 self.take(step, observed)
@@ -269,7 +270,7 @@ class Simulation:
             case NodeStepKind.MARK:
                 self.nodes[step.node] = mark(node, step)
 
-    def take_on_cluster(self, step: RemoveMember | VersionStep) -> None:
+    def take_on_cluster(self, step: RemoveMember | VersionStep | Publish) -> None:
         """Execute a step that does not concern a Node."""
         assert not self.cut_off, "a step was taken on a cluster that does not answer"
         match step:

@@ -31,6 +31,7 @@ from operators.clusters.causes import (
 )
 from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.health import evaluate_all, list_broken
+from operators.clusters.load_balancing import evaluate_services
 from operators.clusters.naming import authorities_name, kubeconfig_name
 from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import (
@@ -93,6 +94,7 @@ def build_status(
     ]
     addons = evaluate_addons(cluster, observed)
     facts += [*_evaluate_spread(cluster, observed), *([] if addons is None else [addons])]
+    facts += evaluate_services(cluster, observed)
     conditions = [_evaluate_ready(cluster, observed, refusal, facts), *facts]
     return _build(cluster, observed, conditions, list(current), now)
 

@@ -29,7 +29,14 @@ from libs.common.errors import (
     TooManyRequests,
     Unreachable,
 )
-from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
+from libs.common.kinds import (
+    NODE,
+    POD,
+    Key,
+    Manifest,
+    is_deleting,
+    key_of,
+)
 from libs.common.ownership import controller_of
 from libs.common.reading import text_at, text_map_at
 from libs.common.tasks import run_together
@@ -50,6 +57,8 @@ from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
 from operators.clusters.port_forward import forward_port
 from operators.clusters.served_certificates import ServedCertificates
+from operators.clusters.service_client import list_services, write_address
+from operators.clusters.services import Admission, GuestService, Publish
 from operators.clusters.upgrade import SetProxyVersion, SetVersion, VersionStep
 from operators.clusters.version_writer import (
     read_proxy_version,
@@ -82,6 +91,7 @@ class Access:
         user: Credentials of the operator.
         authorities: Certificate authorities of the cluster, to reach its etcd; None if etcd is not
             queried.
+        admission: Which Services can get an address; None if Services are not listed.
     """
 
     url: str
@@ -89,6 +99,7 @@ class Access:
     ca: str
     user: Pair
     authorities: Authorities | None = None
+    admission: Admission | None = None
 
 
 class Workloads(Protocol):
@@ -126,25 +137,37 @@ class KubernetesWorkloads:
                 held = await _list_nodes(client)
                 # Concurrently: a removed pool may have too many nodes to query one by one in time.
                 nodes = await run_together(*(_observe(client, node) for node in held))
-                expires, addons, version, proxy_version, etcd = await run_together(
+                expires, addons, version, proxy_version, further = await run_together(
                     self._find_expiry(access, client.config.tls),
                     read_record(client),
                     read_version(client),
                     read_proxy_version(client),
-                    self._list_members(client, access, nodes),
+                    self._look_further(client, access, nodes),
                 )
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return Workload(asked=True, message=_explain(access, err))
-        return Workload(
-            True,
-            True,
+        return replace(
+            further,
+            asked=True,
+            reachable=True,
             nodes={node.name: node for node in nodes},
             certificate_expires=expires,
             addons=addons,
             version=version,
             proxy_version=proxy_version,
-            etcd=etcd,
         )
+
+    async def _look_further(
+        self, client: Client, access: Access, nodes: Sequence[Node]
+    ) -> Workload:
+        """Query what must not hide the nodes if it fails: etcd and Services."""
+        etcd, found = await run_together(
+            self._list_members(client, access, nodes),
+            self._list_services(client, access.admission),
+        )
+        if isinstance(found, str):
+            return Workload(etcd=etcd, services_problem=found)
+        return Workload(etcd=etcd, services=found)
 
     async def _list_members(self, client: Client, access: Access, nodes: Sequence[Node]) -> Etcd:
         if access.authorities is None:
@@ -155,6 +178,20 @@ class KubernetesWorkloads:
                 return await list_members(self._reach_etcd(client, access), list_serving(nodes))
         except TimeoutError:
             return Etcd(problem="etcd did not respond in time")
+
+    async def _list_services(
+        self, client: Client, admission: Admission | None
+    ) -> tuple[GuestService, ...] | str:
+        """List Services; return why they cannot be listed, which must not hide the nodes."""
+        if admission is None:
+            return ""
+        try:
+            async with asyncio.timeout(self._timeout / 2):
+                return await list_services(client, admission)
+        except TimeoutError:
+            return "the Services of the cluster were not listed in time"
+        except SlipwayError as err:
+            return str(err)
 
     def _reach_etcd(self, client: Client, access: Access) -> Post:
         tls = client.config.tls
@@ -338,8 +375,10 @@ def _has_to_leave(pod: Manifest) -> bool:
     return not stays and text_at(pod, "status", "phase") not in _ENDED
 
 
-async def _take(client: Client, step: NodeStep | VersionStep, now: datetime) -> None:
-    if isinstance(step, SetVersion):
+async def _take(client: Client, step: NodeStep | VersionStep | Publish, now: datetime) -> None:
+    if isinstance(step, Publish):
+        await write_address(client, step, now)
+    elif isinstance(step, SetVersion):
         await write_version(client, step)
     elif isinstance(step, SetProxyVersion):
         await write_proxy_version(client, step)

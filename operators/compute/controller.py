@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.kinds import SECRET
+from libs.common.kinds import PV, SECRET
 from libs.common.rbac import grant
 from libs.common.runtime import Operator
 from libs.contracts.kubevirt import RUNNING_MACHINE_ACTIONS
@@ -29,6 +29,7 @@ OPERATOR: Final = Operator(
             subresource="softreboot",
             why="ask a guest to reboot",
         ),
+        grant(PV, "get", why="create root disks where the further volumes of a machine are"),
         # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
         grant(SECRET, "get", "create", "patch", why="manage the Secrets with the user data"),
     ),

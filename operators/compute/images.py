@@ -10,10 +10,22 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
 from libs.contracts.images import Image
+
+_METADATA: Final = (
+    *("metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"),
+    *("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+)
+"""Names and addresses of metadata services of clouds that are not link-local."""
+_EMBEDDING: Final = tuple(
+    IPv6Network(block)
+    for block in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")
+)
+"""IPv6 addresses that contain an IPv4 address, to which NAT64 and 6to4 route."""
 
 
 def explain_refused(image: Image, allowed: Sequence[str]) -> str:
@@ -46,19 +58,24 @@ def explain_refused(image: Image, allowed: Sequence[str]) -> str:
 
 
 def _is_local(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
+    try:
+        # Importers convert international digits and dots of a host as well.
+        host = host if host.isascii() else host.encode("idna").decode().lower()
+    except UnicodeError:
         return True
     address = _parse_address(host)
     if address is None:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return (
-        address.is_loopback
-        or address.is_link_local
-        or address.is_unspecified
-        or address.is_multicast
-        or address == ip_address("fd00:ec2::254")
+        return host in _METADATA or host == "localhost" or host.endswith(".localhost")
+    found: list[IPv4Address | IPv6Address] = [address]
+    if isinstance(address, IPv6Address) and any(address in block for block in _EMBEDDING):
+        found.append(address.sixtofour or IPv4Address(int(address) & 0xFFFFFFFF))
+    return any(
+        each.is_loopback
+        or each.is_link_local
+        or each.is_unspecified
+        or each.is_multicast
+        or str(each) in _METADATA
+        for each in found
     )
 
 

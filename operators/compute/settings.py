@@ -18,7 +18,7 @@ class Settings(CommonSettings):
     image_hosts: CommaList = ()
     """image_hosts is a comma-separated list of the hosts from which images may be downloaded, such
     as `quay.io,*.example.com`. Empty allows all hosts except addresses of nodes and importers
-    themselves, which are loopback and link-local addresses."""
+    themselves, which are loopback and link-local addresses, and metadata services."""
 
     operation_history_limit: int = Field(default=20, ge=0, le=1000)
     """operation_history_limit is the number of finished Operations that the operator keeps for

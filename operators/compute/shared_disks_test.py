@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
-from libs.common.kinds import PVC, Key, Manifest, build_object
+from libs.common.kinds import PVC, Key, Kind, Manifest, build_object
 from libs.common.reading import condition_at, text_at
+from libs.common.runtime import Cache
+from libs.common.runtime.controller import Mapper
+from libs.common.runtime.store import Change, Store
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import Cloud
 from operators.compute.fake_cluster import run_cluster
+from operators.compute.instance.watches import (
+    INSTANCE_INDEXES,
+    MACHINE_INDEXES,
+    map_mounted,
+    map_named,
+    mounts_change,
+    names_change,
+)
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.compute.simulation import Simulation
 
@@ -26,12 +37,12 @@ def build_claim(name: str = "data", mode: str = "ReadWriteMany") -> Manifest:
 
 
 def build_foreign(
-    name: str = "other", *, claim: str = "data", strategy: str = "Always"
+    name: str = "other", *, strategy: str = "Always", shared: bool = False
 ) -> Manifest:
     """Build a VirtualMachine that nobody but its author manages."""
-    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": claim}}]
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "data"}}]
     domain = {"cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
-    devices = {"devices": {"disks": [{"name": "disk", "disk": {}}]}}
+    devices = {"devices": {"disks": [{"name": "disk", "disk": {}, "shareable": shared}]}}
     template = {"spec": {"domain": {**domain, **devices}, "volumes": volumes}}
     spec = {"runStrategy": strategy, "template": template}
     return build_object(VIRTUAL_MACHINE, name, "default", spec=spec)
@@ -267,3 +278,95 @@ async def test_waiting_machine_starts_as_soon_as_the_disk_is_free(cloud: Cloud) 
     cloud.api.patch(INSTANCE, Key("default", "second"), {"spec": {"volumes": []}})
     cloud.api.create(build_operation("Reboot", target="second"))
     await cloud.compute.eventually(lambda: ready("third") == "Running", "the third one runs")
+
+
+class Line:
+    """The caches of an operator, and the Instances that changes of other objects enqueue."""
+
+    def __init__(self) -> None:
+        self.stores = {
+            INSTANCE: Store(INSTANCE),
+            VIRTUAL_MACHINE: Store(VIRTUAL_MACHINE),
+            VIRTUAL_MACHINE_INSTANCE: Store(VIRTUAL_MACHINE_INSTANCE),
+        }
+        for kind, store in self.stores.items():
+            indexes = INSTANCE_INDEXES if kind == INSTANCE else MACHINE_INDEXES
+            for name, function in indexes.items():
+                store.add_index(name, function)
+        self.version = 0
+        self.woken: list[str] = []
+
+    def store(self, kind: Kind) -> Store:
+        return self.stores[kind]
+
+    def put(self, manifest: Manifest) -> None:
+        self.version += 1
+        metadata = {"uid": f"uid-{manifest['metadata']['name']}", "creationTimestamp": "2026"}
+        version = {"resourceVersion": str(self.version)}
+        metadata = {**metadata, **manifest["metadata"], **version}
+        kind = INSTANCE if manifest["kind"] == INSTANCE.kind else VIRTUAL_MACHINE
+        self.follow(kind, self.stores[kind].put({**manifest, "metadata": metadata}))
+
+    def remove(self, name: str) -> None:
+        self.follow(INSTANCE, self.stores[INSTANCE].remove(Key("default", name), f"uid-{name}"))
+
+    def follow(self, kind: Kind, change: Change | None) -> None:
+        named = kind == INSTANCE
+        predicate = names_change if named else mounts_change
+        mapper: Mapper = map_named if named else map_mounted
+        if change is not None and predicate(change.old, change.new):
+            for manifest in filter(None, (change.old, change.new)):
+                self.woken += [key.name for key in mapper(manifest, cast(Cache, self))]
+
+    def take_woken(self) -> set[str]:
+        woken, self.woken = set(self.woken), []
+        return woken
+
+
+@pytest.mark.parametrize("volumes", [DATA, SHARED])
+def test_many_instances_that_name_one_claim_do_not_wake_each_other(volumes: Any) -> None:
+    line = Line()
+    for number in range(300):
+        line.put(build_instance(f"web-{number:03}", volumes=volumes))
+        line.put(build_foreign(f"web-{number:03}", shared=volumes is SHARED))
+    assert len(line.woken) <= 600
+
+    line.take_woken()
+    for number in range(300):
+        status = {"phase": "Pending", "conditions": []}
+        line.put(build_instance(f"web-{number:03}", volumes=volumes) | {"status": status})
+    assert line.take_woken() == set(), "a status concerns nobody else"
+
+
+def test_waiting_instances_form_a_line() -> None:
+    line = Line()
+    for name, volumes in (("a", DATA), ("b", SHARED), ("c", SHARED), ("d", DATA), ("e", DATA)):
+        line.put(build_instance(name, volumes=volumes))
+    line.take_woken()
+
+    line.put(build_foreign("foreign"))
+    assert line.take_woken() == {"a"}, "the others wait for it, or for one that does"
+    line.put(build_instance("a", volumes=DATA, power="Stopped"))
+    assert line.take_woken() == set()
+    line.put(build_instance("c", volumes=DATA))
+    assert line.take_woken() == {"a", "d"}
+    line.put(build_instance("c", volumes=SHARED))
+    assert line.take_woken() == {"a", "d"}
+    line.remove("a")
+    assert line.take_woken() == {"b", "c", "d"}
+    line.remove("b")
+    assert line.take_woken() == {"d"}, "those that share a disk do not wait for each other"
+
+
+async def test_each_waiting_machine_names_the_one_before_it() -> None:
+    cluster = Cluster()
+    for name in ("first", "second", "third"):
+        await cluster.create(build_instance(name, volumes=DATA))
+        cluster.simulation.clock.advance(1)
+
+    assert "is used by Instance first; remove it" in cluster.ready("second")[1]
+    assert "is wanted by Instance second, which comes first" in cluster.ready("third")[1]
+
+    await cluster.delete("first")
+    assert (cluster.ready("second")[0], cluster.ready("third")[0]) == ("Running", "DiskInUse")
+    assert "is used by Instance second; remove it" in cluster.ready("third")[1]

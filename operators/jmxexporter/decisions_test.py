@@ -136,15 +136,6 @@ def find(path: str) -> Manifest:
     return {each["name"]: each for each in value}
 
 
-def test_quota_finds_all_four_resources_at_the_init_container() -> None:
-    resources = find("/spec/initContainers")[VOLUME]["resources"]
-
-    assert resources == {
-        "requests": {"cpu": "10m", "memory": "48Mi"},
-        "limits": {"cpu": "500m", "memory": "96Mi"},
-    }
-
-
 def test_containers_can_write_neither_the_jars_nor_the_configuration() -> None:
     mounts = find("/spec/containers/0/volumeMounts")
 

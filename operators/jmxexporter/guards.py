@@ -7,6 +7,7 @@ from an injector.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +32,7 @@ from operators.jmxexporter.signing import SigningKey
 _CONNECT_SECONDS: Final = 3.0
 _SECONDS: Final = 15.0
 """Timeout of a response, in addition to the time in which the guard tries a configuration."""
+_AT_ONCE: Final = 64
 _LIMIT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 _ANSWER_LIMIT: Final = 64 << 10
 _OK: Final = 200
@@ -43,7 +45,9 @@ class Guards:
     def __init__(self) -> None:
         """Create a client without cached reports."""
         self._states: dict[str, dict[GuardKey, GuardState]] = {}
-        self._calls = BackgroundQueries[tuple[str, GuardKey], GuardState](lambda _: False)
+        self._calls = BackgroundQueries[tuple[str, GuardKey], GuardState](
+            lambda _: False, limit=_AT_ONCE
+        )
         self._session: aiohttp.ClientSession | None = None
 
     def states(self, uid: str) -> Mapping[GuardKey, GuardState]:
@@ -88,7 +92,14 @@ class Guards:
     async def _call(
         self, uid: str, call: GuardCall, key: SigningKey | None, now: Callable[[], datetime]
     ) -> GuardState:
-        state = replace(await self._ask(call, key, now()), at=now())
+        try:
+            # Other pods wait for this call. Longer than one request: aiohttp could swallow the end.
+            async with asyncio.timeout(1.5 * _SECONDS + (call.seconds if call.config else 0)):
+                state = await self._ask(call, key, now())
+        except TimeoutError:
+            message = f"no port of {call.ports[0]} to {call.ports[-1]} answered in time"
+            state = GuardState(call.run, call.wanted, now(), message=message, failures=1)
+        state = replace(state, at=now())
         before = self.states(uid).get(call.key)
         if (
             state.failures
@@ -181,12 +192,14 @@ class Guards:
                 total=_SECONDS + (call.seconds if data else 0), sock_connect=_CONNECT_SECONDS
             ),
         ) as response:
-            body = await response.content.read(_ANSWER_LIMIT)
+            body = b""
+            while part := await response.content.read(max(0, _ANSWER_LIMIT - len(body))):
+                body += part
             return response.status, parse_answer(body.decode(errors="replace"))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(force_close=True, limit=16)
+            connector = aiohttp.TCPConnector(force_close=True, limit=_AT_ONCE)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
 

@@ -49,12 +49,6 @@ _OTHER_AGENT: Final = re.compile(
     r"-javaagent:\S*jmx_prometheus|-Djava\.security\.manager(?!=(dis)?allow)"
 )
 """Options of a JVM that has an exporter already, or would stop it."""
-# Quotas may require all four values. They do not increase the usage of a quota, because an init
-# container does not run at the same time as the containers.
-_RESOURCES: Final = {
-    "requests": {"cpu": "10m", "memory": "48Mi"},
-    "limits": {"cpu": "500m", "memory": "96Mi"},
-}
 
 
 def starts_pods(exporter: PrometheusJmxExporter) -> bool:
@@ -93,7 +87,7 @@ def build_startup_patch(
     patch = _annotate(pod, started)
     patch += _append(spec, "/spec", "volumes", _build_volumes(exporter))
     # Insert it before the other init containers: some may be sidecars, which never end.
-    init = _build_init_container(exporter, started, image)
+    init = _build_init_container(exporter, started, image, spec, places[0][1])
     if maps_at(spec, "initContainers"):
         patch.append({"op": "add", "path": "/spec/initContainers/0", "value": init})
     else:
@@ -196,8 +190,17 @@ def _build_mounts(exporter: PrometheusJmxExporter) -> list[Manifest]:
 
 
 def _build_init_container(
-    exporter: PrometheusJmxExporter, started: Started, image: Image
+    exporter: PrometheusJmxExporter,
+    started: Started,
+    image: Image,
+    pod_spec: Mapping[str, Any],
+    model: Mapping[str, Any],
 ) -> Manifest:
+    """Build the init container with resources and user of a container of the pod.
+
+    So quotas, LimitRanges and policies that admit the pod still admit it, its quality of service
+    stays the same, and it needs no more: init containers run before the other containers.
+    """
     spec = exporter.spec
     preset = spec.config.preset
     start = Start(
@@ -219,10 +222,14 @@ def _build_init_container(
         "imagePullPolicy": image.pull_policy,
         "command": ["/app/bin/python", "-P", "-m", "operators.jmxexporter.injector.prepare"],
         "env": [{"name": START_VARIABLE, "value": start.render()}],
-        "resources": _RESOURCES,
+        "resources": {
+            part: {name: held[part][name] for name in ("cpu", "memory") if name in held[part]}
+            for part in ("requests", "limits")
+            if map_at(held := map_at(model, "resources"), part)
+        },
         "securityContext": {
-            "runAsUser": UNKNOWN_USER,
-            "runAsGroup": UNKNOWN_USER,
+            "runAsUser": _find_identity("runAsUser", model, pod_spec),
+            "runAsGroup": _find_identity("runAsGroup", model, pod_spec),
             "runAsNonRoot": True,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -231,3 +238,9 @@ def _build_init_container(
         },
         "volumeMounts": [{"name": VOLUME, "mountPath": DIRECTORY}],
     }
+
+
+def _find_identity(field: str, *specs: Mapping[str, Any]) -> int:
+    """Return the first user or group that is set and not root."""
+    held = (map_at(spec, "securityContext").get(field) for spec in specs)
+    return next((each for each in held if isinstance(each, int) and each), UNKNOWN_USER)

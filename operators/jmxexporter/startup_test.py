@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kinds import Manifest
+from libs.common.client import Client
+from libs.common.kinds import POD, Kind, Manifest, build_object
 from libs.common.testing.fakeapi.patches import apply_json_patch
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.naming import STARTED
@@ -48,7 +49,6 @@ def test_jvms_of_a_new_pod_begin_with_the_exporter() -> None:
     ]
     (init,) = pod["spec"]["initContainers"]
     assert init["image"] == IMAGE.name
-    assert set(init["resources"]) == {"requests", "limits"}
     assert init["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert json.loads(pod["metadata"]["annotations"][STARTED])["containers"] == ["app"]
 
@@ -201,3 +201,47 @@ def test_what_a_pod_says_is_never_taken_away(containers: list[Manifest], annotat
         "stays" if annotated else None
     )
     assert start(changed) == changed, "a second webhook call changes nothing"
+
+
+LIMIT_RANGE = Kind("", "v1", "LimitRange", "limitranges")
+SMALL = {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
+FIXED = {"requests": SMALL["limits"], "limits": SMALL["limits"]}
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    ("resources", "quality"), [({}, "BestEffort"), (SMALL, "Burstable"), (FIXED, "Guaranteed")]
+)
+async def test_admission_sees_the_resources_of_the_pod_as_before(
+    kube_client: Client, kube_namespace: str, resources: Manifest, quality: str
+) -> None:
+    """A LimitRange would refuse each new pod, and a guaranteed pod would lose its processors."""
+    if resources:
+        limit = {
+            "type": "Container",
+            "min": {"memory": "128Mi"},
+            "maxLimitRequestRatio": {"cpu": 4},
+        }
+        await kube_client.create(
+            LIMIT_RANGE, build_object(LIMIT_RANGE, "x", kube_namespace, spec={"limits": [limit]})
+        )
+    pod = start(build_new_pod({"resources": resources}))
+
+    manifest = {"apiVersion": "v1", "kind": "Pod", **pod}
+    manifest["metadata"] = {**pod["metadata"], "namespace": kube_namespace}
+    made = await kube_client.create(POD, manifest, dry_run=True)
+
+    assert made["status"]["qosClass"] == quality
+
+
+@pytest.mark.parametrize(
+    ("context", "pod_context", "user"),
+    [({}, {}, 65532), ({"runAsUser": 1000}, {"runAsUser": 0}, 1000), ({}, {"runAsUser": 7}, 7)],
+)
+def test_init_container_runs_as_the_user_that_a_policy_permits(
+    context: Manifest, pod_context: Manifest, user: int
+) -> None:
+    """Each namespace of OpenShift has a range of users of its own."""
+    pod = start(build_new_pod({"securityContext": context}, securityContext=pod_context))
+
+    assert pod["spec"]["initContainers"][0]["securityContext"]["runAsUser"] == user

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from libs.common.kinds import CONTROLLER_REVISION, EVENT, NAMESPACE, POD, Manifest, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -206,6 +208,23 @@ async def test_template_that_the_server_refuses_leaves_the_pods_that_work(
 
 def _old(api: FakeApi) -> list[Manifest]:
     return [pod for pod in api.objects(POD) if "v" not in pod["metadata"]["labels"]]
+
+
+@pytest.mark.parametrize(("verb", "code"), [("create", 500), ("create", 404), ("delete", 404)])
+async def test_refusal_of_a_webhook_is_shown_whatever_its_code(
+    api: FakeApi, operator: OperatorHarness, verb: str, code: int
+) -> None:
+    """A 404 for a deletion is not the end of the pod, and a 500 is a response."""
+    api.create(build_podset(replicas=1))
+    await operator.converged()
+    denied = 'admission webhook "a.example.com" denied the request: no'
+    api.fail(verb, POD, status=code, message=denied, times=None)
+
+    api.patch(PODSET, WEB, {"spec": {"replicas": 2 if verb == "create" else 0}})
+
+    reason = {"create": "FailedCreate", "delete": "FailedDelete"}[verb]
+    await operator.eventually(lambda: condition(api, "ReplicaFailure") == ("True", reason))
+    assert condition(api, "Ready") == ("False", reason)
 
 
 async def test_failing_pods_are_backed_off_over_restarts(

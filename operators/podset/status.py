@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.errors import ApiError, MutatedByAdmission
+from libs.common.errors import ApiError, BadRequest, Forbidden, Invalid, MutatedByAdmission
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
@@ -30,7 +30,7 @@ _LAST: Final = 1 << 31
 _OVERDUE: Final = Reason.PROGRESS_DEADLINE_EXCEEDED
 _RESTING: Final = frozenset({Reason.PAUSED, Reason.BACK_OFF, Reason.INVALID_SPEC})
 """Reasons for which a set that is not ready does not progress, and has no deadline."""
-_REFUSALS: Final = frozenset({400, 403, 422})
+_REFUSALS: Final = (BadRequest, Forbidden, Invalid)
 _WEBHOOK_FAILED: Final = "failed calling webhook"
 """Part of the API server's message (status 500) if an admission webhook with failurePolicy Fail is
 unreachable."""
@@ -167,7 +167,7 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
 
 def _is_refusal(error: ApiError) -> bool:
     """Return whether users must see an error, for example an unreachable webhook."""
-    return error.status in _REFUSALS or _WEBHOOK_FAILED in error.message
+    return isinstance(error, _REFUSALS) or _WEBHOOK_FAILED in error.message
 
 
 def state_conditions(

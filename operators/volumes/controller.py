@@ -16,7 +16,7 @@ from libs.common.plan import Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.contracts.claims import shrink_pod
-from libs.contracts.snapshots import VOLUME_SNAPSHOT
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume
 from operators.volumes.metrics import ACTIONS, METRICS
 from operators.volumes.naming import FINALIZER, KEPT_FOR
@@ -178,7 +178,7 @@ async def _may_claim_ownership(ctx: Context, observed: Observed) -> bool:
 
 
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
-    """Observe the environment from the cache, but read the claim itself from the API server.
+    """Observe the environment from the cache, but claim and snapshot from the API server.
 
     A deletion cannot be undone, and watches of different kinds are not ordered: the cache may show
     that the finalizer `orphan` was removed from the DemoVolume, but not yet the earlier removal of
@@ -187,7 +187,14 @@ async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
     """
     observed = replace(observe(ctx, volume), is_orphaning=ctx.is_orphaning)
     live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))
-    return observed.without_claim() if live is None else observe_claim(ctx, live, observed)
+    if live is None:
+        return observed.without_claim()
+    observed = observe_claim(ctx, live, observed)
+    if observed.snapshot is None:
+        return observed
+    snapshot = await ctx.live_get(VOLUME_SNAPSHOT, observed.snapshot.key)
+    view = None if snapshot is None else VolumeSnapshotView.parse(snapshot)
+    return replace(observed, snapshot=view)
 
 
 def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:

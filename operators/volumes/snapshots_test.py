@@ -50,6 +50,23 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
     assert api.find(VOLUME_SNAPSHOT, name) is not None
 
 
+async def test_claim_stays_if_its_last_snapshot_is_gone_though_the_watch_is_behind(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    await serve_snapshots(api, harness)
+    snapshot = key_of(await begin_deletion(api, harness))
+    protected = api.fail("delete", PVC, status=403, times=None, message="protected")
+    api.patch_status(VOLUME_SNAPSHOT, snapshot, {"readyToUse": True})
+    await harness.eventually(lambda: protected.hits)
+    api.watches.pause(VOLUME_SNAPSHOT)
+
+    api.delete(VOLUME_SNAPSHOT, snapshot)
+    protected.release()
+
+    await harness.eventually(lambda: api.find(VOLUME_SNAPSHOT, snapshot) is not None)
+    assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
+
+
 async def test_failed_snapshot_is_repeated_with_the_class_that_the_message_asks_for(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

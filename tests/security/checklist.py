@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_SUITE: Final = "helm/suite"
+_SUITE: Final = "tests/charts"
 _HERE: Final = "tests/security"
 _E2E: Final = "tests/e2e"
 _IPAM: Final = "operators/ipam/controller_test.py"

@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from helm.suite.base import EVERYTHING
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, render_chart
+from tests.charts.base import EVERYTHING
 
 _OPERATORS = sorted(
     path.parent.name

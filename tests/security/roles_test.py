@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from helm.suite.base import EVERYTHING
 from libs.common.kinds import POD, Manifest, build_object
 from libs.common.testing.helm import CHARTS, render_chart
+from tests.charts.base import EVERYTHING
 from tests.security.roles import find_offenses
 
 _OPERATORS = sorted(

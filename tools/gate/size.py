@@ -20,7 +20,7 @@ from typing import Final
 import grimp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUDGETS: Final = {"shipped": 76_500, "support": 58_750, "generated": 30_000}
+BUDGETS: Final = {"shipped": 76_500, "support": 56_700, "generated": 30_000}
 """Maximum number of lines. The aims are 70,000 shipped, 42,000 support, 30,000 generated lines."""
 
 _PACKAGES: Final = ("kubectl_slipway", "lab", "libs", "operators", "slipway_handler", "tools")
@@ -30,7 +30,7 @@ _ROOTS: Final = re.compile(
 )
 _TEST: Final = re.compile(r"(_test|conftest)\.py$|^tests/")
 _GENERATED: Final = re.compile(
-    r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$"
+    r"^deploy/kustomize/(base|components|crds)/.*\.ya?ml$|^deploy/.*(manifests|install)\.ya?ml$|^deploy/kube-state-metrics/"
     r"|^helm/[^/]+/(values\.schema\.json|README\.md|files/.*)$|\.lock$|go\.sum$|\.svg$"
     r"|^docs/reference/[^/]+/(api|conditions|settings|permissions|metrics)\.md$"
 )

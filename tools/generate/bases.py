@@ -80,12 +80,25 @@ def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]
     others = [one for one in manifests if one not in crds]
     kustomization: Manifest = {"resources": [f"../../crds/{operator_id}", "manifests.yaml"]}
     if crds:
-        # The CRDs of the list have no labels; all other objects have these already.
-        kustomization["labels"] = [{"pairs": crds[0]["metadata"]["labels"]}]
+        # kustomize adds the labels that all objects have, so they stand here once.
+        shared = crds[0]["metadata"]["labels"]
+        kustomization["labels"] = [{"pairs": shared}]
+        for manifest in others:
+            _drop_labels(manifest, shared)
     return {
         folder / "manifests.yaml": _render_documents(operator_id, others),
         folder / "kustomization.yaml": _render_kustomization(operator_id, kustomization),
     }
+
+
+def _drop_labels(manifest: Manifest, shared: Manifest) -> None:
+    labels = {
+        name: value
+        for name, value in manifest["metadata"].pop("labels").items()
+        if shared.get(name) != value
+    }
+    if labels:
+        manifest["metadata"]["labels"] = labels
 
 
 def _render_shared_dashboard(manifests: list[Manifest]) -> dict[Path, str]:

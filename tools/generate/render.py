@@ -21,7 +21,7 @@ from libs.common.project.values import (
 from tools.generate.chart_frame import render_chart_frame
 from tools.generate.chart_metadata import render_chart_metadata
 from tools.generate.docs import build_blocks, render_index, render_reference
-from tools.generate.docs.consumer import render_consumer_contract
+from tools.generate.docs.consumer import render_consumer_pages
 from tools.generate.docs.library import render_library
 from tools.generate.entry_point import render_entry_point
 from tools.generate.gitops import render_gitops
@@ -72,7 +72,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
     if {operator.id for operator in operators} == set(find_operators(root)):
         files |= render_index(operators, root / LIBRARY_CHART)
         files |= render_schema(operators, root)
-        files |= render_consumer_contract(root)
+        files |= render_consumer_pages(root)
         files |= render_state_metrics(operators)
         files |= render_plugin_kinds(operators)
         files |= render_plugin_redaction(root)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import fastyaml
-from libs.common.project.settings import chart_settings
+from libs.common.project.settings import listed_settings
 from libs.common.project.sources import OperatorSource
 from libs.common.project.values import render_settings_values, render_values_table
 from tools.cluster.errors import ToolError
@@ -86,7 +86,7 @@ def build_chart(
 def describe_values(readme: str, operator: OperatorSource) -> str:
     """Return the README of a chart with all its values, instead of links to pages of a checkout."""
     library = ROOT / LIBRARY_CHART
-    settings = render_settings_values(operator, chart_settings(operator))
+    settings = render_settings_values(operator, listed_settings(operator))
     values = render_values_table(operator, library)
     section = f"## Values\n\n{values}\n\n## Settings\n\n{settings}\n"
     text, count = re.subn(

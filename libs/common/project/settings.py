@@ -46,8 +46,13 @@ _WIDTH: Final = 96
 
 
 def chart_settings(operator: OperatorSource) -> list[SettingSpec]:
-    """Return the settings under `settings:` in the values of the chart."""
+    """Return what the chart accepts under `settings:`."""
     return [spec for spec in describe_settings(operator.settings) if spec.name not in CHART_OWNED]
+
+
+def listed_settings(operator: OperatorSource) -> list[SettingSpec]:
+    """Return the settings that values.yaml and the README of the chart list."""
+    return [spec for spec in chart_settings(operator) if not spec.tuning]
 
 
 def own_settings(operator: OperatorSource) -> list[SettingSpec]:
@@ -83,7 +88,7 @@ def _map_setting(spec: SettingSpec) -> Manifest:
 def render_values_block(operator: OperatorSource) -> str:
     """Render the `settings:` block of the chart's values, with the description of each setting."""
     lines = ["settings:"]
-    for spec in chart_settings(operator):
+    for spec in listed_settings(operator):
         name = to_camel(spec.name)
         comment = f"{describe_setting(operator, spec)} (default {render_default(spec)})"
         lines += textwrap.wrap(

@@ -46,6 +46,8 @@ class SettingSpec:
     """The unit, such as `seconds`; empty where there is none."""
     required: bool
     description: str
+    tuning: bool
+    """Whether the setting is left out of lists, because nearly everyone keeps the default."""
 
 
 def describe_settings(settings: type[CommonSettings]) -> list[SettingSpec]:
@@ -66,6 +68,7 @@ def _describe(settings: type[CommonSettings], name: str, field: FieldInfo) -> Se
         unit=str(extra.get("unit", _UNITS.get(name.rpartition("_")[2], ""))),
         required=field.is_required(),
         description=" ".join((field.description or "").split()),
+        tuning=bool(extra.get("tuning")),
     )
 
 
@@ -199,7 +202,7 @@ def _build_parser(
             # `--leader-elect` alone means true, as with Go's flags.
             nargs="?" if is_switch else None,
             const="true" if is_switch else None,
-            help=_render_help(spec).replace("%", "%%"),
+            help=argparse.SUPPRESS if spec.tuning else _render_help(spec).replace("%", "%%"),
         )
     return parser
 

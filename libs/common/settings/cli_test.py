@@ -266,10 +266,30 @@ def test_help_shows_variable_default_and_unit(capsys: pytest.CaptureFixture[str]
 
     text = " ".join(capsys.readouterr().out.split())
     assert stopped.value.code == 0
-    assert "--reconcile-timeout-seconds SECONDS The time after which" in text
-    assert "[default 300 seconds; $PODSET_RECONCILE_TIMEOUT_SECONDS]" in text
+    assert "--drain-timeout-seconds SECONDS The time that running" in text
+    assert "[default 20 seconds; $PODSET_DRAIN_TIMEOUT_SECONDS]" in text
     assert "[no default; $PODSET_POD_NAMESPACE, $POD_NAMESPACE]" in text
     assert "[default 0.5; $PODSET_GROW_RATIO]" in text
+
+
+def test_settings_for_tuning_work_although_the_help_leaves_them_out(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setenv("PODSET_RESYNC_PERIOD_SECONDS", "60")
+    variables = {"PODSET_RESYNC_PERIOD_SECONDS": "60"}
+    settings = parse_settings(Settings, ["--min-interval-seconds=5"], variables)
+
+    assert (settings.resync_period_seconds, settings.min_interval_seconds) == (60, 5)
+    assert find_unknown_variables(Settings, variables) == {}
+    with pytest.raises(SystemExit):
+        parse_settings(Settings, ["--help"], {})
+    assert "resync" not in capsys.readouterr().out
+
+
+def test_few_settings_are_common_to_all_operators() -> None:
+    listed = [spec for spec in describe_settings(CommonSettings) if not spec.tuning]
+
+    assert len(listed) <= 22, "add a setting only for what users must decide"
 
 
 def test_every_setting_is_described_beginning_with_its_name() -> None:

@@ -17,6 +17,7 @@ import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -32,6 +33,8 @@ from libs.common.settings.addresses import parse_bind_address
 # A renewal that is sent must have time for one retry before the deadline; client-go's rule.
 _JITTER = 1.2
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_TUNING: JsonDict = {"tuning": True}
+"""Marks a setting that tests and unusual clusters need: it works, but is not listed."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -99,7 +102,7 @@ class CommonSettings(BaseSettings):
     """watch_namespaces is a comma-separated list of the namespaces to watch; empty means the
     operator's own namespace, `*` means all."""
 
-    watch_all_by_default: bool = False
+    watch_all_by_default: bool = Field(default=False, json_schema_extra=_TUNING)
     """watch_all_by_default makes an empty watch_namespaces mean all namespaces, in the way that the
     Operator Lifecycle Manager passes the namespaces of an OperatorGroup."""
 
@@ -130,10 +133,12 @@ class CommonSettings(BaseSettings):
     max_concurrent_reconciles: int = Field(default=4, ge=1, le=1000)
     """max_concurrent_reconciles is the number of objects that a controller reconciles at a time."""
 
-    reconcile_timeout_seconds: float = Field(default=300, gt=0, le=86_400)
+    reconcile_timeout_seconds: float = Field(
+        default=300, gt=0, le=86_400, json_schema_extra=_TUNING
+    )
     """reconcile_timeout_seconds is the time after which one reconcile is cancelled and retried."""
 
-    resync_period_seconds: float = Field(default=36_000, ge=0)
+    resync_period_seconds: float = Field(default=36_000, ge=0, json_schema_extra=_TUNING)
     """resync_period_seconds is the mean time between two reconciles of an object that does not
     change; 0 disables the resync."""
 
@@ -141,26 +146,26 @@ class CommonSettings(BaseSettings):
     """sweep_period_seconds is the mean time between two comparisons of the cache with a list from
     the API, which find what a broken watch missed; 0 disables them."""
 
-    cache_sync_timeout_seconds: float = Field(default=120, gt=0)
+    cache_sync_timeout_seconds: float = Field(default=120, gt=0, json_schema_extra=_TUNING)
     """cache_sync_timeout_seconds is the time that the caches have to fill at the start; then the
     process exits."""
 
-    backoff_base_seconds: float = Field(default=0.2, gt=0)
+    backoff_base_seconds: float = Field(default=0.2, gt=0, json_schema_extra=_TUNING)
     """backoff_base_seconds is the delay before the first retry of an object whose reconcile failed;
     it doubles with each further failure."""
 
-    backoff_max_seconds: float = Field(default=300, gt=0)
+    backoff_max_seconds: float = Field(default=300, gt=0, json_schema_extra=_TUNING)
     """backoff_max_seconds is the longest delay between two retries of an object."""
 
-    min_interval_seconds: float = Field(default=0, ge=0, le=3600)
+    min_interval_seconds: float = Field(default=0, ge=0, le=3600, json_schema_extra=_TUNING)
     """min_interval_seconds is the minimum time between the starts of two reconciles of one object;
     0 means no limit."""
 
-    max_requests_in_flight: int = Field(default=32, ge=1, le=10_000)
+    max_requests_in_flight: int = Field(default=32, ge=1, le=10_000, json_schema_extra=_TUNING)
     """max_requests_in_flight is the number of API requests that may wait for a response at
     the same time."""
 
-    request_timeout_seconds: float = Field(default=30, gt=0, le=3600)
+    request_timeout_seconds: float = Field(default=30, gt=0, le=3600, json_schema_extra=_TUNING)
     """request_timeout_seconds is the time after which an API request without a response fails."""
 
     leader_elect: bool = True
@@ -175,11 +180,11 @@ class CommonSettings(BaseSettings):
     """lease_duration_seconds is the time that a standby waits after the last renewal it saw before
     it takes over."""
 
-    renew_deadline_seconds: float = Field(default=10, gt=0)
+    renew_deadline_seconds: float = Field(default=10, gt=0, json_schema_extra=_TUNING)
     """renew_deadline_seconds is the time that the leader tries to renew before it stops working;
     less than lease_duration_seconds."""
 
-    retry_period_seconds: float = Field(default=2, gt=0)
+    retry_period_seconds: float = Field(default=2, gt=0, json_schema_extra=_TUNING)
     """retry_period_seconds is the time between two attempts to acquire or renew the Lease; less
     than renew_deadline_seconds / 1.2."""
 

@@ -33,6 +33,9 @@ class ConditionType(StrEnum):
     ADDONS_APPLIED = "AddonsApplied"
     """AddonsApplied is True if the present content of each of spec.addons was applied through the
     API of the cluster. A cluster without addons does not have it."""
+    LOAD_BALANCERS_READY = "LoadBalancersReady"
+    """LoadBalancersReady is True if the addresses of all Services of type LoadBalancer in the
+    cluster route traffic to them. A cluster without spec.loadBalancers does not have it."""
     REMEDIATING = "Remediating"
     """Remediating is True while a broken node is being rebuilt; if a broken node is not rebuilt,
     the reason says why."""
@@ -137,6 +140,12 @@ class Reason(StrEnum):
     """ControlPlaneBroken means that a node of the control plane is broken and cannot be replaced;
     the message says why. The only node of a control plane is never rebuilt, because it holds the
     only copy of the data of the cluster."""
+    SERVICES_WAITING = "ServicesWaiting"
+    """ServicesWaiting means that a Service of the cluster has no address that routes traffic to it;
+    the message names the Service and says why. The Service has the same message in its status."""
+    ADDRESS_RELEASED = "AddressReleased"
+    """AddressReleased means that the address of a Service of the cluster was released, because the
+    Service no longer needs it."""
     NAME_TAKEN = "NameTaken"
     """NameTaken means that an object that the operator does not own has a name that it needs."""
     APPLYING = "Applying"

@@ -116,9 +116,8 @@ class Endpoint(KubernetesModel):
     """dnsNames are further names of the API. The certificate of the API is valid for them, and the
     kubeconfig uses the first one. You publish them in your DNS. Immutable."""
     allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=32)] = []
-    """allowedCidrs are the addresses of clients that can reach the API server. They must include
-    the operator and the nodes that serve the address. Needs a load balancer (setting `announcement`
-    of ipam). Defaults to all addresses."""
+    """allowedCidrs are the addresses of clients that can reach the address of the API server. Needs
+    a load balancer (setting `announcement` of ipam). Defaults to all addresses."""
 
 
 class ControlPlane(
@@ -177,6 +176,16 @@ class Pool(KubernetesModel):
     drain_seconds: Seconds = 300
     """drainSeconds is the time that pods have to leave a node before it is deleted anyway. With 0
     the node is deleted immediately, even while the API of the cluster does not respond."""
+
+
+class LoadBalancers(KubernetesModel):
+    """LoadBalancers gives public addresses to Services of type LoadBalancer in the cluster."""
+
+    pool_name: DnsSubdomain
+    """poolName is the IPPool of new addresses."""
+    limit: Annotated[int, IntFormat("int32"), Field(ge=1, le=50)] = 10
+    """limit is the maximum number of Services that get an address. Services keep their addresses
+    when it is lowered. Defaults to 10."""
 
 
 class Health(KubernetesModel):
@@ -254,6 +263,9 @@ class KubernetesClusterSpec(
     Kubernetes."""
     pools: Annotated[list[Pool], ListMap("name"), Field(max_length=16)] = []
     """pools are the groups of nodes that run your pods."""
+    load_balancers: LoadBalancers | None = None
+    """loadBalancers gives public addresses to Services of type LoadBalancer in the cluster that
+    have no loadBalancerClass. When it is removed, the addresses are released. Defaults to none."""
     health: Health = Health()
     """health defines when a node counts as broken, and how many broken nodes are rebuilt."""
     addons: Annotated[list[Addon], ListMap("name"), Field(max_length=16)] = []

@@ -5,11 +5,12 @@ A reconcile observes the machine and its environment, plans, executes, and repor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
 from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
-from libs.common.plan import Apply, Outcome, Patch
+from libs.common.plan import Apply, Create, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import MATCHED_KINDS, shrink_instancetype
@@ -24,6 +25,7 @@ from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.boot import seconds_to_deletion
 from operators.compute.instance.observe import observe
+from operators.compute.instance.places import find_place
 from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
 from operators.compute.instance.resources import hash_cloud_init
 from operators.compute.instance.status import build_final_status, build_status
@@ -36,10 +38,13 @@ from operators.compute.instance.watches import (
     POD_INDEXES,
     map_disk,
     map_launcher,
-    map_machine,
+    map_mounted,
+    map_named,
     map_operation,
-    map_rivals,
+    map_self,
     map_used,
+    mounts_change,
+    names_change,
     shrink_claim,
     shrink_node,
 )
@@ -64,23 +69,15 @@ def build_instances(settings: Settings) -> Controller:
         source="reflector",
         stalls_after=1800,  # The import of a large image takes long.
         resting=frozenset({Reason.PAUSED}),
-    ).watches(INSTANCE, map_rivals, indexes=INSTANCE_INDEXES)
-    controller.watches(
-        VIRTUAL_MACHINE,
-        map_machine,
-        optional=True,
-        indexes=MACHINE_INDEXES,
-        writes=_WRITES,
-        why="manage the machines of Instances",
-    )
-    controller.watches(
-        VIRTUAL_MACHINE_INSTANCE,
-        map_machine,
-        optional=True,
-        indexes=MACHINE_INDEXES,
-        writes=("delete",),
-        why="delete one run of a machine by its UID",
-    )
+    ).watches(INSTANCE, map_named, predicate=names_change, indexes=INSTANCE_INDEXES)
+    for kind, writes, why in (
+        (VIRTUAL_MACHINE, _WRITES, "manage the machines of Instances"),
+        (VIRTUAL_MACHINE_INSTANCE, ("delete",), "delete one run of a machine by its UID"),
+    ):
+        controller.watches(kind, map_mounted, predicate=mounts_change, optional=True)
+        controller.watches(
+            kind, map_self, optional=True, indexes=MACHINE_INDEXES, writes=writes, why=why
+        )
     controller.watches(
         DATA_VOLUME,
         map_disk(DATA_VOLUME),
@@ -156,6 +153,9 @@ class InstanceReconciler:
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance, self._settings.image_hosts)
         actions = plan_instance(instance, observed, ctx.now())
+        if any(isinstance(action.step, Create) for action in actions):
+            observed = replace(observed, place=await find_place(ctx, instance, observed))
+            actions = plan_instance(instance, observed, ctx.now())
         if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():
             # A patch may set the owner reference of an existing child. If this Instance no longer
             # exists, the garbage collector would delete that child.

@@ -7,119 +7,78 @@ A machine whose VirtualMachine, or current run, mounts a claim uses it. If none 
 whose root disk it is may use it first, else the oldest one that names it, so that two new Instances
 never both start. The same Instance keeps it if two machines mount it nevertheless, because two
 operators created them at the same time.
+
+The Instances that name a claim form a line, in which each one waits for the one before it. So a
+change affects the next one only, however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
-from libs.common.crd import ParseError
-from libs.common.kinds import PVC, Key, key_of
+from libs.common.kinds import Key, Manifest, is_deleting, key_of
 from libs.common.runtime import Context
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, disk_claims_of
-from operators.compute.api.instance import INSTANCE, Instance
-from operators.compute.instance.record import read_record
-from operators.compute.instance.watches import BY_CLAIM, BY_USE
-from operators.compute.naming import root_disk_name
-
-_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+from operators.compute.api.instance import INSTANCE
+from operators.compute.instance.watches import BY_CLAIM, BY_DISK, is_volume, list_claims, rank
 
 
-def find_other_users(ctx: Context, instance: Instance, disks: Iterable[str]) -> dict[str, str]:
-    """Return why claims cannot be used by this Instance now, by claim.
+def find_other_users(ctx: Context, disks: Iterable[str]) -> dict[str, str]:
+    """Return why claims cannot be used by the Instance now, by claim.
 
     Args:
-        ctx: Context of the reconcile.
-        instance: The Instance.
+        ctx: Context of the reconcile of the Instance.
         disks: Root disks that the machine has or had, from which it may have to boot.
     """
-    wanted = dict.fromkeys(disks, False) | _list_claims(instance)
-    found = {claim: _find_other_user(ctx, instance, claim, wanted[claim]) for claim in wanted}
+    wanted = dict.fromkeys(disks, False) | list_claims(ctx.primary)
+    found = {claim: _find_other_user(ctx, claim, wanted[claim]) for claim in wanted}
     return {claim: problem for claim, problem in found.items() if problem}
 
 
-def _find_other_user(ctx: Context, instance: Instance, claim: str, shared: bool) -> str:
+def _find_other_user(ctx: Context, claim: str, shared: bool) -> str:
+    index = str(Key(ctx.key.namespace, claim))
     mounting = [
         held
         for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE)
-        for held in ctx.indexed(kind, BY_CLAIM, str(Key(ctx.key.namespace, claim)))
+        for held in ctx.indexed(kind, BY_CLAIM, index)
     ]
-    mounted = any(key_of(held) == ctx.key for held in mounting)
     machines = {
         key_of(held)
         for held in mounting
         if key_of(held) != ctx.key and not (shared and disk_claims_of(held)[claim])
     }
     rivals = {
-        rival.metadata.key: rival
-        for rival in _list_rivals(ctx, claim)
-        if not (shared and _list_claims(rival)[claim])
+        key_of(rival): rival
+        for rival in ctx.indexed(INSTANCE, BY_DISK, index)
+        if key_of(rival) != ctx.key and not (shared and list_claims(rival)[claim])
     }
-    own = _rank(instance, claim)
-    for key in sorted(machines):
-        rival = rivals.pop(key, None)
-        if rival is None:
-            return _explain_machine(ctx, key)
-        if not mounted or _rank(rival, claim) < own:
-            return _explain_rival(rival, claim)
-    if mounted:
-        return ""
-    waiting = [rival for rival in rivals.values() if not rival.metadata.is_deleting]
-    first = min(waiting, key=lambda rival: _rank(rival, claim), default=instance)
-    return _explain_rival(first, claim) if _rank(first, claim) < own else ""
+    own = rank(ctx.primary, claim)
+    if any(key_of(held) == ctx.key for held in mounting):
+        machines = {key for key in machines if key not in rivals or rank(rivals[key], claim) < own}
+        rivals = {key: rivals[key] for key in machines & rivals.keys()}
+    before = [
+        (rank(rival, claim), key)
+        for key, rival in rivals.items()
+        if rank(rival, claim) < own and (key in machines or not is_deleting(rival))
+    ]
+    found = [key for _, key in sorted(before)[-1:]] or sorted(machines)[:1]
+    return _explain(ctx, found[0], claim, rivals, machines) if found else ""
 
 
-def _list_rivals(ctx: Context, claim: str) -> Iterator[Instance]:
-    """Yield the other Instances whose spec or status names a claim."""
-    for held in ctx.indexed(INSTANCE, BY_USE, f"{PVC.kind}/{claim}"):
-        key = key_of(held)
-        if key.namespace != ctx.key.namespace or key == ctx.key:
-            continue
-        try:
-            rival = Instance.parse(held)
-        except ParseError:
-            continue  # It cannot start; if its machine exists, that one counts.
-        if claim in _list_claims(rival):
-            yield rival
-
-
-def _list_claims(instance: Instance) -> dict[str, bool]:
-    """Return the claims that an Instance names, and whether it shares them."""
-    held = instance.observed.root_disk
-    root = read_record(instance).disk or root_disk_name(instance.metadata.name)
-    claims = {root if held is None else held.name: False}
-    for directive in instance.spec.directives:
-        claims |= dict.fromkeys(filter(None, (directive.disk, directive.attach)), False)
-    # A DemoVolume has the name of its claim.
-    return {
-        volume.claim or volume.demo_volume or "": volume.shared for volume in instance.spec.volumes
-    } | claims
-
-
-def _rank(instance: Instance, claim: str) -> tuple[bool, datetime, str]:
-    """Return the rank of an Instance among those that name a claim; the lowest one gets it."""
-    created = instance.metadata.creation_timestamp or _NEVER
-    return _is_volume(instance, claim), created, instance.metadata.name
-
-
-def _is_volume(instance: Instance, claim: str) -> bool:
-    return any(claim in (volume.claim, volume.demo_volume) for volume in instance.spec.volumes)
-
-
-def _explain_rival(rival: Instance, claim: str) -> str:
-    name = rival.metadata.name
-    remedy = f"remove it from spec.volumes of Instance {name}"
-    if not _is_volume(rival, claim):
-        remedy = f"delete Instance {name}, or use a copy of the disk"
-    return f"is used by Instance {name}; {remedy}"
-
-
-def _explain_machine(ctx: Context, key: Key) -> str:
-    if ctx.get(INSTANCE, key) is None:
+def _explain(
+    ctx: Context, key: Key, claim: str, rivals: Mapping[Key, Manifest], machines: AbstractSet[Key]
+) -> str:
+    if key not in rivals and ctx.get(INSTANCE, key) is None:
         return f"is used by VirtualMachine {key.name}; remove it there"
-    return (
-        f"is still attached to the running Instance {key.name}; reboot it with an Operation of "
-        "type Reboot"
-    )
+    if key not in rivals:
+        return (
+            f"is still attached to the running Instance {key.name}; reboot it with an Operation of "
+            "type Reboot"
+        )
+    remedy = f"remove it from spec.volumes of Instance {key.name}"
+    if not is_volume(rivals[key], claim):
+        remedy = f"delete Instance {key.name}, or use a copy of the disk"
+    if key in machines:
+        return f"is used by Instance {key.name}; {remedy}"
+    return f"is wanted by Instance {key.name}, which comes first; {remedy}"

@@ -56,8 +56,7 @@ def evaluate_provisioned(instance: Instance, observed: Observed) -> Condition:
     if disk is None:
         return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being created")
     if disk.failed:
-        cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
-        message = f"the disk {name} cannot be filled from {instance.spec.image}: {cause}"
+        message = f"the disk {name} cannot be filled from {instance.spec.image}: {disk.failure}"
         return Condition.false(type_, Reason.IMPORT_FAILED, message)
     if disk.filled:
         return Condition.true(type_, Reason.PROVISIONED, f"the disk {name} is filled")

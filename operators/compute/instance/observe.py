@@ -50,6 +50,7 @@ from operators.compute.instance.watches import (
     BY_RUN,
     BY_TARGET,
     BY_UID,
+    claim_of,
     instance_uid,
 )
 from operators.compute.marks import is_former, is_moved, is_ours
@@ -87,7 +88,7 @@ def observe(ctx: Context, instance: Instance, image_hosts: Sequence[str] = ()) -
     disks = _find_disks(ctx, instance)
     former = _find_former_disks(ctx, instance)
     root = _find_root(instance, machine, disks, former)
-    in_use = find_other_users(ctx, instance, disks.keys() | root)
+    in_use = find_other_users(ctx, disks.keys() | root)
     return Observed(
         size=None if spec is None else Capacity(spec.spec.cpus, parse_quantity(spec.spec.memory)),
         disk_size="" if spec is None else spec.spec.disk,
@@ -264,12 +265,12 @@ def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
 def _find_volumes(ctx: Context, instance: Instance, in_use: Mapping[str, str]) -> Volumes:
     claims, problems = {}, []
     for volume in instance.spec.volumes:
-        claim, problem = volume.claim or "", ""
+        claim, problem = claim_of(volume.to_manifest()), ""
         if volume.demo_volume is not None:
             held = _get(ctx, DEMO_VOLUME, volume.demo_volume)
             view = None if held is None else DemoVolumeView.parse(held)
-            claim = "" if view is None or not view.ready or view.deleting else view.claim
             problem = f"DemoVolume {volume.demo_volume} of spec.volumes is not ready"
+            claim = "" if view is None or not view.ready or view.deleting else claim
         elif _get(ctx, PVC, claim) is None:
             problem, claim = f"PersistentVolumeClaim {claim} of spec.volumes does not exist", ""
         if claim in in_use:

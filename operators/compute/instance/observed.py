@@ -90,6 +90,11 @@ class DiskView:
     refusal: str = ""
 
     @property
+    def failure(self) -> str:
+        """Why it can never be filled, for messages."""
+        return self.last_error or "CDI gives no reason; see the Events of its DataVolume"
+
+    @property
     def filling(self) -> str:
         """State of a disk that is not filled yet, for messages."""
         if self.refusal:
@@ -246,6 +251,7 @@ class Observed:
         foreign: Objects of other owners with names that the Instance needs, for messages.
         silent_node: Node of the run if it has stopped reporting; otherwise empty.
         operation: Operation in progress.
+        place: Node on which a new root disk must be usable; empty for any.
     """
 
     size: Capacity | None = None
@@ -272,6 +278,7 @@ class Observed:
     foreign: tuple[str, ...] = ()
     silent_node: str = ""
     operation: OperationView | None = None
+    place: str = ""
 
 
 def find_current_disk(instance: Instance, observed: Observed) -> str:

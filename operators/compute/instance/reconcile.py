@@ -203,8 +203,7 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
         taken = any(held.endswith(f"/{name}") for held in observed.foreign)
         if not sized or taken:
             continue
-        node = _find_node(instance, observed, name)
-        manifest = build_disk(instance, name, image, observed.disk_size, node)
+        manifest = build_disk(instance, name, image, observed.disk_size, observed.place)
         if name not in observed.disks and explain_refused(image, observed.image_hosts):
             continue
         if name in observed.disks:
@@ -222,19 +221,6 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
             note = f"Created {describe(DATA_VOLUME, step.key)} from {image}"
             actions.append(Action(step, Reason.DISK_CREATED, note))
     return actions
-
-
-def _find_node(instance: Instance, observed: Observed, disk: str) -> str:
-    """Return the node on which a new disk must be usable; empty for any.
-
-    A machine with several disks can run only where all of them can be used. If the storage belongs
-    to one node or zone, its other disks can be used where it runs now.
-    """
-    directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
-    attached = directive is not None and directive.disk == disk and directive.attach is not None
-    if observed.run is None or not (attached or instance.spec.volumes):
-        return ""
-    return observed.run.view.node_name
 
 
 def _plan_settings(instance: Instance, observed: Observed) -> list[Action]:

@@ -90,34 +90,6 @@ def test_preference_chooses_what_the_template_leaves_open() -> None:
 
 
 DATA = [{"name": "data", "claim": "data"}]
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
-
-
-@pytest.mark.parametrize(
-    ("directive", "volumes", "run", "node"),
-    [
-        ({"attach": "web-root"}, [], True, "node-1"),
-        ({}, DATA, True, "node-1"),
-        ({}, [], True, None),
-        ({"attach": "web-root"}, [], False, None),
-    ],
-    ids=["beside the own disk", "beside a volume", "alone", "of a machine that is off"],
-)
-def test_new_disk_is_where_the_other_disks_of_the_machine_are(
-    directive: dict[str, Any], volumes: list[Any], run: bool, node: str | None
-) -> None:
-    wanted = build_directive("RootDisk", disk="web-root-2", use="Prepare", **directive)
-    instance = parse_instance(directives=[wanted], volumes=volumes)
-    observed = build_observation(
-        disks=[show_disk()], machine=show_machine(), run=show_run() if run else None
-    )
-
-    (created,) = steps(instance, observed, Create)
-
-    assert created.key == Key("default", "web-root-2")
-    assert created.manifest["metadata"]["annotations"].get(SELECTED_NODE) == node
-
-
 RESTARTED = "the importer was restarted 3 times"
 NOT_FOUND = "Unable to connect to http data source: expected status code 200, got 404"
 NO_MODE = "no accessMode specified in StorageProfile standard"

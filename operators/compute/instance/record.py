@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from libs.common.actions import Action
-from libs.common.kinds import Manifest
+from libs.common.kinds import Key, Manifest, key_of
 from libs.common.plan import Patch, escape_pointer
 from libs.common.reading import text_at
 from libs.contracts.compute import COMPUTE_GROUP
@@ -41,15 +41,25 @@ class Record:
 def read_record(instance: Instance) -> Record:
     """Read the record; the UID is the seed of an Instance that has none."""
     metadata = instance.metadata
+    held = _read(metadata.annotations.get(RECORD, ""), metadata.key)
+    return Record(text_at(held, "seed")[:64] or metadata.uid, text_at(held, "disk"))
+
+
+def read_recorded_disk(instance: Manifest) -> str:
+    """Return the root disk in the record of an Instance; empty for none."""
+    return text_at(
+        _read(text_at(instance, "metadata", "annotations", RECORD), key_of(instance)), "disk"
+    )
+
+
+def _read(text: str, key: Key) -> Manifest:
     try:
-        held = orjson.loads(metadata.annotations.get(RECORD, ""))
+        held = orjson.loads(text)
     except orjson.JSONDecodeError:
-        held = None
+        return {}
     # Whoever copies a manifest to create another Instance copies its annotations as well. Two
     # machines must not share a MAC address, so the record names its Instance.
-    if not isinstance(held, dict) or text_at(held, "instance") != str(metadata.key):
-        return Record(metadata.uid)
-    return Record(text_at(held, "seed")[:64] or metadata.uid, text_at(held, "disk"))
+    return held if isinstance(held, dict) and text_at(held, "instance") == str(key) else {}
 
 
 def plan_record(instance: Instance, disk: str) -> list[Action]:

@@ -119,8 +119,7 @@ def _follow_disk(
             return DirectiveState.FAILED, f"the image is refused: {problem}"
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
-        cause = disk.last_error or "CDI gives no reason; see the Events of its DataVolume"
-        return DirectiveState.FAILED, f"the disk cannot be filled: {cause}"
+        return DirectiveState.FAILED, f"the disk cannot be filled: {disk.failure}"
     if not disk.filled:
         return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
     if disk.name in observed.in_use:

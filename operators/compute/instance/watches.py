@@ -11,7 +11,9 @@ from libs.common.kinds import (
     Key,
     Kind,
     Manifest,
+    is_deleting,
     key_of,
+    uid_of,
 )
 from libs.common.ownership import controller_of
 from libs.common.reading import condition_at, maps_at, text_at, text_map_at
@@ -24,8 +26,9 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from libs.contracts.launchers import LauncherView
 from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
-from operators.compute.api.instance import INSTANCE
+from operators.compute.api.instance import INSTANCE, VolumeSharing
 from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.record import read_recorded_disk
 from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
 
 BY_UID: Final = "instance-uid"
@@ -40,6 +43,8 @@ BY_TARGET: Final = "target"
 """Index of Operations by their Instance."""
 BY_USE: Final = "use"
 """Index of Instances by the objects that they refer to, as `Kind/name`."""
+BY_DISK: Final = "disk"
+"""Index of Instances by the claims that their machines use or may use."""
 
 
 def instance_uid(manifest: Mapping[str, Any]) -> str:
@@ -98,7 +103,48 @@ def index_by_use(instance: Manifest) -> Iterable[str]:
         yield f"{PVC.kind}/{disk}"
     for volume in maps_at(spec, "volumes"):
         yield f"{DEMO_VOLUME.kind}/{text_at(volume, 'demoVolume')}"
-        yield f"{PVC.kind}/{text_at(volume, 'claim') or text_at(volume, 'demoVolume')}"
+        yield f"{PVC.kind}/{claim_of(volume)}"
+
+
+def claim_of(volume: Mapping[str, Any]) -> str:
+    """Return the claim of an entry of spec.volumes; a DemoVolume has the name of its claim."""
+    return text_at(volume, "claim") or text_at(volume, "demoVolume")
+
+
+def list_claims(instance: Manifest) -> dict[str, bool]:
+    """Return the claims that an Instance names, and whether it shares them.
+
+    It is read from the manifest, because an Instance is compared with all others that name one of
+    its claims, of which a tenant can create many.
+    """
+    spec = instance.get("spec") or {}
+    root = text_at(instance, "status", "rootDisk", "name") or read_recorded_disk(instance)
+    directives = maps_at(spec, "directives")
+    named = [text_at(each, field) for each in directives for field in ("disk", "attach")]
+    claims = {
+        claim_of(volume): text_at(volume, "sharing") == VolumeSharing.SHARED
+        for volume in maps_at(spec, "volumes")
+    }
+    claims |= dict.fromkeys([root or root_disk_name(key_of(instance).name), *named], False)
+    claims.pop("", None)
+    return claims
+
+
+def index_by_disk(instance: Manifest) -> Iterable[str]:
+    """Index an Instance by its claims."""
+    namespace = key_of(instance).namespace
+    return [str(Key(namespace, claim)) for claim in list_claims(instance)]
+
+
+def rank(instance: Manifest, claim: str) -> tuple[bool, str, str]:
+    """Return the rank of an Instance among those that name a claim; the lowest one gets it."""
+    created = text_at(instance, "metadata", "creationTimestamp") or "9999"
+    return is_volume(instance, claim), created, key_of(instance).name
+
+
+def is_volume(instance: Manifest, claim: str) -> bool:
+    """Return whether spec.volumes of an Instance names a claim."""
+    return any(claim_of(volume) == claim for volume in maps_at(instance, "spec", "volumes"))
 
 
 def map_used(kind: Kind) -> Mapper:
@@ -114,25 +160,57 @@ def map_used(kind: Kind) -> Mapper:
     return map_object
 
 
-def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
-    """Map a machine or its run to its Instance, and to all others that want one of its disks."""
+def map_self(machine: Manifest, _: Cache) -> Iterable[Key]:
+    """Map a machine or its run to its Instance."""
     yield key_of(machine)
-    yield from _map_claims(key_of(machine), disk_claims_of(machine), cache)
 
 
-def map_rivals(instance: Manifest, cache: Cache) -> Iterable[Key]:
-    """Map an Instance to all others that want one of its disks."""
-    prefix = f"{PVC.kind}/"
-    uses = [use for use in index_by_use(instance) if use.startswith(prefix)]
-    yield from _map_claims(key_of(instance), (use.removeprefix(prefix) for use in uses), cache)
+def map_mounted(machine: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map a machine or its run to the Instances that come next for its disks."""
+    held = cache.store(INSTANCE).get(key_of(machine))
+    for claim, shared in disk_claims_of(machine).items():
+        yield from _map_next(key_of(machine), held, claim, cache, shared=shared)
 
 
-def _map_claims(user: Key, claims: Iterable[str], cache: Cache) -> Iterable[Key]:
-    for claim in claims:
-        for instance in cache.store(INSTANCE).indexed(BY_USE, f"{PVC.kind}/{claim}"):
-            key = key_of(instance)
-            if claim and key.namespace == user.namespace and key != user:
-                yield key
+def map_named(instance: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map an Instance to the others that come next for its disks."""
+    for claim, shared in list_claims(instance).items():
+        yield from _map_next(key_of(instance), instance, claim, cache, shared=shared)
+
+
+def _map_next(
+    user: Key, held: Manifest | None, claim: str, cache: Cache, *, shared: bool
+) -> Iterable[Key]:
+    """Return the first Instances that want a claim, and the first ones after its user.
+
+    Each of the others waits for the one before it, so it is not affected.
+    """
+    named = cache.store(INSTANCE).indexed(BY_DISK, str(Key(user.namespace, claim)))
+    ranks = {rank(each, claim): each for each in named if key_of(each) != user}
+    starts = [(False, "", "")] if held is None else [(False, "", ""), rank(held, claim)]
+    for start in starts:
+        for each in sorted(found for found in ranks if found > start):
+            shares = list_claims(ranks[each])[claim]
+            if not (shared and shares):
+                yield key_of(ranks[each])
+            if not shares:
+                break
+
+
+def mounts_change(old: Manifest | None, new: Manifest | None) -> bool:
+    """Return whether a machine was created or deleted, or its disks have changed."""
+    if old is None or new is None:
+        return True
+    return disk_claims_of(old) != disk_claims_of(new)
+
+
+def names_change(old: Manifest | None, new: Manifest | None) -> bool:
+    """Return whether an Instance began or ended to name a claim."""
+    if old is None or new is None or is_deleting(old) != is_deleting(new):
+        return True
+    if uid_of(old) != uid_of(new) or list_claims(old) != list_claims(new):
+        return True
+    return any(is_volume(old, claim) != is_volume(new, claim) for claim in list_claims(new))
 
 
 def map_disk(kind: Kind) -> Mapper:
@@ -161,18 +239,19 @@ def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def shrink_node(node: Manifest) -> Manifest:
-    """Reduce a node to its condition Ready; the full status is large and changes often."""
+    """Reduce a node to what decides about disks; the full status is large and changes often."""
     ready = condition_at(node, "Ready")
     return {
         "apiVersion": node.get("apiVersion"),
         "kind": node.get("kind"),
-        "metadata": _shrink_metadata(node),
+        "metadata": _shrink_metadata(node) | {"labels": text_map_at(node, "metadata", "labels")},
+        "spec": {"taints": list(maps_at(node, "spec", "taints"))},
         "status": {"conditions": [{"type": "Ready", "status": ready.get("status")}]},
     }
 
 
 def shrink_claim(claim: Manifest) -> Manifest:
-    """Reduce a claim to its owner, its access modes and its phase."""
+    """Reduce a claim to its owner, its volume, its access modes and its phase."""
     metadata = _shrink_metadata(claim)
     for name in ("labels", "annotations", "ownerReferences", "deletionTimestamp"):
         if name in claim["metadata"]:
@@ -181,7 +260,10 @@ def shrink_claim(claim: Manifest) -> Manifest:
         "apiVersion": claim.get("apiVersion"),
         "kind": claim.get("kind"),
         "metadata": metadata,
-        "spec": {"accessModes": claim.get("spec", {}).get("accessModes")},
+        "spec": {
+            "accessModes": claim.get("spec", {}).get("accessModes"),
+            "volumeName": text_at(claim, "spec", "volumeName"),
+        },
         "status": {"phase": text_at(claim, "status", "phase")},
     }
 
@@ -191,7 +273,10 @@ def _shrink_metadata(manifest: Manifest) -> Manifest:
     return {name: value for name, value in manifest["metadata"].items() if name in kept}
 
 
-INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_USE: index_by_use}
+INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {
+    BY_USE: index_by_use,
+    BY_DISK: index_by_disk,
+}
 """Indexes of the Instances in the cache."""
 POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_by_run}
 """Indexes of the launcher pods in the cache."""

@@ -64,7 +64,7 @@ def test_bean_that_hangs_is_refused_and_blocks_neither_jcmd_nor_the_next_request
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()
     guards = [name for name in jvm.list_threads() if name.startswith("jmx-guard")]
-    assert guards == ["jmx-guard-beans"]
+    assert guards == ["jmx-guard-late"]
     assert jvm.inject_one(Action.STOP, timeout_seconds=40).state is State.STOPPED
     hang.unlink()
     assert jvm.inject_one(config=ALL, port=port).state is State.SERVING
@@ -254,3 +254,15 @@ def test_injector_offers_itself_to_the_kernel_before_the_application() -> None:
     output = subprocess.check_output([sys.executable, "-c", code], text=True)
 
     assert int(output) == 1000
+
+
+@pytest.mark.parametrize("field", ["name: {}", "name: shop\n  labels:\n    text: {}"])
+def test_rules_that_make_long_texts_fill_no_heap(start_jvm: Start, field: str) -> None:
+    """The application ends itself when its heap is full, as many do."""
+    jvm = start_jvm("-XX:+ExitOnOutOfMemoryError", "-Dshop.zoo=1")
+    config = f"rules:\n- pattern: .*\n  {field.format('y' * 90_000)}\n"
+
+    report = jvm.inject_one(config=config, port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.CONFIG_INVALID), report
+    assert "too long for the heap" in report.message

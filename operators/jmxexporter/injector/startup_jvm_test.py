@@ -164,3 +164,25 @@ def test_end_of_the_application_is_not_held_up(
     jvm.process.terminate()
 
     assert jvm.process.wait(10) == 143
+
+
+def test_bean_that_hangs_takes_few_threads_and_is_tried_until_it_answers(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path, tmp_path: Path
+) -> None:
+    """Each attempt loses a thread, and with it the memory of an engine."""
+    port, hang = find_free_port(), tmp_path / "hang"
+    hang.touch()
+    variables = prepare(prepared, jvm_kit, port)
+    write_config(prepared, CONFIG)
+    with (prepared / "start.properties").open("a") as settings:
+        settings.write("retryMillis=50\nlimitMillis=300\n")
+    jvm = start_jvm(f"-Dshop.hang={hang}", environ=variables)
+    answer = prepared / "answer.properties"
+
+    wait_until(lambda: answer.is_file() and b"earlier attempts" in answer.read_bytes())
+    refused = answer.stat().st_mtime_ns
+    wait_until(lambda: answer.stat().st_mtime_ns != refused)
+    assert jvm.list_threads().count("jmx-guard-late") == 3
+
+    hang.unlink()
+    wait_until(lambda: is_served(port, "shop_orders"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.pulsarconsumer.app import held_messages
+from operators.pulsarconsumer.app import redelivery
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -53,9 +53,9 @@ class Poisoned:
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the broker confirm waiting messages after a second instead of a minute."""
-    monkeypatch.setattr(held_messages, "ASK_SECONDS", 1.0)
-    monkeypatch.setattr(held_messages, "ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr(held_messages, "REDELIVERY_SECONDS", 3.0)
+    monkeypatch.setattr(redelivery, "ASK_SECONDS", 1.0)
+    monkeypatch.setattr(redelivery, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(redelivery, "REDELIVERY_SECONDS", 3.0)
 
 
 @contextmanager

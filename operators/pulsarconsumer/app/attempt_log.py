@@ -90,7 +90,8 @@ class AttemptLog:
         self._is_refused = False
         self._stopping = threading.Event()
         self._trim_at = 0.0
-        self._writer: threading.Thread | None = None
+        self.threads: list[threading.Thread] = []
+        """Threads that end after `stop`."""
         self.repeats = bool(self.topic) and settings.subscription_type in (
             SubscriptionType.SHARED,
             SubscriptionType.KEY_SHARED,
@@ -101,9 +102,10 @@ class AttemptLog:
         """Start to read and to publish, if attempts are shared at all."""
         if not self.topic:
             return
-        self._writer = threading.Thread(target=self._write, name="attempts-write", daemon=True)
-        self._writer.start()
-        threading.Thread(target=self._read, name="attempts-read", daemon=True).start()
+        for work, name in ((self._write, "attempts-write"), (self._read, "attempts-read")):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            self.threads.append(thread)
+            thread.start()
 
     def stop(self, seconds: float) -> None:
         """Publish what is left, at most for some time, and stop."""

@@ -22,7 +22,6 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
-from operators.pulsarconsumer.app.received import render_identity
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
@@ -208,7 +207,7 @@ class Failing:
 
     def __call__(self, message: Message) -> None:
         self.attempts.append(message.attempt)
-        self.identity = render_identity(message.raw)  # type: ignore[attr-defined]
+        self.identity = f"{message.publish_time}:{message.message_id}"
         raise ValueError
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -20,7 +20,8 @@ import pulsar
 import structlog
 
 from operators.pulsarconsumer.app.connection import Connection
-from operators.pulsarconsumer.app.received import Received
+from operators.pulsarconsumer.app.core.states import State
+from operators.pulsarconsumer.app.received import Copy, Received
 from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS, describe
 
 _FIRST_PAUSE_SECONDS: Final = 1.0
@@ -35,33 +36,12 @@ _DELAY_SECONDS: Final = 600.0
 log = structlog.get_logger("copier")
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy that replaces a message.
-
-    Attributes:
-        message: The message; it stays in memory, unacknowledged, until the copy is stored.
-        topic: The retry topic or the dead-letter topic.
-        properties: Properties of the copy.
-        operation: `retry` or `dead_letter`, for metrics.
-        result: Result of the handling of the message, for metrics.
-        delay: Seconds until the broker delivers the copy.
-    """
-
-    message: Received
-    topic: str
-    properties: Mapping[str, str]
-    operation: str
-    result: str
-    delay: float = 0
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Circuit:
     """The state of a topic: closed (pause 0), or open until a time, when one copy is sent."""
 
-    waiting: deque[Copy] = field(default_factory=deque)
-    began: dict[str, float] = field(default_factory=dict)
+    waiting: deque[tuple[Received, Copy]] = field(default_factory=deque)
+    began: dict[Received, float] = field(default_factory=dict)
     threads: int = 0
     aborted_at: float = 0.0
     pause: float = 0.0
@@ -75,7 +55,7 @@ class Copier:
     Args:
         connection: Client for copies only: some refusals close its connection.
         threads: Maximum number of copies that are sent to a topic at a time.
-        stored: Called after the broker has stored a copy.
+        stored: Called after the broker has stored the copy of a message.
         failed: Called with the operation of each copy that may not be stored.
         monotonic: Returns seconds of a monotonic clock.
     """
@@ -84,7 +64,7 @@ class Copier:
         self,
         connection: Connection,
         threads: int,
-        stored: Callable[[Copy], None],
+        stored: Callable[[Received, Copy], None],
         failed: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -94,45 +74,29 @@ class Copier:
         self._monotonic = monotonic
         self._changed = threading.Condition()
         self._circuits: dict[str, _Circuit] = {}
-        self._pending: dict[str, Copy] = {}
         self._is_stopped = False
+        self.threads: list[threading.Thread] = []
+        """Threads that end after `stop`."""
 
-    def __len__(self) -> int:
-        """Return how many copies are not stored yet."""
-        return len(self._pending)
+    def send(self, message: Received, copy: Copy) -> bool:
+        """Send the copy of a message as soon as its topic accepts it, while it is not given up.
 
-    def send(self, copy: Copy) -> bool:
-        """Send a copy as soon as its topic accepts it; return False if the app is stopping.
-
-        If a copy of the message waits already, because the message was redelivered, the later
-        delivery is the one to acknowledge.
+        Returns:
+            False if the app is stopping.
         """
-        identity = copy.message.identity
         with self._changed:
             if self._is_stopped:
                 return False
-            is_waiting = identity in self._pending
-            self._pending[identity] = copy
-            if is_waiting:
-                return True
             circuit = self._circuits.setdefault(copy.topic, _Circuit())
-            circuit.waiting.append(copy)
+            circuit.waiting.append((message, copy))
             if circuit.threads < min(self._threads, len(circuit.waiting) + len(circuit.began)):
                 circuit.threads += 1
                 name = f"copies-{copy.operation}"
-                threading.Thread(target=self._run, args=(circuit,), name=name, daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(circuit,), name=name, daemon=True)
+                self.threads.append(thread)
+                thread.start()
             self._changed.notify_all()
         return True
-
-    def drop(self, identity: str) -> None:
-        """Do not send the copy of a message that the broker no longer has."""
-        with self._changed:
-            self._pending.pop(identity, None)
-
-    def wait_stored(self, identity: str, seconds: float) -> bool:
-        """Wait until the copy of a message is stored, and return whether it is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: identity not in self._pending, seconds)
 
     def check(self, now: float) -> None:
         """Abort requests that take too long; called often."""
@@ -159,44 +123,45 @@ class Copier:
     def _run(self, circuit: _Circuit) -> None:
         while True:
             with self._changed:
-                copy = self._take(circuit)
-                if copy is None:
+                taken = self._take(circuit)
+                if taken is None:
                     return
+            message, copy = taken
             error: Exception | None = None
             try:
-                self._store(circuit, copy)
+                self._store(circuit, message, copy)
             except SUBSCRIBE_ERRORS as err:
                 error = err
-            self._settle(circuit, copy, error)
+            self._settle(circuit, message, copy, error)
 
-    def _take(self, circuit: _Circuit) -> Copy | None:
+    def _take(self, circuit: _Circuit) -> tuple[Received, Copy] | None:
         """Return the next copy when the topic may be tried; None if the app stops."""
         while not self._is_stopped:
             left = circuit.closed_at - self._monotonic()
             is_probing = circuit.pause > 0 and bool(circuit.began)
             if circuit.waiting and left <= 0 and not is_probing:
-                identity = circuit.waiting.popleft().message.identity
-                if identity not in self._pending:
+                message, copy = circuit.waiting.popleft()
+                if message.state is not State.COPIED:
                     continue
-                circuit.began[identity] = self._monotonic()
-                return self._pending[identity]
+                circuit.began[message] = self._monotonic()
+                return message, copy
             self._changed.wait(left if circuit.waiting and left > 0 else None)
         return None
 
-    def _store(self, circuit: _Circuit, copy: Copy) -> None:
+    def _store(self, circuit: _Circuit, message: Received, copy: Copy) -> None:
         delay = copy.delay
         if delay and self._monotonic() < circuit.without_delay_until:
             delay = 0.0
         try:
-            self._connection.send_copy(copy.topic, copy.message.raw, copy.properties, delay)
+            self._connection.send_copy(copy.topic, message.raw, copy.properties, delay)
         except (pulsar.Timeout, pulsar.AlreadyClosed):
             if not delay or self._is_stopped:
                 raise
             # Brokers can limit delays (maxDeliveryDelayInMillis). The client then sends the copy
             # again and again, until `check` closes the producer.
-            circuit.began[copy.message.identity] = self._monotonic()
+            circuit.began[message] = self._monotonic()
             # The consumer of the copy keeps it until it is due.
-            self._connection.send_copy(copy.topic, copy.message.raw, copy.properties)
+            self._connection.send_copy(copy.topic, message.raw, copy.properties)
             circuit.without_delay_until = self._monotonic() + _DELAY_SECONDS
             log.warning(
                 "Delay refused, so consumers keep copies in memory until they are due",
@@ -204,23 +169,22 @@ class Copier:
                 delay_seconds=round(copy.delay, 3),
             )
 
-    def _settle(self, circuit: _Circuit, copy: Copy, error: Exception | None) -> None:
-        current = self._pending.get(copy.message.identity)
-        if error is None and current is not None:
-            # Before others see that nothing is pending: a message is acknowledged then.
-            self._stored(current)
-        elif error is not None and not self._is_stopped:
+    def _settle(
+        self, circuit: _Circuit, message: Received, copy: Copy, error: Exception | None
+    ) -> None:
+        if error is None:
+            self._stored(message, copy)
+        elif not self._is_stopped:
             self._failed(copy.operation)
         with self._changed:
-            circuit.began.pop(copy.message.identity, None)
+            circuit.began.pop(message, None)
             if error is None:
-                self._pending.pop(copy.message.identity, None)
                 if circuit.pause:
                     log.info("Copies are stored again", topic=copy.topic)
                 circuit.pause = circuit.closed_at = 0.0
             else:
                 # At the end, so that one message that is too large stops no others for long.
-                circuit.waiting.append(copy)
+                circuit.waiting.append((message, copy))
                 now = self._monotonic()
                 if now >= circuit.closed_at:
                     pause = min(2 * circuit.pause or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)

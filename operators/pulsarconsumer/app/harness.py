@@ -23,7 +23,7 @@ import pulsar
 from libs.common.metrics import Metrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.metrics import GAUGES
+from operators.pulsarconsumer.app.metrics import METRICS
 from operators.pulsarconsumer.app.settings import PREFIX, load_settings
 from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
@@ -84,7 +84,7 @@ class RunningWorker:
     ) -> None:
         """Start the worker, which writes the lines of messages to a file."""
         self.settings = load_settings(environ)
-        self.metrics = Metrics(GAUGES, framework=False, process=False)
+        self.metrics = Metrics(METRICS, framework=False, process=False)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         stream = MessageStream(self._log)
         self.worker = Worker(self.settings, handler, stream, Meters(self.metrics), telemetry)

@@ -32,8 +32,7 @@ HANDLE_TIME: Final = MetricSpec(
 MESSAGE_AGE: Final = MetricSpec(
     "pulsar_consumer_message_age_seconds",
     MetricKind.HISTOGRAM,
-    "Seconds from the publishing of a message to its receipt here. For messages that are received"
-    " together, it is read from the first and the last, and estimated for those between them.",
+    "Seconds from the publishing of a message to its receipt here.",
     (),
     _AGES,
 )
@@ -68,14 +67,6 @@ BROKER_ERRORS: Final = MetricSpec(
     ("operation",),
 )
 
-GAUGES: Final[tuple[MetricSpec, ...]] = (
-    IN_FLIGHT,
-    OLDEST_CALL,
-    WAITING,
-    WAITING_COPIES,
-    CONNECTED,
-)
-"""Metrics that the process registers directly; `meters.py` counts the others."""
 METRICS: Final[tuple[MetricSpec, ...]] = (
     RECEIVED,
     HANDLED,
@@ -89,6 +80,7 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     BROKER_ERRORS,
 )
 """Metrics that the contract of the app lists."""
+SOURCES: Final = ("topic", "retry")
 RESULTS: Final = ("acknowledged", "retried", "dead_lettered", "skipped")
 OPERATIONS: Final = (
     "subscribe",

@@ -1,141 +1,117 @@
-"""Messages of the client whose fields are read lazily.
-
-Reading a field is a call into the client. A handler reads one or two of them, and no other field is
-needed to handle and acknowledge a message; reading all of them takes longer than receiving it.
-"""
+"""The messages in the memory of the consumer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pulsar
 
 from operators.pulsarconsumer.app.core.headers import Origin, parse_origin, strip_own
+from operators.pulsarconsumer.app.core.states import State
 from operators.pulsarconsumer.app.core.topics import without_partition
 from slipway_handler import Message
 
-type RawMessage = Any
-"""A message of the native client, which has no types. Its Python wrapper would cost time."""
+type RawMessage = pulsar.Message
+"""A message of the client, which ships no types."""
 
 
-class Received(Message):
-    """One message that is not acknowledged yet.
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that replaces a message.
+
+    Attributes:
+        topic: The retry topic or the dead-letter topic.
+        properties: Properties of the copy.
+        operation: `retry` or `dead_letter`, for metrics.
+        result: Result of the handling of the message, for metrics.
+        delay: Seconds until the broker delivers the copy.
+    """
+
+    topic: str
+    properties: dict[str, str]
+    operation: str
+    result: str
+    delay: float = 0
+
+
+class Received:
+    """One message, from its receipt until it is done or given up.
+
+    Only `Memory` changes the state and the raw message.
 
     Attributes:
         source: The consumer that received it.
-        raw: The message of the client.
-        origin: Topic and id of the first publication, and the number of this attempt.
+        raw: The message of the client, as it was delivered last. The client acknowledges a batch
+            only if all messages of one delivery are acknowledged, so the messages of a batch must
+            not be acknowledged as parts of different deliveries.
+        data: The payload.
         identity: Publish time and id in the topic from which it was received. The id alone is not
             unique if the service URL points to another cluster, or to one that was emptied.
-        mismatch: Why it does not match the schema; empty if it does.
-        error: Why its value cannot be read now; None if it was read.
+        group: Messages of one group are handled in their order; empty for none.
+        attempt: Number of the attempt that begins next or runs, from 1.
+        state: The state; see `core/states.py`.
+        seen_at: Monotonic time at which the broker delivered it last.
+        entry: Number of its valid entry among the due messages.
+        message: The message that the handler received; None before.
     """
 
-    # Without __dict__, because creating one for each message takes longer than most handlers.
-    __slots__ = ("error", "identity", "mismatch", "origin", "raw", "source")
+    __slots__ = (
+        "attempt",
+        "data",
+        "entry",
+        "group",
+        "identity",
+        "message",
+        "raw",
+        "seen_at",
+        "source",
+        "state",
+    )
 
-    source: Any
-    raw: RawMessage
-    origin: Origin
-    identity: str
-    mismatch: str
-    error: Exception | None
+    def __init__(
+        self, source: Any, raw: RawMessage, identity: str, attempt: int = 1, group: str = ""
+    ) -> None:
+        """Initialize a message that was just received."""
+        self.source, self.raw = source, raw
+        self.data: bytes = raw.data()
+        self.identity, self.group, self.attempt = identity, group, attempt
+        self.state = State.RECEIVED
+        self.seen_at, self.entry = 0.0, 0
+        self.message: Message | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Read a field at its first access, and cache it."""
-        read = _READERS.get(name)
-        if read is None:
-            raise AttributeError(name=name, obj=self)
-        value = read(self)
-        object.__setattr__(self, name, value)
-        return value
+    @property
+    def origin(self) -> Origin:
+        """Topic and id of the first publication, and the number of the attempt."""
+        raw = self.raw
+        topic = without_partition(raw.topic_name())
+        received = Origin(topic, render_id(raw), read_schema_version(raw), self.attempt)
+        if not self.source.is_retry:
+            return received
+        return replace(parse_origin(read_properties(raw), received), attempt=self.attempt)
 
-    def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
-        """Copy and pickle it as a plain message with all fields."""
-        return Message, tuple(getattr(self, field.name) for field in fields(Message))
-
-
-def receive_message(source: Any, raw: RawMessage) -> Received:
-    """Build a received message; its value is the payload until `set_value` is called.
-
-    Args:
-        source: The consumer; its `count_attempts` returns the number of the attempt, based on the
-            identity of the message and the count of the broker.
-        raw: The message of the client.
-    """
-    message = _NEW(Received)
-    _SET_SOURCE(message, source)
-    _SET_RAW(message, raw)
-    _SET_DATA(message, raw.data())
-    return message
-
-
-def replace_raw(message: Received, raw: RawMessage) -> None:
-    """Make a redelivered message be acknowledged as a part of its last delivery.
-
-    The client acknowledges a batch only when all messages of one delivery are acknowledged. So the
-    messages of a batch must not be acknowledged as parts of different deliveries.
-    """
-    _SET_RAW(message, raw)
-
-
-def next_attempt(message: Received, failed: int = 1) -> Received:
-    """Return a new object for the next attempt, as the handler may have kept the previous one.
-
-    Args:
-        message: The message of the last attempt.
-        failed: Number of attempts to add; 0 if the last one does not count.
-    """
-    origin = message.origin
-    again = receive_message(message.source, message.raw)
-    object.__setattr__(again, "identity", message.identity)
-    object.__setattr__(again, "origin", replace(origin, attempt=origin.attempt + failed))
-    return again
-
-
-def set_attempt(message: Received, attempt: int) -> None:
-    """Set the number of the attempt that begins next, or that has failed."""
-    object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
-    object.__setattr__(message, "attempt", attempt)
-
-
-def set_value(
-    message: Received, value: object, mismatch: str = "", error: Exception | None = None
-) -> None:
-    """Set the decoded value of a message, before any other code has seen the message."""
-    put_value(message, value)
-    if mismatch:
-        object.__setattr__(message, "mismatch", mismatch)
-    if error is not None:
-        object.__setattr__(message, "error", error)
-
-
-def is_decoded(message: Received) -> bool:
-    """Return whether `set_value` was called."""
-    try:
-        _GET_VALUE(message)
-    except AttributeError:
-        return False
-    return True
-
-
-def read_for_log(source: Any, messages: Iterable[Received]) -> None:
-    """Read the fields for the message log together, which takes half the time."""
-    is_retry = source.is_retry
-    for message in messages:
-        raw = message.raw
-        if is_retry:
-            origin = message.origin
-            topic, shown, attempt = origin.topic, origin.message_id, origin.attempt
+    def build_message(self, value: object) -> Message:
+        """Build the message for the handler, which may keep it: each attempt has another object."""
+        raw, properties = self.raw, read_properties(self.raw)
+        if self.source.is_retry:
+            origin = self.origin
+            topic, message_id, properties = origin.topic, origin.message_id, strip_own(properties)
         else:
-            topic, shown = without_partition(raw.topic_name()), render_id(raw)
-            attempt = message.source.count_attempts(message)
-            _SET_PROPERTIES(message, read_properties(raw))
-        _SET_TOPIC(message, topic)
-        _SET_ID(message, shown)
-        _SET_ATTEMPT(message, attempt)
-        _SET_KEY(message, read_text(raw.partition_key))
-        _SET_PUBLISH_TIME(message, raw.publish_timestamp())
+            topic, message_id = without_partition(raw.topic_name()), render_id(raw)
+        self.message = Message(
+            self.data,
+            value,
+            topic,
+            message_id,
+            read_text(raw.partition_key),
+            read_text(raw.ordering_key),
+            properties,
+            raw.publish_timestamp(),
+            raw.event_timestamp(),
+            self.attempt,
+        )
+        return self.message
 
 
 def read_text(read: Callable[[], str]) -> str:
@@ -158,6 +134,16 @@ def read_properties(raw: RawMessage) -> dict[str, str]:
     return properties
 
 
+def read_schema_version(raw: RawMessage) -> int:
+    """Return the version of the schema with which a message was written; -1 for none."""
+    try:
+        version = raw.schema_version()
+    except UnicodeDecodeError as err:
+        version = err.object  # The client expects text, but it is a number of 8 bytes.
+    data = version.encode() if isinstance(version, str) else version
+    return int.from_bytes(data) if data else -1
+
+
 def render_id(raw: RawMessage) -> str:
     """Return the id of a message, such as `12:3:-1:0` (ledger, entry, partition, batch)."""
     # The client renders (ledger,entry,partition,batch): one call instead of four.
@@ -167,48 +153,3 @@ def render_id(raw: RawMessage) -> str:
 def render_identity(raw: RawMessage) -> str:
     """Return the publish time of a message in milliseconds, followed by its id."""
     return f"{raw.publish_timestamp()}:{render_id(raw)}"
-
-
-def _read_origin(message: Received) -> Origin:
-    raw, shown = message.raw, render_id(message.raw)
-    topic = without_partition(raw.topic_name())
-    if message.source.is_retry:
-        return parse_origin(read_properties(raw), Origin(topic, shown))
-    attempt = message.source.count_attempts(message)
-    return Origin(topic, shown, raw.int_schema_version(), attempt)
-
-
-def _read_properties(message: Received) -> dict[str, str]:
-    properties = read_properties(message.raw)
-    return strip_own(properties) if message.source.is_retry else properties
-
-
-_READERS: Final[Mapping[str, Callable[[Received], object]]] = {
-    "identity": lambda message: render_identity(message.raw),
-    "origin": _read_origin,
-    "mismatch": lambda message: "",
-    "error": lambda message: None,
-    "value": lambda message: message.data,
-    "topic": lambda message: message.origin.topic,
-    "message_id": lambda message: message.origin.message_id,
-    "key": lambda message: read_text(message.raw.partition_key),
-    "ordering_key": lambda message: read_text(message.raw.ordering_key),
-    "properties": _read_properties,
-    "publish_time": lambda message: message.raw.publish_timestamp(),
-    "event_time": lambda message: message.raw.event_timestamp(),
-    "attempt": lambda message: message.origin.attempt,
-}
-# A message is frozen. These are the fastest way to set its fields before other code has seen it.
-_NEW: Final = object.__new__
-_SET_SOURCE: Final = Received.__dict__["source"].__set__
-_SET_RAW: Final = Received.__dict__["raw"].__set__
-_GET_VALUE: Final = Message.__dict__["value"].__get__
-put_value: Final = Message.__dict__["value"].__set__
-"""Sets the decoded value of a message that matches its schema; see `set_value`."""
-_SET_TOPIC: Final = Message.__dict__["topic"].__set__
-_SET_ID: Final = Message.__dict__["message_id"].__set__
-_SET_ATTEMPT: Final = Message.__dict__["attempt"].__set__
-_SET_PROPERTIES: Final = Message.__dict__["properties"].__set__
-_SET_PUBLISH_TIME: Final = Message.__dict__["publish_time"].__set__
-_SET_KEY: Final = Message.__dict__["key"].__set__
-_SET_DATA: Final = Message.__dict__["data"].__set__

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pulsar
 import pytest
 
 from operators.pulsarconsumer.app.harness import build_environment
@@ -14,83 +13,40 @@ from operators.pulsarconsumer.app.settings import load_settings
 
 
 class FakeConsumer:
-    """Has messages without end; each takes some time."""
+    """Has messages without end, or none at a time."""
 
-    def __init__(self, seconds: float) -> None:
-        self.now = 0.0
-        self.seconds = seconds
-        self.batch: Sequence[str] = ["m"] * 50
-        self.is_empty = False
+    def __init__(self, *batches: Sequence[str]) -> None:
+        self.batches = list(batches)
         self.asked: list[str] = []
 
     def receive(self, _timeout: int) -> str:
-        self.now += self.seconds
         self.asked.append("one")
-        if self.is_empty:
-            raise pulsar.Timeout("nothing came")
         return "m"
 
     def batch_receive(self) -> Sequence[str]:
         self.asked.append("many")
-        return self.batch
-
-
-def build(consumer: FakeConsumer, **settings: object) -> MessageReceiver:
-    environ = build_environment("pulsar://p:6650", "t", receiver_queue_size=100, **settings)
-    return MessageReceiver(consumer, load_settings(environ), monotonic=lambda: consumer.now)
-
-
-def take(consumer: FakeConsumer, times: int, **settings: object) -> list[str]:
-    message_receiver = build(consumer, **settings)
-    for _ in range(times):
-        assert message_receiver.receive()
-    return consumer.asked
-
-
-def test_many_are_taken_at_once_while_many_come_and_no_longer() -> None:
-    consumer = FakeConsumer(0.0005)
-    assert take(consumer, 102) == ["one"] * 100 + ["many"] * 2
-
-    # A queue that is empty for a moment is no reason to take them one at a time.
-    consumer = FakeConsumer(0.0005)
-    consumer.batch = []
-    assert take(consumer, 102) == ["one"] * 100 + ["many", "one"] * 2
-
-    consumer = FakeConsumer(0.0005)
-    message_receiver = build(consumer)
-    for _ in range(100):
-        message_receiver.receive()
-    consumer.batch, consumer.seconds = ["m"] * 99, 0.0
-    message_receiver.receive()
-    consumer.now += 1.0
-    consumer.batch = ["m"]
-    for _ in range(2):
-        message_receiver.receive()
-    assert consumer.asked == ["one"] * 100 + ["many"] * 2 + ["one"]
-
-
-def test_messages_are_taken_one_at_a_time_after_none_came() -> None:
-    consumer = FakeConsumer(0.0005)
-    consumer.batch = []
-    message_receiver = build(consumer)
-    for _ in range(100):
-        message_receiver.receive()
-    consumer.is_empty = True
-    with pytest.raises(pulsar.Timeout):
-        message_receiver.receive()
-    consumer.is_empty = False
-    message_receiver.receive()
-
-    assert consumer.asked == ["one"] * 100 + ["many", "one", "one"]
+        return self.batches.pop(0)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "settings"), [(0.002, {}), (0.0005, {"ack_timeout_seconds": 10})]
+    ("many", "settings", "asked"),
+    [
+        # A queue that is empty for a moment is waited for.
+        (True, {}, ["many", "many", "one"]),
+        (False, {}, ["one", "one"]),
+        (True, {"ack_timeout_seconds": 10}, ["one", "one"]),
+    ],
 )
-def test_none_waits_for_others_where_handling_is_slow_or_the_time_is_bounded(
-    seconds: float, settings: dict[str, object]
+def test_many_are_taken_at_once_unless_handling_is_slow_or_the_time_is_bounded(
+    many: bool, settings: dict[str, object], asked: list[str]
 ) -> None:
-    assert set(take(FakeConsumer(seconds), 300, **settings)) == {"one"}
+    consumer = FakeConsumer(["m"] * 50, [])
+    environ = build_environment("pulsar://p:6650", "t", receiver_queue_size=100, **settings)
+    message_receiver = MessageReceiver(consumer, load_settings(environ))
+
+    taken = [len(message_receiver.receive(many=many)) for _ in range(2)]
+    assert taken == ([50, 1] if len(asked) == 3 else [1, 1])
+    assert consumer.asked == asked
 
 
 class BatchConsumer:
@@ -104,7 +60,7 @@ class BatchConsumer:
 
     def next(self) -> SimpleNamespace:
         self.number += 1
-        return SimpleNamespace(number=self.number, length=lambda: self.size)
+        return SimpleNamespace(number=self.number, data=lambda: b"x" * self.size)
 
     def receive(self, _timeout: int) -> SimpleNamespace:
         return self.next()
@@ -148,7 +104,7 @@ def test_messages_that_are_handled_one_by_one_are_not_divided_into_full_batches(
 
 def test_batch_of_large_messages_ends_at_its_bytes() -> None:
     consumer = BatchConsumer([2, 3, 1], size=40)
-    assert take_batches(consumer, 2, batch_max_messages=10, batch_max_bytes=100) == [
+    assert take_batches(consumer, 2, batch_max_messages=10, batch_max_bytes=100, **LISTS) == [
         [1, 2],
         [3, 4],
     ]
@@ -156,4 +112,8 @@ def test_batch_of_large_messages_ends_at_its_bytes() -> None:
 
 def test_message_that_exceeds_the_bytes_of_a_batch_is_a_batch_of_its_own() -> None:
     consumer = BatchConsumer([3], size=200)
-    assert take_batches(consumer, 3, batch_max_messages=10, batch_max_bytes=100) == [[1], [2], [3]]
+    assert take_batches(consumer, 3, batch_max_messages=10, batch_max_bytes=100, **LISTS) == [
+        [1],
+        [2],
+        [3],
+    ]

@@ -20,7 +20,7 @@ import pulsar
 import pytest
 
 from operators.pulsarconsumer.app import connection as connection_module
-from operators.pulsarconsumer.app import held_messages
+from operators.pulsarconsumer.app import redelivery
 from operators.pulsarconsumer.app import source as source_module
 from operators.pulsarconsumer.app.harness import (
     RunningWorker,
@@ -45,11 +45,10 @@ class Delivery:
 
 
 class Consumer:
-    """A consumer of the model, which replaces both the wrapper and the native part."""
+    """A consumer of the model."""
 
     def __init__(self, broker: BrokerModel) -> None:
         """Start connected, with an empty queue."""
-        self._consumer = self
         self._broker = broker
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.connected = True
@@ -205,7 +204,6 @@ class BrokerModel:
             index=index,
             message_id=lambda: f"(1,{delivery.number},-1,{batch_index})",
             data=lambda: delivery.payloads[index],
-            length=lambda: len(delivery.payloads[index]),
             publish_timestamp=lambda: 0,
             event_timestamp=lambda: 0,
             topic_name=lambda: TOPIC,
@@ -214,7 +212,7 @@ class BrokerModel:
             properties=dict,
             has_null_value=lambda: False,
             redelivery_count=lambda: 0,
-            int_schema_version=lambda: -1,
+            schema_version=lambda: "",
         )
 
 
@@ -506,6 +504,31 @@ def test_copies_that_the_broker_does_not_store_stop_no_other_message(
     assert worker.value("waiting_copies") == worker.value("waiting_retries") == 0
 
 
+def test_threads_that_use_the_client_have_ended_when_the_worker_has(
+    broker: BrokerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread in a call of the client while the interpreter shuts down aborts the process."""
+    ended = threading.Event()
+
+    class Reader:
+        def read_next(self, _milliseconds: int) -> Any:
+            threading.Event().wait(0.3)
+            raise pulsar.Timeout("nothing came")
+
+        is_connected = staticmethod(lambda: True)
+        has_message_available = staticmethod(lambda: False)
+        close = staticmethod(ended.set)
+
+    monkeypatch.setattr(broker, "create_reader", lambda *_, **__: Reader())
+    with consuming(Blocking(), tmp_path, **_DEAD_LETTERS) as worker:
+        broker.add(b"p0")
+        wait_until(lambda: worker.handled("dead_lettered") == 1, "its copy is stored")
+
+    assert ended.is_set()
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("copies", "attempts"))]
+
+
 def test_message_whose_copy_is_not_stored_keeps_its_order(
     broker: BrokerModel, tmp_path: Path
 ) -> None:
@@ -579,8 +602,8 @@ def test_messages_are_handled_again_after_the_cursor_was_moved_back(
 def test_skipped_messages_are_not_handled_any_more(
     broker: BrokerModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_messages, "ASK_SECONDS", 0.5)
-    monkeypatch.setattr(held_messages, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(redelivery, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(redelivery, "ANSWER_SECONDS", 1.0)
     handler = Blocking()
     values = {"subscription_type": "Exclusive", "retry_initial_delay_seconds": 0.1}
     with consuming(handler, tmp_path, retry_multiplier=1, **values) as worker:

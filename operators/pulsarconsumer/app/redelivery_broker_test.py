@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 import pulsar
 import pytest
 
-from operators.pulsarconsumer.app import held_messages, source
+from operators.pulsarconsumer.app import redelivery, source
 from operators.pulsarconsumer.app.core.headers import DELAY
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -48,10 +48,10 @@ class Silent(MessageReceiver):
 
     go = threading.Event()
 
-    def receive(self) -> Sequence[RawMessage]:
+    def receive(self, *, many: bool = True) -> Sequence[RawMessage]:
         if not self.go.wait(0.2):
             raise pulsar.Timeout("nothing came")
-        return super().receive()
+        return super().receive(many=many)
 
 
 class Blocking:
@@ -79,7 +79,7 @@ def handler() -> Iterator[Blocking]:
 
 @pytest.fixture(autouse=True)
 def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_messages, "REDELIVERY_SECONDS", _SECONDS)
+    monkeypatch.setattr(redelivery, "REDELIVERY_SECONDS", _SECONDS)
 
 
 def backlog(broker: Broker, topic: str) -> int:

@@ -27,7 +27,7 @@ from operators.pulsarconsumer.app.handlers import (
     open_handler,
 )
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.metrics import GAUGES
+from operators.pulsarconsumer.app.metrics import METRICS
 from operators.pulsarconsumer.app.processing import SPAN_ATTRIBUTES
 from operators.pulsarconsumer.app.schemas import Payloads, SchemaInvalid
 from operators.pulsarconsumer.app.settings import (
@@ -76,7 +76,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> int:
     """Serve probes and consume until a signal or the end of the worker; return the exit status."""
-    metrics = Metrics(GAUGES, framework=False)
+    metrics = Metrics(METRICS, framework=False)
     telemetry = build_telemetry(
         settings.otlp_endpoint,
         "pulsarconsumer-app",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 import fastavro
@@ -15,6 +16,7 @@ import orjson
 import pulsar
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 
+from operators.pulsarconsumer.app.received import Received
 from operators.pulsarconsumer.app.settings import SchemaType, Settings
 
 _LONG_INTEGER: Final = re.compile(rb"[0-9]{19}")
@@ -29,13 +31,12 @@ class DecodeFailed(Exception):
     """A payload does not match the schema."""
 
 
-class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
+class JsonSchema(pulsar.schema.JsonSchema):  # type: ignore[misc]  # The client ships no types.
     """A schema that requests JSON and accepts any JSON; the schema of the client needs a class."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         """Initialize with the Avro definition, which the broker compares with the topic's."""
-        kind = pulsar._pulsar.SchemaType.JSON  # noqa: SLF001  # The client does not export it.
-        super().__init__(dict, kind, definition, "JSON")
+        super().__init__(SimpleNamespace(schema=lambda: definition))
 
     def encode(self, obj: object) -> bytes:
         """Return the JSON of an object."""
@@ -46,10 +47,6 @@ class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
         return orjson.loads(data)
 
 
-class SchemaUnavailable(Exception):
-    """The schema with which a message was written cannot be read now."""
-
-
 class SchemaClient(Protocol):
     """The native client, which reads schemas from the broker."""
 
@@ -57,53 +54,57 @@ class SchemaClient(Protocol):
         """Return a version of the schema of a topic."""
 
 
+class SchemaUnavailable(Exception):
+    """The schema with which a message was written cannot be read now."""
+
+
 class Payloads:
     """A decoder of the payloads of messages."""
 
-    def __init__(
-        self, settings: Settings, client: Callable[[], SchemaClient] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Read the schema definition, if there is one.
-
-        Args:
-            settings: Settings with the schema.
-            client: Returns the client that reads the schemas of writers; None for none.
 
         Raises:
             SchemaInvalid: schema_file cannot be read, or is not an Avro definition.
         """
         self._type = settings.schema_type
-        self._client = client
         self._writers: dict[tuple[str, int], object] = {}
-        self.decodes = self._type is not SchemaType.BYTES
-        """Whether values differ from the raw payload."""
-        self.needs_writer = self._type is SchemaType.AVRO
-        """Whether the schema depends on topic and version."""
+        self._decodes = self._type is not SchemaType.BYTES
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
-        self.parse = self._choose_parser()
-        """Decodes a payload that was written with the schema in the settings; raises any error."""
+        self._parse = self._choose_parser()
+        self._client: SchemaClient | None = None
         self.schema = _build_schema(self._type, self._definition)
+        """The schema with which topics are consumed."""
+        self.copies_schema = BytesSchema()
+        """The schema with which the retry topic is consumed."""
+        for schema in (self.schema, self.copies_schema):
+            # The client calls this when it subscribes. Its own schema is not used to decode,
+            # because it uses its own definition if it cannot read the writer's.
+            schema.attach_client = self._attach_client
 
-    def decode(self, data: bytes, topic: str = "", version: int = -1) -> object:
-        """Decode a payload.
-
-        Args:
-            data: The payload.
-            topic: Topic to which the message was first sent.
-            version: Version of the schema of that topic with which it was written; -1 for none.
+    def decode(self, message: Received) -> object:
+        """Return the value of a message; None if the message deletes its key.
 
         Raises:
             DecodeFailed: The payload does not match the schema.
             SchemaUnavailable: The schema with which it was written cannot be read now.
         """
+        data = message.data
+        if not data and self.is_tombstone(data, message.raw):
+            return None
         writer = None
-        if version >= 0 and self.needs_writer:
-            writer = self._find_writer(topic, version)
+        if self._type is SchemaType.AVRO:
+            origin = message.origin
+            if origin.schema_version >= 0:
+                writer = self._find_writer(origin.topic, origin.schema_version)
         try:
-            return self.parse(data) if writer is None else self._decode_avro(data, writer)
+            return self._parse(data) if writer is None else self._decode_avro(data, writer)
         except Exception as err:  # noqa: BLE001  # Parsers raise many types.
             # The message of a parser may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
+
+    def _attach_client(self, client: SchemaClient) -> None:
+        self._client = client
 
     def is_tombstone(self, data: bytes, raw: Any) -> bool:
         """Return whether a message has no value: in a compacted topic, it deletes its key.
@@ -112,7 +113,7 @@ class Payloads:
             data: The payload.
             raw: The message of the client.
         """
-        if data or not self.decodes:
+        if data or not self._decodes:
             return False
         has_fields = self._definition is None or bool(self._definition.get("fields"))
         if self._type is SchemaType.JSON or (self._type is SchemaType.AVRO and has_fields):
@@ -143,7 +144,7 @@ class Payloads:
             if self._client is None:
                 raise SchemaUnavailable(f"version {version} of the schema of {topic}: no client")
             try:
-                info = self._client().get_schema_info(topic, version)
+                info = self._client.get_schema_info(topic, version)
                 self._writers[key] = orjson.loads(info.schema())
             except Exception as err:
                 raise SchemaUnavailable(

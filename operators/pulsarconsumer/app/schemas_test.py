@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 from operators.pulsarconsumer.app.harness import build_environment
-from operators.pulsarconsumer.app.schemas import Payloads, SchemaUnavailable
+from operators.pulsarconsumer.app.schemas import DecodeFailed, Payloads, SchemaUnavailable
 from operators.pulsarconsumer.app.settings import load_settings
 
 TOPIC = "persistent://public/default/orders"
@@ -47,16 +47,19 @@ def test_schema_that_cannot_be_read_is_an_error_and_is_read_again(tmp_path: Path
     file.write_text(json.dumps(READER))
     environ = build_environment("pulsar://a", TOPIC, schema_type="Avro", schema_file=file)
     client = Client()
-    payloads = Payloads(load_settings(environ), lambda: client)
+    payloads = Payloads(load_settings(environ))
+    payloads.schema.attach_client(client)  # As the client does when it subscribes.
     stream = BytesIO()
     fastavro.schemaless_writer(stream, WRITER, VALUE)
+    origin = SimpleNamespace(topic=TOPIC, schema_version=3)
+    message: Any = SimpleNamespace(data=stream.getvalue(), raw=None, origin=origin)
 
     for _ in range(2):
         with pytest.raises(SchemaUnavailable, match="version 3"):
-            payloads.decode(stream.getvalue(), TOPIC, 3)
+            payloads.decode(message)
     client.fails = False
     for _ in range(2):
-        assert payloads.decode(stream.getvalue(), TOPIC, 3) == VALUE
+        assert payloads.decode(message) == VALUE
     assert client.calls == 3, "a schema that was read is kept"
 
 
@@ -88,10 +91,15 @@ def test_message_without_a_value_is_a_tombstone(
 
 
 def test_json_keeps_long_integers_and_may_have_a_byte_order_mark() -> None:
-    parse = build_payloads("JSON").parse
+    payloads = build_payloads("JSON")
+
+    def parse(data: bytes) -> object:
+        message: Any = SimpleNamespace(data=data, raw=build_raw(is_null=False))
+        return payloads.decode(message)
 
     assert parse(b"\xef\xbb\xbf[1]") == [1]
     assert parse(b"[18446744073709551616, -9223372036854775809]") == [2**64, -(2**63) - 1]
-    for invalid in (b"NaN", b"[1234567890123456789012, NaN]", b""):
-        with pytest.raises(json.JSONDecodeError):
+    assert parse(b"") is None
+    for invalid in (b"NaN", b"[1234567890123456789012, NaN]"):
+        with pytest.raises(DecodeFailed, match="JSONDecodeError"):
             parse(invalid)

@@ -14,8 +14,12 @@ import structlog
 from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.connection import Connection, attempt
 from operators.pulsarconsumer.app.core.retry import Strategy
-from operators.pulsarconsumer.app.received import RawMessage, Received
-from operators.pulsarconsumer.app.receiver import MessageReceiver, build_batch_policy
+from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.receiver import (
+    MANY_MILLISECONDS,
+    MessageReceiver,
+    count_many,
+)
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import (
     DecryptFailure,
@@ -60,9 +64,7 @@ class Source:
         is_optional: Whether the app works without it: it looks for a retry topic of an earlier
             release, which most installations do not have.
         acknowledge: Acknowledges a message of this consumer or of the previous one; raises
-            pulsar.PulsarException if it is closed. It is the function of the client itself, because
-            a wrapper would cost time for each message.
-        count_attempts: Returns the number of the current attempt at a message of the topic.
+            pulsar.PulsarException if it is closed.
     """
 
     def __init__(
@@ -71,13 +73,10 @@ class Source:
         connection: Connection,
         payloads: Payloads,
         topics: Topics,
-        count_attempts: Callable[[Received], int] = lambda message: 1
-        + message.raw.redelivery_count(),
         *,
         is_retry: bool = False,
     ) -> None:
         """Initialize; `open` subscribes."""
-        self.count_attempts = count_attempts
         self.is_retry = is_retry
         self.is_optional = is_retry and isinstance(topics, re.Pattern)
         self.acknowledge: Callable[[RawMessage], object] = _refuse
@@ -89,8 +88,6 @@ class Source:
         self.redelivers_in_order = (
             not is_retry and settings.subscription_type is not SubscriptionType.SHARED
         )
-        self.may_repeat = self.is_retry or bool(settings.ack_timeout_seconds)
-        """Whether messages can be redelivered although the connection is not lost."""
         self._closed_because = "not subscribed yet"
         self._consumer: pulsar.Consumer | None = None
         self._receiver: MessageReceiver | None = None
@@ -146,9 +143,8 @@ class Source:
             if found is None:
                 raise
             consumer = found
-        native = consumer._consumer  # noqa: SLF001  # The wrapper costs time for each message.
-        self._consumer, self.acknowledge = consumer, native.acknowledge
-        self._receiver = MessageReceiver(native, self._settings)
+        self._consumer, self.acknowledge = consumer, consumer.acknowledge
+        self._receiver = MessageReceiver(consumer, self._settings)
         self._connected_at = self._probed_at = time.monotonic()
         self._expired = self._is_due = False
 
@@ -179,15 +175,15 @@ class Source:
         # A flag, because only the thread of the source may write these times.
         self._expired = True
 
-    def receive(self) -> Sequence[RawMessage]:
-        """Return received messages.
+    def receive(self, *, many: bool) -> Sequence[RawMessage]:
+        """Return received messages; see `MessageReceiver.receive`.
 
         Raises:
             pulsar.Timeout: No message arrived.
             pulsar.PulsarException: The connection is broken.
         """
         assert self._receiver is not None
-        return self._receiver.receive()
+        return self._receiver.receive(many=many)
 
     def send_back(self, raw: RawMessage) -> None:
         """Let the broker deliver a message again, to any consumer of a shared subscription."""
@@ -249,10 +245,11 @@ class Source:
         settings = self._settings
         kind = TYPES[settings.subscription_type]
         position = pulsar.InitialPosition.__members__[settings.initial_position]
-        options: dict[str, object] = {}
+        options: dict[str, object]
         if self.is_retry:
             # Only shared subscriptions support delayed messages.
             kind, position = pulsar.ConsumerType.Shared, pulsar.InitialPosition.Earliest
+            options = {"schema": self._payloads.copies_schema}
         else:
             options = self._options_of_topic()
         if isinstance(topics, re.Pattern) and position is pulsar.InitialPosition.Latest:
@@ -277,7 +274,9 @@ class Source:
             settings.subscription_name,
             consumer_type=kind,
             initial_position=position,
-            batch_receive_policy=build_batch_policy(settings),
+            batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(
+                count_many(settings), settings.batch_max_bytes, MANY_MILLISECONDS
+            ),
             receiver_queue_size=settings.receiver_queue_size,
             consumer_name=settings.name or None,
             negative_ack_redelivery_delay_ms=SENT_BACK_MILLISECONDS,
@@ -307,7 +306,6 @@ def build_sources(
     settings: Settings,
     connection: Connection,
     payloads: Payloads,
-    count_attempts: Callable[[Received], int],
 ) -> tuple[Source, ...]:
     """Build the source of each topic, and of the retry topic."""
     retries: list[Topics] = []
@@ -320,7 +318,7 @@ def build_sources(
     if settings.topic_pattern:
         topics = [re.compile(settings.topic_pattern)]
     return tuple(
-        Source(settings, connection, payloads, each, count_attempts, is_retry=is_retry)
+        Source(settings, connection, payloads, each, is_retry=is_retry)
         for group, is_retry in ((retries, True), (topics, False))
         for each in group
     )

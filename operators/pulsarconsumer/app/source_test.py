@@ -26,7 +26,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.connected = True
-        self._consumer = SimpleNamespace(acknowledge=None)
+        self.acknowledge = None
 
     def is_connected(self) -> bool:
         return self.connected

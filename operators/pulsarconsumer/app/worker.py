@@ -1,16 +1,24 @@
 """Receives, handles and finishes messages in threads until it is stopped.
 
-One thread for each topic subscribes and receives messages; the threads of the lanes handle them. An
-unreachable topic does not block the others. On `stop`, no further messages are started, and started
-messages are finished. The others stay unacknowledged, so that the broker redelivers them to other
-consumers.
+Each thread has a reason:
+
+* One for each topic subscribes and receives, so that an unreachable topic does not block others.
+* `maxInFlight` threads call the handler (`pool.py`).
+* One supervises them: it lets due messages be handled again, and notices calls that hang.
+* Up to 16 for each retry or dead-letter topic send copies, because a topic that accepts none must
+  not block the handlers (`copier.py`).
+* Two read and write the attempts that consumers share (`attempt_log.py`).
+
+All messages are in one `Memory`, which alone changes their states. On `stop`, no further messages
+are started, and started messages are finished. The others stay unacknowledged, so that the broker
+redelivers them to other consumers.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pulsar
@@ -25,16 +33,24 @@ from operators.pulsarconsumer.app.core.headers import (
     REAL_SUBSCRIPTION,
     REAL_TOPIC,
     CopyOwner,
+    Origin,
     find_delay,
     find_owner,
+    parse_origin,
 )
 from operators.pulsarconsumer.app.core.rate import RateLimit
-from operators.pulsarconsumer.app.held_messages import HeldMessages
 from operators.pulsarconsumer.app.journal import Journal
-from operators.pulsarconsumer.app.lanes import Lanes
+from operators.pulsarconsumer.app.memory import Memory, Unit
+from operators.pulsarconsumer.app.message_log import MessageLog
 from operators.pulsarconsumer.app.meters import Meters
+from operators.pulsarconsumer.app.pool import HandlerThreads
 from operators.pulsarconsumer.app.processing import Fatal, Processor
-from operators.pulsarconsumer.app.received import RawMessage, Received, read_properties
+from operators.pulsarconsumer.app.received import (
+    RawMessage,
+    Received,
+    read_properties,
+    read_text,
+)
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import (
@@ -50,7 +66,7 @@ _PAUSE_SECONDS: Final = 0.1
 _CAREFUL_SECONDS: Final = 600.0
 """Time after a crash in which each call is recorded."""
 _COPIES_SECONDS: Final = 1.0
-"""Minimum time for storing the last copies, and maximum time for closing their client."""
+"""Minimum time for storing the last copies, and for closing their client."""
 _ATTEMPTS_SECONDS: Final = 2.0
 """Maximum time for publishing the last attempts."""
 _MOST_OTHERS: Final = 100
@@ -85,89 +101,68 @@ class Worker:
         self._connection = Connection(settings)
         # Some refusals of copies close the connection.
         self._publishing = Connection(settings)
-        self._held = HeldMessages(settings.held_messages, settings.held_bytes)
+        self._memory = Memory(settings.held_messages, settings.held_bytes)
         self._journal = Journal(settings.journal_folder)
-        payloads = Payloads(settings, lambda: self._connection.client()._client)  # noqa: SLF001
+        payloads = Payloads(settings)
+        self._log = MessageLog(settings, payloads, stream)
         for id_, attempts in self._journal.attempts.items():
-            self._held.remember(id_, attempts)
+            self._memory.remember_attempts(id_, attempts)
         for id_ in self._journal.copied:
-            self._held.finished(id_)
+            self._memory.redeliveries.remember_finished(id_)
         self._attempts = AttemptLog(settings, self._connection, meters)
         for id_ in self._journal.interrupted:
             self._attempts.add(id_)
-        acknowledger = MessageAcknowledger(
-            settings,
-            meters,
-            self._held,
-            self._journal,
-            self._publishing,
-            self._attempts,
-            wake=lambda: self._ticks.set(),  # noqa: PLW0108  # It is created later.
+        self._acknowledger = MessageAcknowledger(
+            settings, meters, self._memory, self._journal, self._publishing, self._attempts
         )
-        self._processor = Processor(
+        processor = Processor(
             settings,
             handler,
-            stream,
             payloads,
-            acknowledger,
-            self._held,
+            self._acknowledger,
+            self._memory,
             self._journal,
-            self._attempts.table,
             meters,
             telemetry,
-            publish=self._publishing.publish if settings.output_topic else None,
+            self._publishing.publish if settings.output_topic else None,
         )
-        self._acknowledger = acknowledger
-        self._whole = settings.handler_batch
-        self._lanes = Lanes[Any](
-            self._processor.process_list if self._whole else self._processor.process,
-            settings.max_in_flight,
-            self._group_of if settings.keeps_order else None,
-            head=_head_of,
-            park=self._park,
-            fail=self._fail,
+        self._threads = HandlerThreads(
+            self._memory, processor.process, settings.max_in_flight, self._fail
         )
-        meters.slots = self._lanes.slots
-        self.sources = build_sources(
-            settings, self._connection, payloads, acknowledger.count_attempts
-        )
+        self.sources = build_sources(settings, self._connection, payloads)
         """The consumers, one per topic."""
         if self._journal.copied:
             # The previous process may have been killed before the broker got its acknowledgments,
             # so expect redeliveries.
             for source in self.sources:
-                self._held.watch_redeliveries(source, time.monotonic(), crashed=True)
+                self._memory.redeliveries.watch(source, time.monotonic(), crashed=True)
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
         self._others: set[tuple[str, str]] = set()
-        self._pumps: dict[Source, threading.Thread] = {}
+        self._pumps: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._ticks = threading.Event()
         self._subscriber = Subscriber(self._connection, self.sources, meters, self._stopping)
-        self._calls = CallWatch(
-            settings,
-            self._lanes,
-            self._processor,
-            self._journal,
-            replace=lambda source: self._start(source, is_open=True),
-            end=self._end,
-        )
+        self._calls = CallWatch(settings, self._threads, processor, self._journal, self._end)
         self._deadline = 0.0
         self.failure = ""
         """Why the process must exit with an error; empty if it must not."""
+        meters.in_flight.set_function(lambda: len(self._threads.running()))
+        meters.oldest_call.set_function(self._measure_oldest_call)
         meters.connected.set_function(lambda: self.check_ready() is None)
 
     def run(self) -> None:
         """Consume until `stop` or a permanent failure; see `failure`."""
         self._attempts.start()
         for source in self.sources:
-            self._start(source)
+            pump = threading.Thread(
+                target=self._pump, args=(source,), name=source.name, daemon=True
+            )
+            self._pumps.append(pump)
+            pump.start()
         try:
             started = time.monotonic()
-            while not self._stopping.is_set():
-                self._ticks.wait(_WATCH_SECONDS)
-                self._ticks.clear()
+            while not self._stopping.wait(_WATCH_SECONDS):
                 self._watch(started)
         except Exception as err:
             log.exception(_UNEXPECTED)
@@ -180,14 +175,13 @@ class Worker:
         # Without a handler, logging a message completes its handling, so all logged messages are
         # acknowledged.
         if self._settings.handler or self.failure:
-            self._lanes.stop()
+            self._memory.stop()
         self._stopping.set()
-        self._ticks.set()
 
     @property
     def has_messages(self) -> bool:
         """Whether a consumer exists, which may hold messages, or messages are being handled."""
-        return any(source.is_open for source in self.sources) or bool(self._lanes.pending())
+        return any(source.is_open for source in self.sources) or len(self._memory) > 0
 
     def check_ready(self) -> str | None:
         """Return why no messages can be received, or None if some can."""
@@ -204,27 +198,12 @@ class Worker:
 
     # Threads of topics.
 
-    def _start(self, source: Source, *, is_open: bool = False) -> None:
-        """Start the thread of a topic, or its replacement."""
-        pump = self._pumps[source] = threading.Thread(
-            target=self._pump,
-            args=(source,),
-            kwargs={"is_open": is_open},
-            name=source.name,
-            daemon=True,
-        )
-        pump.start()
-
-    def _pump(self, source: Source, *, is_open: bool) -> None:
-        """Receive messages of a topic and submit them, until the app stops.
-
-        This ends as well if another thread has replaced this one.
-        """
+    def _pump(self, source: Source) -> None:
+        """Receive messages of a topic until the app stops."""
         try:
             while not self._stopping.is_set():
-                if (is_open or self._open(source)) and not self._receive(source):
-                    return
-                is_open = False
+                if self._open(source):
+                    self._receive(source)
                 if not self._stopping.is_set():
                     self._close(source)
         except Exception as err:
@@ -235,94 +214,105 @@ class Worker:
         """Subscribe, with retries until it succeeds or the app stops."""
         if not self._subscriber.subscribe(source):
             return False
-        self._held.restart_watch(source, time.monotonic())
+        self._memory.redeliveries.restart(source, time.monotonic())
         self._attempts.catch_up()
         log.info("Consuming", topic=source.name, subscription=self._settings.subscription_name)
         return True
 
-    def _receive(self, source: Source) -> bool:
-        """Receive until the connection is broken or the app stops.
-
-        Returns:
-            Whether this thread must continue to receive; False if another thread has replaced it.
-        """
+    def _receive(self, source: Source) -> None:
+        """Receive until the connection is broken or the app stops."""
         broken = self._stopping.is_set
         while not broken():
             now = time.monotonic()
             if source.check(now):
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
-                return True
-            if source.redelivers_in_order and source.is_durable and self._held.must_ask(source):
-                self._ask(source, now)
-            if self._held.is_full(source) or self._acknowledger.is_paused(now):
+                return
+            self._ask(source, now)
+            if self._memory.is_full(source) or self._memory.is_paused(now):
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             try:
-                batch = source.receive()
+                batch = source.receive(many=self._rate is None and self._threads.is_fast)
             except pulsar.Timeout:
-                if self._held.is_watching and source.is_connected:
-                    now = time.monotonic()
-                    self._give_up(source, self._held.note_empty(source, now))
-                    for raw in self._held.pop_repetitions(source, now):
-                        self._acknowledge_quietly(source, raw)
+                if source.is_connected:
+                    repeated, gone = self._memory.note_empty(source, time.monotonic())
+                    self._settle_redeliveries(source, repeated, gone)
                 continue
             except pulsar.PulsarException as err:
                 if not broken():
                     self._meters.fail("receive")
                     log.warning("Cannot receive", topic=source.name, error=describe(err))
-                return True
+                return
             if source.is_retry and not (batch := self._leave_others(source, batch)):
                 continue
             if self._attempts.repeats and any(raw.redelivery_count() for raw in batch):
                 self._attempts.catch_up_if_known()
-            if self._held.is_watching or source.may_repeat:
-                batch = self._sort_out(source, batch)
-            if batch and not self._submit(source, self._accept(source, batch)):
-                return False
-        return True
+            if self._memory.redeliveries.is_order(source):
+                # If the cursor was moved back, dead letters are handled again as well.
+                self._attempts.table.forget_dead_letters()
+            new, repeated, gone = self._memory.sort_out(source, batch)
+            self._settle_redeliveries(source, repeated, gone)
+            if new:
+                self._submit(source, self._accept(source, new))
 
-    def _accept(self, source: Source, batch: Sequence[RawMessage]) -> list[Received]:
-        """Build messages; keep copies in memory that were delivered before their delay is over."""
-        taken = self._processor.accept(source, batch)
+    def _accept(self, source: Source, new: Mapping[str, RawMessage]) -> list[Received]:
+        """Build messages and log them; keep copies that came before their delay is over."""
+        now = time.time()
+        ages = [now - raw.publish_timestamp() / 1000 for raw in new.values()]
+        self._meters.receive(source.label, ages)
+        taken = [self._build(source, raw, identity) for identity, raw in new.items()]
+        self._log.write(taken, now)
         if not source.is_retry:
             return taken
         due: list[Received] = []
         for message in taken:
-            seconds = find_delay(read_properties(message.raw), message.raw.publish_timestamp())
-            left = seconds - time.time()
+            raw = message.raw
+            left = find_delay(read_properties(raw), raw.publish_timestamp()) - time.time()
             if left > 0:
-                self._held.keep(message, time.monotonic() + left)
+                self._memory.delay(message, time.monotonic() + left)
             else:
                 due.append(message)
         return due
 
+    def _build(self, source: Source, raw: RawMessage, identity: str) -> Received:
+        message = Received(source, raw, identity)
+        if source.is_retry:
+            message.attempt = parse_origin(read_properties(raw), Origin("", "")).attempt
+            return message
+        message.attempt = self._acknowledger.count_attempts(identity) + 1
+        settings = self._settings
+        if settings.keeps_order:
+            key = ""
+            if settings.orders_by_key and not settings.handler_batch:
+                key = read_text(raw.ordering_key) or read_text(raw.partition_key)
+            message.group = key or raw.topic_name()
+        return message
+
     def _ask(self, source: Source, now: float) -> None:
-        """Ask the broker which of the messages in memory it still has."""
-        if source.is_connected:
-            self._held.ask(source, now)
+        """Ask the broker which of the messages in memory it still has, if it is time."""
+        if not (source.redelivers_in_order and source.is_durable):
+            return
+        redeliveries = self._memory.redeliveries
+        if redeliveries.must_ask(source) and source.is_connected:
+            redeliveries.ask(source, now)
             source.ask_again()
 
-    def _give_up(self, source: Source, gone: list[Received]) -> None:
-        """Drop messages that the broker has not redelivered."""
-        if not gone:
-            return
-        log.warning(
-            "Giving up messages that the broker does not deliver any more: they were skipped,"
-            " expired or deleted, or another consumer has them",
-            topic=source.name,
-            messages=len(gone),
-        )
-        identities = {message.identity for message in gone}
+    def _settle_redeliveries(
+        self, source: Source, repeated: Sequence[RawMessage], gone: Sequence[Received]
+    ) -> None:
+        """Acknowledge messages that were finished before, and return those that are given up."""
+        for raw in repeated:
+            self._acknowledge_quietly(source, raw)
         for message in gone:
-            self._acknowledger.copier.drop(message.identity)
             # If the broker has it after all, it must not stay unacknowledged here.
             source.send_back(message.raw)
-
-        def is_gone(unit: Any) -> bool:
-            messages = unit if self._whole else (unit,)
-            return all(message.identity in identities for message in messages)
-
-        self._lanes.purge(is_gone)
+        if gone:
+            log.warning(
+                "Giving up messages that the broker does not deliver any more: they were skipped,"
+                " expired or deleted, or another consumer has them",
+                topic=source.name,
+                messages=len(gone),
+            )
 
     def _leave_others(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Return the copies of this consumer; leave those of consumers that share a retry topic."""
@@ -359,38 +349,30 @@ class Worker:
         except pulsar.PulsarException as err:
             log.debug("Cannot acknowledge a message", topic=source.name, error=str(err))
 
-    def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
-        """Remove redelivered messages that are being handled or have been handled."""
-        if self._held.is_order(source):
-            # If the cursor was moved back, dead letters are handled again as well.
-            self._attempts.table.forget_dead_letters()
-        new, done = self._held.sort_out(source, batch, self._pending())
-        now, redelivered = time.monotonic(), len(batch) - len(new)
-        self._give_up(source, self._held.note_received(source, len(batch), redelivered, now))
-        for raw in done:
-            self._acknowledge_quietly(source, raw)
-        return new
-
-    def _submit(self, source: Source, taken: list[Received]) -> bool:
-        """Submit messages, and handle them in this thread while calls are fast.
+    def _submit(self, source: Source, taken: list[Received]) -> None:
+        """Let messages be handled; wait while too many wait already.
 
         If the app stops or the connection must be replaced, this returns before the messages are
-        accepted: busy handlers must not delay either.
-
-        Returns:
-            Whether this thread must continue to receive; False if another thread has replaced it.
+        taken: busy handlers must not delay either.
         """
 
         def give_up() -> bool:
             return self._stopping.is_set() or source.check(time.monotonic())
 
-        if self._rate is not None:
-            for unit in [taken] if self._whole else taken:
-                if not self._wait_turn(source, len(taken) if self._whole else 1):
-                    return True  # The broker redelivers the others.
-                self._lanes.submit([unit], give_up)
-            return True
-        return self._lanes.submit([taken] if self._whole else taken, give_up, lender=source)
+        units = [[message] for message in taken]
+        if self._settings.handler_batch:
+            # A list contains messages of one partition if their order matters.
+            lists: dict[str, Unit] = {}
+            for message in taken:
+                lists.setdefault(message.group, []).append(message)
+            units = list(lists.values())
+        if self._rate is None:
+            self._threads.submit(units, give_up)
+            return
+        for unit in units:
+            if not self._wait_turn(source, len(unit)):
+                return  # The broker redelivers the others.
+            self._threads.submit([unit], give_up)
 
     def _wait_turn(self, source: Source, count: int) -> bool:
         """Wait for the rate limit, or until the app stops.
@@ -411,58 +393,34 @@ class Worker:
 
     def _close(self, source: Source) -> None:
         """Close a consumer; the broker redelivers unacknowledged messages."""
-        self._held.watch_redeliveries(source, time.monotonic())
+        self._memory.redeliveries.watch(source, time.monotonic())
         source.close("the connection was lost")
-        self._lanes.purge(lambda unit: _head_of(unit).source is source)
-        self._held.forget(source)
+        self._memory.close(source)
 
     # The supervising thread.
 
     def _watch(self, started: float) -> None:
         now = time.monotonic()
-        due = self._held.pop_due(now, self._is_early)
-        if due:
-            due = [message for message in due if not self._return(message)]
-            # For handlers of lists, messages without an order are retried together.
-            together = self._whole and not self._settings.keeps_order
-            units: list[Any] = [due] if together else [[each] for each in due]
-            # This thread must never wait for a handler.
-            self._lanes.submit(units if self._whole else due, lambda: True)
-        self._lanes.nudge()
+        # For handlers of lists, messages without an order are retried together.
+        together = self._settings.handler_batch and not self._settings.keeps_order
+        for message in self._memory.pop_due(now, self._attempts.is_early, together=together):
+            message.source.send_back(message.raw)
+        self._threads.nudge()
         self._acknowledger.copier.check(now)
-        self._meters.count()
         for source in self.sources:
             if source.is_connected:
-                self._held.note_connected(source)
+                self._memory.redeliveries.note_connected(source)
             elif source.is_open:
                 # Not the time before the check: a message that was acknowledged in between would
                 # count as acknowledged after the loss, and not be handled again.
-                self._held.watch_redeliveries(source, time.monotonic())
+                self._memory.redeliveries.watch(source, time.monotonic())
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
         self._calls.check(now)
 
-    def _is_early(self, message: Received) -> bool:
-        # A thread may not have left its item yet, when its copy is stored already.
-        working = [item for slot in self._lanes.slots() if (item := slot.item) is not None]
-        units = working if self._whole else [working]
-        in_hand = any(each is message for unit in units for each in unit)
-        return in_hand or self._attempts.is_early(message)
-
-    def _return(self, message: Received) -> bool:
-        """Return a message to the broker if it must confirm the message before the next attempt.
-
-        With type Shared, the broker delivers it to any consumer.
-        """
-        source = message.source
-        if source.redelivers_in_order or not source.is_durable or not self._held.is_old(message):
-            return False
-        if not source.is_connected:
-            return False
-        self._held.ask(source, time.monotonic())
-        self._held.give_back(message)
-        source.send_back(message.raw)
-        return True
+    def _measure_oldest_call(self) -> float:
+        started = min(self._threads.running(), default=None)
+        return 0.0 if started is None else time.monotonic() - started
 
     def _finish(self) -> None:
         """Wait for running handlers until the drain time-out, and close."""
@@ -471,15 +429,14 @@ class Worker:
             return max(0.0, self._deadline - time.monotonic())
 
         def join() -> None:
-            for pump in self._pumps.values():
+            for pump in self._pumps:
                 pump.join(min(5.0, left()))
 
-        if not self._lanes.stopped:
+        if not self._memory.is_stopped:
             join()
-        # Threads of topics may handle messages themselves, so wait for the lanes as well.
-        if not self._lanes.wait_idle(left()):
+        if not self._memory.wait_idle(left()):
             log.error("Handlers did not end in time; their messages go back to the broker")
-        self._lanes.stop()
+        self._memory.stop()
         join()
         self._calls.join(left())
         self._journal.close()
@@ -494,9 +451,11 @@ class Worker:
         # Producers of a topic that stores nothing may not close in time.
         closing = threading.Thread(target=self._publishing.close, daemon=True)
         closing.start()
-        closing.join(max(_COPIES_SECONDS, left()))
+        until = time.monotonic() + max(_COPIES_SECONDS, left())
+        for thread in (closing, *self._acknowledger.copier.threads, *self._attempts.threads):
+            thread.join(max(0.0, until - time.monotonic()))
 
-    # Threads of lanes.
+    # Threads of handlers.
 
     def _fail(self, err: BaseException) -> None:
         if isinstance(err, Fatal):
@@ -506,30 +465,7 @@ class Worker:
             log.error(_UNEXPECTED, exc_info=err)
             self._end(f"{type(err).__name__}: {err}")
 
-    def _group_of(self, unit: Any) -> str:
-        """Return the group whose order is kept: a key or a partition; see `Lanes`."""
-        message = _head_of(unit)
-        if message.source.is_retry:
-            return ""
-        if self._settings.orders_by_key and not self._whole:
-            key = message.ordering_key or message.key
-            if key:
-                return str(key)
-        return str(message.raw.topic_name())
-
-    def _park(self, unit: Any) -> None:
-        for message in unit if self._whole else (unit,):
-            self._held.keep(message)
-
-    def _pending(self) -> list[Received]:
-        units = self._lanes.pending()
-        return [message for unit in units for message in unit] if self._whole else units
-
     def _end(self, failure: str) -> None:
         self.failure = failure
         if not self._stopping.is_set():
             self.stop(time.monotonic() + self._settings.drain_timeout_seconds)
-
-
-def _head_of(unit: Any) -> Received:
-    return unit if isinstance(unit, Received) else unit[0]

@@ -12,6 +12,7 @@ from libs.common.project.values import render_values_table
 from tools.generate.docs.api import render_api, render_api_summary
 from tools.generate.docs.examples import render_examples
 from tools.generate.docs.tables import (
+    list_tuning_settings,
     render_common_settings,
     render_conditions,
     render_framework_metrics,
@@ -98,6 +99,9 @@ def render_index(operators: Sequence[OperatorSource], library: Path) -> dict[Pat
 stands for the id of the operator in capital letters, for example `PODSET`. In the chart, the values
 under `settings` set them, except those that the chart derives from other values.""",
             render_common_settings(),
+            f"""A few more exist for tests and unusual clusters. They work in the same way, but
+`--help` and the charts do not list them:
+[fields.py](../../libs/common/settings/fields.py) describes {list_tuning_settings()}.""",
         ],
         origin=f"{GENERATOR} from libs/common/settings/fields.py",
     )

@@ -1,4 +1,4 @@
-"""The contract between pulsarconsumer and what it runs in its pods: the tables of that page."""
+"""The tables of the pages about the app that pulsarconsumer runs in its pods."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.project.text import render_code, render_table, replace_blocks
+from operators.pulsarconsumer.app.core.states import TRANSITIONS
 from operators.pulsarconsumer.app.metrics import METRICS
 from operators.pulsarconsumer.app.settings import PREFIX, Settings
 from tools.generate.docs.tables import render_metrics_table
 
-PAGE: Final = Path("docs/reference/consumer-contract.md")
+PAGES: Final = (
+    Path("docs/reference/consumer-contract.md"),
+    Path("docs/explanation/consumer-states.md"),
+)
 
 
-def render_consumer_contract(root: Path) -> dict[Path, str]:
-    """Render the tables of the page into what people wrote around them."""
-    if not (root / PAGE).is_file():
-        return {}
-    blocks = {"settings": _render_settings(), "metrics": render_metrics_table(METRICS)}
-    text = (root / PAGE).read_text(encoding="utf-8")
-    return {PAGE: replace_blocks(text, blocks, path=PAGE.as_posix())}
+def render_consumer_pages(root: Path) -> dict[Path, str]:
+    """Render the tables into the text around them."""
+    transitions = [(before, event, after) for (before, event), after in TRANSITIONS.items()]
+    blocks = {
+        "settings": _render_settings(),
+        "metrics": render_metrics_table(METRICS),
+        "transitions": render_table(("State", "Event", "Next state"), transitions),
+    }
+    return {
+        page: replace_blocks((root / page).read_text("utf-8"), blocks, path=page.as_posix())
+        for page in PAGES
+        if (root / page).is_file()
+    }
 
 
 def _render_settings() -> str:

@@ -62,8 +62,15 @@ def render_own_settings(operator: OperatorSource) -> str:
 
 def render_common_settings() -> str:
     """Render the settings that every operator has."""
-    specs = describe_settings(CommonSettings)
+    specs = [spec for spec in describe_settings(CommonSettings) if not spec.tuning]
     return render_settings_table(specs).replace("`OPERATOR_", "`<ID>_")
+
+
+def list_tuning_settings() -> str:
+    """List the flags of the settings that the table leaves out."""
+    specs = [spec for spec in describe_settings(CommonSettings) if spec.tuning]
+    *others, last = (render_code(spec.flag) for spec in specs)
+    return f"{', '.join(others)} and {last}"
 
 
 def render_settings_table(specs: Iterable[SettingSpec]) -> str:

@@ -13,9 +13,10 @@ protection; RBAC and reviews of it; both event APIs.
 
 Validating webhooks and aggregated APIs are plain functions: `FakeApi.admit`, `FakeApi.aggregate`.
 
-Not modeled: `format` in CRDs, the cost limits of CEL, conversion and mutating webhooks, admission
-policies, quota, most validation of built-in kinds, kubelet, scheduler and workload controllers,
-`exec`, `log` and proxies, responses in protobuf. Tests of these need `kube_apiserver` or a cluster.
+Not modeled: most formats in CRDs, the cost limits of CEL, conversion and mutating webhooks,
+admission policies, quota, most validation of built-in kinds, kubelet, scheduler and workload
+controllers, `exec`, `log` and proxies, responses in protobuf. Tests of these need `kube_apiserver`
+or a cluster.
 """
 
 from libs.common.testing.fakeapi.extensions import Review

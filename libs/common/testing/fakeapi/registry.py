@@ -22,6 +22,7 @@ CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 _FIELDS: Mapping[str, frozenset[str]] = {
+    "services": frozenset({"spec.clusterIP", "spec.type"}),
     "pods": frozenset(
         {
             "spec.nodeName",

@@ -92,7 +92,9 @@ class Schema:
         self.int_or_string: bool = bool(raw.get("x-kubernetes-int-or-string"))
         self.has_default = "default" in raw
         self.default: Any = raw.get("default")
-        self.pattern = re.compile(raw["pattern"]) if "pattern" in raw else None
+        # The end of a text in RE2 is not the newline before it.
+        pattern = re.sub(r"\$(?=\)*\Z)", r"\\Z", raw.get("pattern", ""))
+        self.pattern = re.compile(pattern) if pattern else None
 
     @property
     def properties(self) -> dict[str, Schema]:

@@ -16,7 +16,7 @@ import java.util.regex.Pattern;
  */
 final class Startup {
   /** How long to leave a JVM alone after a refusal that may pass, such as a port that is taken. */
-  private static final long RETRY_MILLIS = 60_000;
+  private static final String RETRY_MILLIS = "60000";
 
   private Startup() {}
 
@@ -92,7 +92,7 @@ final class Startup {
         tell(request, answer);
         if ("error".equals(answer.get("outcome")) && !"ConfigInvalid".equals(answer.get("reason"))) {
           tried = "";
-          pause = RETRY_MILLIS;
+          pause = Long.parseLong(request.getOrDefault("retryMillis", RETRY_MILLIS));
         }
       }
       Thread.sleep(pause);

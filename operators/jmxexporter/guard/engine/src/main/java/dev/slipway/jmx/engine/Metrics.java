@@ -35,6 +35,7 @@ import org.yaml.snakeyaml.constructor.SafeConstructor;
 final class Metrics {
   private static final String[] UNSUPPORTED = {"hostPort", "jmxUrl", "httpServer", "openTelemetry"};
   private static final int LARGEST_GUESS = 16 << 20;
+  private static final int MOST_LATE = 3;
 
   private final PrometheusRegistry registry = new PrometheusRegistry();
   private final Reader reader = new Reader(registry);
@@ -51,6 +52,10 @@ final class Metrics {
    */
   Metrics(String config, String configHash, int reloads, long limitMillis) throws InvalidConfig, TimeoutException {
     this.configHash = configHash;
+    if (Threads.countLate() >= MOST_LATE) {
+      // Each attempt may lose a thread to the same bean; a configuration that excludes it must have one.
+      throw new TimeoutException(MOST_LATE + " earlier attempts still wait for beans that do not answer");
+    }
     try {
       Map<?, ?> root = parse(config);
       JmxCollector collector = new JmxCollector(config);

@@ -22,13 +22,15 @@ import java.util.function.Predicate;
  */
 final class Reader {
   private static final int WAITING = 8;
+  private static final String NAME = "jmx-guard-beans";
 
   private final PrometheusRegistry registry;
   private final ThreadPoolExecutor executor =
       new ThreadPoolExecutor(
-          1, 1, 30, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WAITING), work -> Threads.daemon(work, "jmx-guard-beans"));
+          1, 1, 30, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WAITING), work -> Threads.daemon(work, NAME));
   /** The last read that was not waited for to its end; null for none. */
   private volatile Future<Beans> late;
+  private Thread working;
 
   Reader(PrometheusRegistry registry) {
     this.registry = registry;
@@ -62,6 +64,7 @@ final class Reader {
       return result.get(limitMillis, TimeUnit.MILLISECONDS);
     } catch (TimeoutException e) {
       late = result;
+      name(Threads.LATE);
       throw new TimeoutException("the beans of the application do not answer within " + limitMillis + " ms");
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
@@ -76,8 +79,25 @@ final class Reader {
   private Beans scrape(Budget budget, Predicate<String> names) {
     budget.enter();
     Logger.takeError();
-    MetricSnapshots found = names == null ? registry.scrape() : registry.scrape(names);
-    return new Beans(found, Logger.takeError());
+    synchronized (this) {
+      working = Thread.currentThread();
+    }
+    try {
+      MetricSnapshots found = names == null ? registry.scrape() : registry.scrape(names);
+      return new Beans(found, Logger.takeError());
+    } finally {
+      synchronized (this) {
+        name(NAME);
+        working = null;
+      }
+    }
+  }
+
+  /** Names the thread that reads, if one does: the name counts, across engines. */
+  private synchronized void name(String name) {
+    if (working != null) {
+      working.setName(name);
+    }
   }
 
   void close() {

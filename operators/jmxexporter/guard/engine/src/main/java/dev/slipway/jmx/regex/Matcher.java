@@ -32,7 +32,14 @@ public final class Matcher {
 
   /** Replaces each match. */
   public String replaceAll(String replacement) {
-    return matcher.replaceAll(replacement);
+    if (text.budget == null) {
+      return matcher.replaceAll(replacement);
+    }
+    long groups = replacement.chars().filter(each -> each == '$').count();
+    text.budget.take(replacement.length() + groups * text.length(), false);
+    String result = matcher.replaceAll(replacement);
+    text.budget.take(result.length(), true);
+    return result;
   }
 
   /** Prepares a match of another text. */

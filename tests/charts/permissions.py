@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from helm.suite.base import EVERYTHING, NAMESPACE, POLICIES, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, run_helm, with_registry
+from tests.charts.base import EVERYTHING, NAMESPACE, POLICIES, SuiteBase, dig
 
 _ROLES = ("ClusterRole", "Role")
 _BINDINGS = ("ClusterRoleBinding", "RoleBinding")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from helm.suite.base import NAMESPACE, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.project.chart_values import OTHER_NAMES
 from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
+from tests.charts.base import NAMESPACE, SuiteBase, dig
 
 _KEEP = {"helm.sh/resource-policy": "keep"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "extraVolumes: the chart already has the name tmp: use another name",
     ),
     "mount-of-the-chart": (
-        {"extraVolumeMounts": [{"name": "cache", "mountPath": "/tmp"}]},  # noqa: S108 in a pod
+        {"extraVolumeMounts": [{"name": "cache", "mountPath": "/tmp"}]},
         "extraVolumeMounts: the chart already has the mountPath /tmp",
     ),
     "variable-twice": (

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from helm.suite.base import (
+from libs.common.kinds import Manifest
+from libs.common.testing.helm import CHARTS, render_chart
+from tests.charts.base import (
     CLUSTER_SCOPED,
     EVERYTHING,
     NAMESPACE,
@@ -17,8 +19,6 @@ from helm.suite.base import (
     find_pods,
     name_of,
 )
-from libs.common.kinds import Manifest
-from libs.common.testing.helm import CHARTS, render_chart
 
 _LONGEST_RELEASE = "r" * 53
 _LONGEST_NAMESPACE = "n" * 63

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from helm.suite.base import EVERYTHING, SuiteBase, dig, nest
-from helm.suite.cases import CASES, ELSEWHERE, SWITCHES
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.settings import describe_settings
 from libs.common.testing.helm import CHARTS, with_registry
+from tests.charts.base import EVERYTHING, SuiteBase, dig, nest
+from tests.charts.cases import CASES, ELSEWHERE, SWITCHES
 
 
 def read_defaults(chart: str) -> Manifest:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
-from helm.suite.promtool import expect_silent, expect_value, run_promtool
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
 from libs.common.testing.helm import CHARTS
+from tests.charts.base import EVERYTHING, NAMESPACE, SuiteBase, dig
+from tests.charts.promtool import expect_silent, expect_value, run_promtool
 
 _METRIC = re.compile(r"([a-z_]+)\{")
 _SELECTED = re.compile(r"([a-z_]+)\{([^{}]*)\}")

@@ -1,11 +1,11 @@
 """What every chart must hold; a chart's own test inherits `ChartSuite`."""
 
-from helm.suite.lifecycle import LifecycleSuite, RefusalSuite
-from helm.suite.monitoring import MonitoringSuite
-from helm.suite.objects import ObjectSuite
-from helm.suite.permissions import PermissionSuite
-from helm.suite.server import ServerSuite
-from helm.suite.values import CaseSuite, ValueSuite
+from tests.charts.lifecycle import LifecycleSuite, RefusalSuite
+from tests.charts.monitoring import MonitoringSuite
+from tests.charts.objects import ObjectSuite
+from tests.charts.permissions import PermissionSuite
+from tests.charts.server import ServerSuite
+from tests.charts.values import CaseSuite, ValueSuite
 
 
 class ChartSuite(

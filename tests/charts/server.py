@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from helm.suite.base import EVERYTHING, SuiteBase, find_pods, is_hook, name_of
 from libs.common.client import Client
 from libs.common.errors import NotFound
 from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.helm import CHARTS, run_helm, with_registry
+from tests.charts.base import EVERYTHING, SuiteBase, find_pods, is_hook, name_of
 
 _PLURALS: Final = {
     "NetworkPolicy": "networkpolicies",
