@@ -30,7 +30,12 @@ CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 
 
 def consumer(name: str = "orders", **spec: Any) -> Manifest:
-    needed = {"serverAddress": "pulsar://pulsar:6650", "topic": "t", "subscriptionName": "s"}
+    needed = {
+        "serverAddress": "pulsar://p:6650",
+        "topic": "t",
+        "subscriptionName": "s",
+        "replicas": 1,
+    }
     return build_object(PULSAR_CONSUMER, name, "default", spec={**needed, **spec})
 
 

@@ -252,7 +252,12 @@ def failed_operation(lab: Lab) -> None:
 
 def refused_login(lab: Lab) -> None:
     lab.install("pulsarconsumer")
-    needed = {"serverAddress": "pulsar://pulsar:6650", "topic": "t", "subscriptionName": "s"}
+    needed = {
+        "serverAddress": "pulsar://p:6650",
+        "topic": "t",
+        "subscriptionName": "s",
+        "replicas": 1,
+    }
     refused = not_ready("AuthenticationFailed", "the broker refused", AuthenticationValid="False")
     lab.put(build_object(PULSAR_CONSUMER, "orders", "default", spec=needed, status=refused))
 

@@ -29,6 +29,7 @@ from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.controller import OPERATOR as JMX
 from operators.network.api.v1alpha1.firewall import FIREWALL
 from operators.network.api.v1alpha1.network import NETWORK
+from operators.network.api.v1alpha1.provider import PROVIDER_NETWORK
 from operators.network.controller import OPERATOR as NETWORKS
 from operators.podset.controller import OPERATOR as PODSETS
 from operators.pulsarconsumer.controller import OPERATOR as CONSUMERS
@@ -169,7 +170,14 @@ RECONCILED = [
     Reconciled(
         "Multus missing",
         "network",
-        [network(backend="Multus")],
+        [
+            build_object(
+                PROVIDER_NETWORK,
+                "fabric",
+                spec={"bridge": "br", "allowedNamespaces": {}, "vlans": [{"first": 1, "last": 9}]},
+            ),
+            network(backend="Multus", providerNetworkRef={"name": "fabric"}),
+        ],
         "network/lan",
         "MultiPolicyMissing",
         "does not serve multi-networkpolicies.k8s.cni.cncf.io",
