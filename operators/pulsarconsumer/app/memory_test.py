@@ -508,3 +508,15 @@ def test_messages_that_threads_have_or_will_take_next_need_no_room() -> None:
     assert memory.take(block=False)
 
     assert not memory.is_full(_TOPIC)
+
+
+def test_message_that_already_waits_does_not_overtake_one_that_fails() -> None:
+    memory, first, second = build(), received(1, group="a"), received(2, group="a")
+    memory.add([[first], [second]])
+    unit = memory.take(block=False)
+    assert unit == [first]
+    assert memory.take(block=False) is None
+    memory.fail(first, 5.0, 2)
+    memory.release(unit)
+    assert take(memory) == []
+    assert pop_due(memory, 6.0) == [first, second]
