@@ -29,6 +29,7 @@ class Limit:
 
 _YAML: Final = "libs/common/fastyaml.py"
 _ADDONS: Final = "operators/clusters/addons_test.py"
+_BALANCING: Final = "operators/clusters/load_balancing_test.py"
 _ADMIN: Final = "operators/pulsarconsumer/broker/pulsar_admin"
 _JAVA: Final = "operators/jmxexporter/guard/engine/src/main/java/dev/slipway/jmx/engine"
 _BOUNDS: Final = "operators/jmxexporter/injector/bounds_jvm_test.py"
@@ -76,6 +77,30 @@ LIMITS: Final = (
         "the cluster counts as unreachable",
         "operators/clusters/workload_test.py::"
         "test_cluster_that_sends_too_much_counts_as_unreachable",
+    ),
+    Limit(
+        "Services of type LoadBalancer in a KubernetesCluster",
+        "operators/clusters/service_client.py::_LARGEST",
+        "2000",
+        "Services",
+        "they count as unreadable; nodes and addresses stay as they are",
+        f"{_BALANCING}::test_hostile_api_hides_no_node",
+    ),
+    Limit(
+        "ports of such a Service",
+        "operators/clusters/services.py::PORTS_LIMIT",
+        "16",
+        "ports",
+        "the Service gets no address, and its status says why",
+        f"{_BALANCING}::test_service_that_cannot_be_served_is_told_and_keeps_what_it_has",
+    ),
+    Limit(
+        "Services beyond `spec.loadBalancers.limit` that are told why they wait",
+        "operators/clusters/services.py::_MOST_WAITING",
+        "50",
+        "Services",
+        "the others are left out",
+        f"{_BALANCING}::test_many_waiting_services_are_bounded",
     ),
     Limit(
         "response of etcd of a KubernetesCluster",
