@@ -25,7 +25,13 @@ _HARMLESS_KEY: Final = re.compile(
     r"(name|names|namespace|ref|refs|count|seconds|bytes|path|file|kind|uid|version|type)$"
     r"|^fencing_token$"
 )
-_WORDS: Final = r"(?:[\w.-]*(?:passw(?:or)?d|passphrase|token|secret|api[_-]?key|private[_-]?key))"
+_KEYS: Final = r"(?:api|private|access|client|signing|encryption)[_-]?key"
+# The end of a name is enough: to look for its beginning takes the square of a long text's length.
+_WORDS: Final = rf"(?:passw(?:or)?d|passphrase|token|secret|credentials?|{_KEYS})"
+_ISSUED: Final = r"gh[opsur]_\w{16}|github_pat_\w|glpat-[\w-]{16}|xox[abeoprs]-|AKIA[0-9A-Z]{16}"
+"""Beginnings of tokens that their issuers marked: GitHub, GitLab, Slack, AWS."""
+_VERBS: Final = r"(?:and|cannot|has|is|must|needs|or|was)"
+"""What follows the name of a flag in a message about it."""
 _TEXT_RULES: Final = (
     (
         re.compile(
@@ -33,23 +39,44 @@ _TEXT_RULES: Final = (
         ),
         REDACTED,
     ),
-    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?"), REDACTED),
+    (re.compile(r"\beyJ[\w-]{6,1024}\.[\w-]{6,}(?:\.[\w-]*)?"), REDACTED),
     # Long, or with a digit or capital letter: "basic health check" is not a credential.
     (
         re.compile(r"\b((?i:bearer|basic))\s+(?:(?=\S*[A-Z0-9=])[\w.~+/=-]{6,}|[\w.~+/=-]{20,})"),
         rf"\1 {REDACTED}",
     ),
-    (re.compile(r"(://)[^/@\s:]*:[^/@\s]+@"), rf"\1{REDACTED}@"),
+    (re.compile(r"(://)[^/@\s]+@"), rf"\1{REDACTED}@"),
+    (re.compile(rf"\b(?:{_ISSUED})[\w-]*"), REDACTED),
+    # An entry of `env` in JSON.
+    (
+        re.compile(
+            rf"""("name"\s*:\s*"[\w.-]{{0,64}}{_WORDS}[\w.-]*"\s*,\s*"value"\s*:\s*)"(?:\\.|[^"\\])*\"""",
+            re.IGNORECASE,
+        ),
+        rf'\1"{REDACTED}"',
+    ),
     # A key and its value in JSON, a Python repr, a query string or a flag.
     (
-        re.compile(rf"""(["']?\b{_WORDS}["']?\s*[=:]\s*)(["'])(?:\\.|(?!\2).)*\2""", re.IGNORECASE),
+        re.compile(rf"""({_WORDS}["']?\s*[=:]\s*)(["'])(?:\\.|(?!\2).)*\2""", re.IGNORECASE),
         rf"\1\2{REDACTED}\2",
     ),
-    (re.compile(rf"""(\b{_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.IGNORECASE), rf"\1{REDACTED}"),
+    (re.compile(rf"""({_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.IGNORECASE), rf"\1{REDACTED}"),
+    # A flag with its value, and a line of YAML or a header. "token: expired" is a message.
+    (
+        re.compile(
+            rf"(--[\w-]{{0,64}}{_WORDS}|\s(?:-u|--user))\s+(?![-\[]|{_VERBS}\b)\S+", re.IGNORECASE
+        ),
+        rf"\1 {REDACTED}",
+    ),
+    (
+        re.compile(rf"""((?:passw(?:or)?d|{_KEYS}):\s+)(?!["'\[])\S+""", re.IGNORECASE),
+        rf"\1{REDACTED}",
+    ),
 )
-# Most texts contain none of these, and one scan is cheaper than six.
+# Most texts contain none of these, and one scan is cheaper than ten.
 _SUSPICIOUS: Final = re.compile(
-    r"passw|passphrase|token|secret|api[_-]?key|private|bearer|basic\s|eyJ|://[^/\s]*@",
+    rf"passw|passphrase|token|secret|credential|private|bearer|basic\s|eyJ|://[^/\s]*@|{_KEYS}"
+    rf"|\s-u\s|--user\s|{_ISSUED}",
     re.IGNORECASE,
 )
 
