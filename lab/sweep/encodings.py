@@ -91,7 +91,7 @@ def _read_cbor(data: bytes, at: int) -> tuple[Any, int]:
         case 2 | 3 if not endless:
             return data[at : at + argument].decode(errors="replace"), at + argument
         case 2 | 3 | 4 | 5:
-            items = []
+            items: list[Any] = []
             while endless or len(items) < argument * (2 if major == 5 else 1):
                 item, at = _read_cbor(data, at)
                 if item is _BREAK:
