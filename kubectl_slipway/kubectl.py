@@ -31,6 +31,9 @@ from kubectl_slipway.errors import Exit, PluginError
 
 _UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 0.001, "": 1}
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SOCKET = "kubectl-slipway-12345678/socket"
+_LONGEST = 103
+"""Most bytes of the path of a Unix socket on macOS; Linux allows 107."""
 
 
 class Kubectl:
@@ -107,8 +110,10 @@ class Kubectl:
             for each in (signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(each) is signal.SIG_DFL:
                     signal.signal(each, _end)
+        path = os.path.join(tempfile.gettempdir(), _SOCKET)
+        folder = "/tmp" if len(os.fsencode(path)) > _LONGEST else None  # noqa: S108
         # Only this user can open a folder that mkdtemp creates.
-        self._folder = tempfile.mkdtemp(prefix="kubectl-slipway-")
+        self._folder = tempfile.mkdtemp(prefix="kubectl-slipway-", dir=folder)
         command = (self.program, "proxy", *self.flags, "--append-server-path")
         socket_flag = f"--unix-socket={self._folder}/socket"
         self._proxy = subprocess.Popen((*command, socket_flag), stdout=subprocess.PIPE)

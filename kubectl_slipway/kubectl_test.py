@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ class Shell:
     """A shell with kubectl and a kubeconfig, which records each kubectl that runs."""
 
     folder: Path
+    temporary: str
 
     @property
     def kubeconfig(self) -> Path:
@@ -50,7 +52,7 @@ class Shell:
             "PYTHONPATH": str(_ROOT),
             "KUBECTL": str(self.folder / "kubectl"),
             "KUBECONFIG": str(self.kubeconfig),
-            "TMPDIR": str(self.folder / "tmp"),
+            "TMPDIR": self.temporary,
         }
 
     async def run(self, *argv: str, **environment: str) -> Answer:
@@ -79,7 +81,7 @@ class Shell:
     def find_rest(self) -> list[str]:
         """Return each process and file that commands have left."""
         pids = (self.folder / "pids").read_text().split()
-        return [pid for pid in pids if is_running(int(pid))] + os.listdir(self.folder / "tmp")
+        return [pid for pid in pids if is_running(int(pid))] + os.listdir(self.temporary)
 
 
 def is_running(pid: int) -> bool:
@@ -91,13 +93,14 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, kube_apiserver: ControlPlane) -> Shell:
-    (tmp_path / "tmp").mkdir()
+def shell(tmp_path: Path, kube_apiserver: ControlPlane) -> Iterator[Shell]:
     (tmp_path / "pids").touch()
-    shell = Shell(tmp_path)
-    kube_apiserver.write_kubeconfig(shell.kubeconfig)
-    shell.write_kubectl(f'exec {find_assets()}/kubectl "$@"')
-    return shell
+    # The path of a socket is short, and that of a test may be long.
+    with tempfile.TemporaryDirectory(prefix="k") as temporary:
+        shell = Shell(tmp_path, temporary)
+        kube_apiserver.write_kubeconfig(shell.kubeconfig)
+        shell.write_kubectl(f'exec {find_assets()}/kubectl "$@"')
+        yield shell
 
 
 @pytest.fixture
@@ -208,6 +211,18 @@ async def test_proxy_ends_with_an_interrupted_command(
     assert len(running) == 2
     assert process.returncode == code
     assert shell.find_rest() == []
+
+
+async def test_long_folder_for_temporary_files_is_no_obstacle(
+    shell: Shell, namespace: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+
+    result = await shell.run("status", TMPDIR=str(folder))
+
+    assert (result.err, list(folder.iterdir())) == ("", [])
+    assert "1 PodSet" in result.out
 
 
 async def test_proxy_ends_if_nobody_reads_the_output(shell: Shell, namespace: str) -> None:

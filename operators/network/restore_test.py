@@ -88,9 +88,9 @@ async def test_restored_networks_isolate_and_open_the_same(
     await harness.eventually(
         lambda: condition(api, NETWORK, Key("default", "office"), "Attachable")[0] == "True"
     )
+    await harness.eventually(lambda: len(show(api)) == 7, "all policies and the attachment")
     await harness.converged()
     before = show(api)
-    assert len(before) >= 5
 
     backup = {kind: [strip(each) for each in api.objects(kind)] for kind in ORDERS[0]}
     for kind in ORDERS[0]:
@@ -105,6 +105,7 @@ async def test_restored_networks_isolate_and_open_the_same(
     await harness.eventually(
         lambda: condition(api, NETWORK, Key("default", "office"), "Attachable")[0] == "True"
     )
+    await harness.eventually(lambda: len(show(api)) == 7, "all policies and the attachment")
     await harness.converged()
 
     assert show(api) == before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from libs.common.kinds import (
@@ -12,6 +15,7 @@ from libs.common.kinds import (
     Manifest,
     build_object,
 )
+from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Result
 from libs.common.runtime.confirmation import PrimaryGone
@@ -118,6 +122,33 @@ async def test_object_of_somebody_else_outlives_a_primary_that_wanted_its_name(
 
         assert script.count["w"] == 1
         assert [each["metadata"]["name"] for each in fake_api.objects(CONFIG_MAP)] == ["w-0"]
+
+
+@pytest.mark.parametrize("step", [Apply, partial(Create, inherits=True)], ids=["apply", "create"])
+async def test_child_that_a_deletion_orphaned_is_not_adopted_for_its_deleted_owner(
+    fake_api: FakeApi, step: Callable[[Kind, Manifest], Apply | Create]
+) -> None:
+    """The watch of the owner is behind; the garbage collector would delete the child."""
+
+    async def late(context: Context) -> Result | None:
+        child = build_child(context, "w-0")
+        child["metadata"]["labels"] = {MANAGED_BY: "widget", INSTANCE: "w"}
+        await context.execute([step(CONFIG_MAP, child)])
+        fake_api.watches.pause(WIDGET)
+        fake_api.delete(WIDGET, KEY, propagation="Orphan")
+        try:
+            await context.execute([step(CONFIG_MAP, {**child, "data": {"a": "b"}})])
+        finally:
+            fake_api.watches.resume(WIDGET)
+        return None
+
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.converged()
+
+        (child,) = fake_api.objects(CONFIG_MAP)
+        assert not child["metadata"].get("ownerReferences")
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
 
 
 async def test_cache_forgets_a_primary_that_turned_out_to_be_gone(fake_api: FakeApi) -> None:

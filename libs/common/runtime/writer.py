@@ -394,6 +394,9 @@ class Writer:
         """Adopt a child of an earlier incarnation of the owner; return other objects unchanged."""
         if self._is_ours(step, live) or not is_former_child(live, step.manifest):
             return live
+        # A deletion that orphans the children may be under way: if its owner is gone, the garbage
+        # collector would delete the child.
+        await self._confirm_once()
         version = live["metadata"]["resourceVersion"]
         operations = build_inherit_patch(step.manifest)
         patch = Patch(step.kind, step.key, uid_of(live), operations, version)
