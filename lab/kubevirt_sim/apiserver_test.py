@@ -10,7 +10,7 @@ from lab.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from lab.kubevirt_sim.server import GROUP_PATH
 from lab.kubevirt_sim.simulator import KubeVirtSim
 from libs.common.client import ANY_ANSWER, Client
-from libs.common.errors import ApiError, NotFound, SlipwayError, TooManyRequests
+from libs.common.errors import ApiError, Forbidden, NotFound, SlipwayError
 from libs.common.kinds import POD, Key
 from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
 from libs.contracts.kubevirt import (
@@ -65,8 +65,9 @@ async def test_machine_lives_beside_a_real_server(
     [pod] = (await client.list(POD, kube_namespace)).items
     metadata = {"name": pod["metadata"]["name"], "namespace": kube_namespace}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    with pytest.raises(TooManyRequests, match="Eviction triggered evacuation of VMI"):
+    with pytest.raises(Forbidden, match="Eviction triggered evacuation of VMI") as refused:
         await client.raw("POST", POD.path(kube_namespace, metadata["name"], "eviction"), eviction)
+    assert refused.value.status == 429
     await real_sim.converged()
     third = await look(real_sim, kube_namespace)
     assert third.uid == second.uid and third.node_name != second.node_name

@@ -26,7 +26,6 @@ from libs.common.errors import (
     Conflict,
     NotFound,
     SlipwayError,
-    TooManyRequests,
     Unreachable,
 )
 from libs.common.kinds import (
@@ -68,6 +67,8 @@ from operators.clusters.version_writer import (
 )
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_NOT_FOUND: Final = 404
+_LATER: Final = 429
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _AT_ONCE: Final = 4
 _ETCD_PORT: Final = 2379
@@ -452,10 +453,11 @@ async def _evict(client: Client, key: Key) -> None:
     }
     try:
         await client.raw("POST", POD.path(key.namespace, key.name, "eviction"), eviction)
-    except (NotFound, TooManyRequests):
-        # The pod no longer exists, or a PodDisruptionBudget protects it; then the next query leads
-        # to another attempt.
-        return
+    except ApiError as err:
+        # The pod no longer exists, or a PodDisruptionBudget or a webhook protects it for now; then
+        # the next query leads to another attempt.
+        if err.status not in (_NOT_FOUND, _LATER):
+            raise
 
 
 def _explain(access: Access, err: Exception) -> str:

@@ -6,6 +6,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
+import pytest
+
 from libs.common.kinds import CONFIG_MAP, NODE, POD, Key, build_object, key_of, uid_of
 from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
@@ -23,13 +25,27 @@ def add_pod(api: FakeApi, name: str, node: str) -> None:
     api.create(build_object(POD, name, "default", spec=spec))
 
 
-async def test_pod_that_cannot_be_evicted_does_not_keep_the_others(fake_api: FakeApi) -> None:
-    """Such as one with two PodDisruptionBudgets, which the API server answers with status 500."""
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (500, "", "Internal error occurred"),
+        (403, 'admission webhook "a.b" denied the request: no', "denied the request: no"),
+        (429, "", ""),
+        (429, 'admission webhook "a.b" denied the request: it is migrated first', ""),
+    ],
+    ids=["two budgets", "webhook", "budget", "webhook that wants time"],
+)
+async def test_pod_that_cannot_be_evicted_does_not_keep_the_others(
+    fake_api: FakeApi, status: int, message: str, words: str
+) -> None:
+    """With two PodDisruptionBudgets, the API server answers 500; 429 means later."""
     node = fake_api.create(build_object(NODE, "edge-web-0"))
     for name in ("a", "b", "c"):
         add_pod(fake_api, name, "edge-web-0")
     add_pod(fake_api, "elsewhere", "edge-web-1")
-    fake_api.fail("create", POD, status=500, name="a", subresource="eviction")
+    fake_api.fail(
+        "create", POD, status=status, message=message, name="a", subresource="eviction", times=None
+    )
     workloads = KubernetesWorkloads(30)
     access = Access(fake_api.url, "", "", Pair("", ""))
 
@@ -40,7 +56,7 @@ async def test_pod_that_cannot_be_evicted_does_not_keep_the_others(fake_api: Fak
         key_of(pod) for pod in fake_api.objects(POD) if "deletionTimestamp" not in pod["metadata"]
     ]
     assert left == [Key("default", "a"), Key("default", "elsewhere")]
-    assert "Internal error occurred" in problem
+    assert words in problem if words else not problem
 
 
 async def test_change_of_a_node_that_changed_in_between_is_not_taken_for_done(

@@ -49,6 +49,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "cluster",
         "local-development",
         "test-an-operator",
+        "find-bugs-in-your-operator",
         "add-a-version",
         "standalone-project",
         "port-a-kopf-operator",
