@@ -197,7 +197,15 @@ async def _create_plain(user: User, **spec: Any) -> None:
 
 
 async def _create_retaining(user: User) -> None:
-    await _create_plain(user, deletionPolicy={"rootDisk": "Retain"})
+    """Its other disk may belong to a node, which decides where the root disk is."""
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "volumeName": "of-a-node",
+    }
+    await user.add(PVC, {"metadata": {"name": "data"}, "spec": spec})
+    volumes = [{"name": "data", "claim": "data"}]
+    await _create_plain(user, volumes=volumes, deletionPolicy={"rootDisk": "Retain"})
 
 
 async def _leave(user: User) -> None:
@@ -205,7 +213,8 @@ async def _leave(user: User) -> None:
 
 
 async def _delete_left(user: User) -> None:
-    await user.delete(PVC, "web-root")
+    for name in ("data", "web-root"):
+        await user.delete(PVC, name)
     await _delete_sizes(user)
 
 
