@@ -22,6 +22,16 @@ _NOT_STARTED = {
     "no such file or directory": "Correct command in the pod template: the image does not have it.",
     "": "Create the ConfigMap or Secret that the pod names, or correct the pod template.",
 }
+_CLAIM_EVENTS = {
+    "ProvisioningFailed": (
+        "The volume cannot be provisioned",
+        "Create the StorageClass, or check its provisioner.",
+    ),
+    "FailedBinding": (
+        "The claim cannot be bound",
+        "Name a StorageClass in the claim, or mark one as default.",
+    ),
+}
 _PROBES = ("Liveness probe failed", "Startup probe failed")
 """Begin of the Events of probes after which the kubelet ends a container."""
 _IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
@@ -235,23 +245,12 @@ def _find_claim_problem(facts: Facts) -> Iterator[Finding]:
         return
     for event in reversed(facts.events):
         note = str(event.get("note") or event.get("message") or "")
-        if event.get("reason") == "ProvisioningFailed":
-            yield Finding(
-                "ProvisioningFailed",
-                title(claim),
-                f"The volume cannot be provisioned: {note}",
-                "Create the StorageClass, or check its provisioner.",
-            )
+        reason = str(event.get("reason"))
+        if reason in _CLAIM_EVENTS:
+            what, remedy = _CLAIM_EVENTS[reason]
+            yield Finding(reason, title(claim), f"{what}: {note}", remedy)
             return
-        if event.get("reason") == "FailedBinding":
-            yield Finding(
-                "FailedBinding",
-                title(claim),
-                f"The claim cannot be bound: {note}",
-                "Name a StorageClass in the claim, or mark one as default.",
-            )
-            return
-        if event.get("reason") == "WaitForFirstConsumer":
+        if reason == "WaitForFirstConsumer":
             yield Finding(
                 "WaitForFirstConsumer",
                 title(claim),

@@ -83,7 +83,7 @@ def _build_step(
 ) -> Publish | None:
     claim = _find_claim(cluster, observed, service)
     address = claim.address if claim is not None else ""
-    is_routed, message = _explain(cluster, observed, service)
+    is_routed, message = _explain(observed, service, claim)
     # An address that was published stays, although nothing serves it for a moment: otherwise, DNS
     # entries that follow it would be removed.
     shown = (address,) if address and (is_routed or address in service.published) else ()
@@ -93,10 +93,9 @@ def _build_step(
 
 
 def _explain(
-    cluster: KubernetesCluster, observed: Observed, service: GuestService
+    observed: Observed, service: GuestService, claim: IpClaimView | None
 ) -> tuple[bool, str]:
     """Return whether the address of a Service routes traffic to it, and a message."""
-    claim = _find_claim(cluster, observed, service)
     if service.problem:
         return False, service.problem
     if claim is None or not claim.address:
@@ -145,7 +144,7 @@ def evaluate_services(cluster: KubernetesCluster, observed: Observed) -> list[Co
     if observed.service_problem:
         return [Condition.false(type_, Reason.WRITE_REFUSED, observed.service_problem)]
     for each in services:
-        is_routed, message = _explain(cluster, observed, each)
+        is_routed, message = _explain(observed, each, _find_claim(cluster, observed, each))
         if not is_routed:
             words = f"Service {each.key} of the cluster: {message}"
             return [Condition.false(type_, Reason.SERVICES_WAITING, words)]

@@ -28,14 +28,7 @@ from libs.common.errors import (
     SlipwayError,
     Unreachable,
 )
-from libs.common.kinds import (
-    NODE,
-    POD,
-    Key,
-    Manifest,
-    is_deleting,
-    key_of,
-)
+from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.reading import text_at, text_map_at
 from libs.common.tasks import run_together

@@ -153,7 +153,8 @@ class InstanceReconciler:
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance, self._settings.image_hosts)
         actions = plan_instance(instance, observed, ctx.now())
-        if any(isinstance(action.step, Create) for action in actions):
+        steps = [action.step for action in actions]
+        if any(isinstance(step, Create) and step.kind == DATA_VOLUME for step in steps):
             observed = replace(observed, place=await find_place(ctx, instance, observed))
             actions = plan_instance(instance, observed, ctx.now())
         if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():

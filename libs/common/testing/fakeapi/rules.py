@@ -62,8 +62,7 @@ class _Value:
 def _check(value: _Value, schema: Schema, path: str, *, root: bool = False) -> Iterator[Cause]:
     if value.new is None or not schema.ruled:
         return
-    for rule in schema.raw.get("x-kubernetes-validations", ()):
-        yield from _apply(rule, value, schema, path, root=root)
+    yield from _apply(value, schema, path, root=root)
     if isinstance(value.new, dict):
         if schema.atomic_map:
             value = _Value(value.new, _ABSENT)
@@ -90,29 +89,36 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _apply(
-    rule: Manifest, value: _Value, schema: Schema, path: str, *, root: bool
-) -> Iterator[Cause]:
-    text: str = rule["rule"]
-    transition = "oldSelf" in _compile(text).variables()
-    optional = bool(rule.get("optionalOldSelf"))
-    if transition and not optional and value.old is _ABSENT:
+def _apply(value: _Value, schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
+    """Yield what the rules of one value refuse."""
+    is_new = value.old is _ABSENT
+    is_same = not is_new and value.old == value.new
+    rules = schema.raw.get("x-kubernetes-validations", ())
+    due = [rule for rule in rules if _is_due(rule, is_new=is_new, is_same=is_same)]
+    if not due:
         return
-    if not transition and value.old is not _ABSENT and value.old == value.new:
-        return
-    variables: dict[str, Any] = {"self": _view(value.new, schema, root=root)}
-    if value.old is not _ABSENT:
-        before = _view(value.old, schema, root=root)
-        variables["oldSelf"] = cel.OptionalValue.of(before) if optional else before
-    elif optional:
-        variables["oldSelf"] = cel.OptionalValue.none()
-    why = _evaluate(text, variables)
-    if why is None:
-        return
-    message = _build_message(rule, variables)
-    words = f"rule error: {why} evaluating rule: {message}" if why else message
-    where = path + rule.get("fieldPath", "")
-    yield _build_cause(where.removeprefix("."), rule.get("reason", ""), words, value.new)
+    shown = _view(value.new, schema, root=root)
+    before = None if is_new else _view(value.old, schema, root=root)
+    for rule in due:
+        variables = {"self": shown}
+        if rule.get("optionalOldSelf"):
+            found = cel.OptionalValue.none() if is_new else cel.OptionalValue.of(before)
+            variables["oldSelf"] = found
+        elif not is_new:
+            variables["oldSelf"] = before
+        why = _evaluate(rule["rule"], variables)
+        if why is None:
+            continue
+        message = _build_message(rule, variables)
+        words = f"rule error: {why} evaluating rule: {message}" if why else message
+        where = (path + rule.get("fieldPath", "")).removeprefix(".")
+        yield _build_cause(where, rule.get("reason", ""), words, value.new)
+
+
+def _is_due(rule: Manifest, *, is_new: bool, is_same: bool) -> bool:
+    if "oldSelf" in _compile(rule["rule"]).variables():
+        return not is_new or bool(rule.get("optionalOldSelf"))
+    return not is_same
 
 
 def _build_message(rule: Manifest, variables: Mapping[str, Any]) -> str:
