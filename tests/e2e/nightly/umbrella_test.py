@@ -75,7 +75,7 @@ async def test_all_operators_run_under_the_rules(cluster: Cluster, namespace: st
         values[chart] |= {"podSecurityContext": users, "image": {"pullPolicy": "Never"}}
     # Without a platform that assigns users, the values do.
     values["global"]["platformAssignsUserIds"] = False
-    where = ("--namespace", namespace, "--timeout", "4m")
+    where = ("--namespace", namespace, "--timeout", "15m")
     command = ("install", "p", str(UMBRELLA), *where, *TAKE_OVER, "--wait", "--values", "-")
     cluster.remember("p", namespace)
     await cluster.run(cluster.helm, *command, stdin=json.dumps(values))
