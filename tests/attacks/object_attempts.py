@@ -371,9 +371,9 @@ WORKLOADS: Final = (
         "foreign-pod",
         "take over a pod of somebody else with a PodSet of its name",
         PODSET,
-        (pods(), "Ready=False: NameTaken"),
+        (pods(), "Conflict=True: NameTaken"),
         "a name that is free",
-        (pods(), "Ready=False: PodsNotReady"),
+        (pods(), "Conflict=False: AsExpected"),
         prepare=take_pod,
     ),
     row(
