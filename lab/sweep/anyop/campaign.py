@@ -159,21 +159,18 @@ class Campaign:
         self._unsteady: Counter[str] = Counter()
 
     async def refer(self, count: int) -> Reference:
-        """Run the operator without faults: once to learn what is random, then to compare."""
+        """Run the operator without faults, and learn what is random and what varies."""
         plan = Plan("operator", "workload")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None)) for _ in range(2)]
+            tasks = [group.create_task(self._run(plan, None)) for _ in range(count)]
         trials = [task.result() for task in tasks]
-        knowledge = learn_names([trial.outcome for trial in trials])
-        watched = frozenset.intersection(*(trial.watched for trial in trials))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None, knowledge)) for _ in range(count)]
-        runs = [task.result().outcome for task in tasks]
+        runs = [trial.outcome for trial in trials]
+        knowledge = learn_names(runs)
+        for trial in trials:
+            trial.outcome.states = trial.build_states(knowledge)
         knowledge = learn_places(knowledge, [run.states for run in runs])
-        moments = common_triggers(
-            [knowledge.rename(trial.outcome.moments) for trial in trials]
-            + [run.moments for run in runs]
-        )
+        watched = frozenset.intersection(*(trial.watched for trial in trials))
+        moments = common_triggers([knowledge.rename(run.moments) for run in runs])
         return Reference(
             Expectation(knowledge, runs[0].states, watched),
             runs,
@@ -250,12 +247,10 @@ class Campaign:
             f" {seconds / 60:.0f} minutes left"
         )
 
-    async def _run(
-        self, plan: Plan, expectation: Expectation | None, knowledge: Knowledge | None = None
-    ) -> AnyTrial:
+    async def _run(self, plan: Plan, expectation: Expectation | None) -> AnyTrial:
         async with self._slots:
             namespace = f"sweep-{next(self._numbers)}"
-            trial = AnyTrial(self._bench, plan, namespace, expectation, knowledge)
+            trial = AnyTrial(self._bench, plan, namespace, expectation)
             await trial.run()
             return trial
 

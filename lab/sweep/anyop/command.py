@@ -24,12 +24,12 @@ from tools.cluster.errors import UsageError
 COMMANDS: Final = ("run", "replay")
 _OUTPUT: Final = Path("sweep-findings")
 _SAMPLES: Final = Path("config/samples")
-_UNDISTURBED: Final = 5
+_UNDISTURBED: Final = 6
 _PATHS: Final = (
     ("--crds", "CRDs of the operator; file or folder, repeatable"),
     ("--manifests", "account, roles and other objects that the operator needs; repeatable"),
 )
-_REPLAYS: Final = 2
+_REPLAYS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
         values.patience,
     )
     modes = tuple(map(Mode, values.fault)) or FAULTS
-    jobs = values.jobs or 3 * (os.cpu_count() or 1)
+    jobs = values.jobs or 6 * (os.cpu_count() or 1)
     return inputs, Options(
         modes, jobs, values.budget, values.undisturbed, values.output, values.junit
     )
@@ -179,7 +179,7 @@ def _build_parser() -> Parser:
         help="try only this fault; repeatable. One of",
     )
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time")
-    parser.add_argument("--jobs", type=int, help="concurrent trials. Defaults to 3 for each CPU")
+    parser.add_argument("--jobs", type=int, help="concurrent trials. Defaults to 6 for each CPU")
     parser.add_argument(
         "--undisturbed", type=int, default=_UNDISTURBED, help="runs without faults to compare"
     )
