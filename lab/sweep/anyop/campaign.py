@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.anyop.trial import AnyTrial, Expectation
+from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import MomentClass, Plan, class_of, plan_trials

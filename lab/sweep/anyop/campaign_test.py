@@ -25,9 +25,9 @@ from lab.sweep.anyop.campaign import (
     order_plans,
 )
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Knowledge
 from lab.sweep.anyop.starter import build_environment
 from lab.sweep.anyop.trial import Expectation
+from lab.sweep.learning import Knowledge
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan

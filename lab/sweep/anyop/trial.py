@@ -11,9 +11,9 @@ from typing import Final
 
 from lab.sweep import faults
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Knowledge
 from lab.sweep.anyop.phases import Actor, Phase
 from lab.sweep.anyop.starter import kill
+from lab.sweep.learning import Knowledge
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.progress_clock import ProgressClock
@@ -30,6 +30,9 @@ _REST: Final = 1.0
 """Seconds without a change after which a state counts, if it is the expected one."""
 _DELAY: Final = 5.0
 _MOST_EXITS: Final = 5
+_MOST_REAL: Final = 5
+"""Most time of a phase, in multiples of the patience: on a busy machine, time in which the operator
+waits for a CPU does not count."""
 _LOG_LINES: Final = 20
 
 
@@ -170,7 +173,8 @@ class AnyTrial:
         began, real = self._clock.now(), time.monotonic()
         patience = self._bench.inputs.patience
         while True:
-            is_late = self._clock.now() - began > patience or time.monotonic() - real > 2 * patience
+            is_late = self._clock.now() - began > patience
+            is_late = is_late or time.monotonic() - real > _MOST_REAL * patience
             state = self._find_end(phase.name, is_late=is_late)
             if state is not None:
                 self.outcome.states[phase.name] = state

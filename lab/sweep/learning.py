@@ -16,13 +16,14 @@ from lab.sweep.recorder import NamespaceRecord
 from lab.sweep.triggers import Trigger
 from lab.sweep.workload import State
 from libs.common.kinds import Kind, Manifest
+from libs.common.testing import differences
+from libs.common.testing.differences import ABSENT
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
 _SEPARATOR: Final = re.compile(r"([-.])")
 _RANDOM: Final = re.compile(r"[a-z0-9]{4,}")
 _NAMESPACE: Final = "<namespace>"
-ABSENT: Final = "(absent)"
-"""What is shown in place of a value that does not exist."""
+_NUMBER: Final = re.compile(r"\[\d+\]| #\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +151,10 @@ def learn_places(knowledge: Knowledge, states: Sequence[Mapping[str, State]]) ->
     return replace(knowledge, varying=varying)
 
 
-def find_differences(wanted: Any, found: Any, place: str = "") -> Iterator[Difference]:
-    """Find the places in which two states differ."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for name in sorted({*wanted, *found}):
-            inner = f"{place}.{name}" if place else name.partition(" #")[0]
-            yield from find_differences(wanted.get(name, ABSENT), found.get(name, ABSENT), inner)
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for first, second in zip(wanted, found, strict=True):
-            yield from find_differences(first, second, place)
-    elif wanted != found:
-        yield Difference(place, wanted, found)
+def find_differences(wanted: Any, found: Any) -> Iterator[Difference]:
+    """Find the fields in which two states differ; all items of a list are one field."""
+    for place, *values in differences.find_differences(wanted, found):
+        yield Difference(_NUMBER.sub("", place), *values)
 
 
 def _match(title: str, others: Collection[str]) -> Iterator[tuple[str, str]]:
