@@ -15,7 +15,7 @@ from lab.sweep.anyop.trial import AnyTrial, Expectation
 from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
-from lab.sweep.planning import MomentClass, Plan, class_of, plan_trials
+from lab.sweep.planning import Plan, choose_representatives, plan_trials
 from lab.sweep.triggers import Trigger, common_triggers
 from lab.sweep.workload import State
 
@@ -257,17 +257,9 @@ class Campaign:
 
 def order_plans(moments: Sequence[Trigger], modes: Sequence[Mode]) -> list[Plan]:
     """Plan each fault at each moment: first each fault once for each sort of moment."""
-    plain = Plan("operator", "workload")
-    plans = plan_trials(plain, moments, "full", modes=modes)
-    seen: set[tuple[Mode, MomentClass]] = set()
-    first: list[Plan] = []
-    rest: list[Plan] = []
-    for plan in plans:
-        assert plan.trigger is not None
-        place = plan.mode, class_of(plan.trigger)
-        (rest if place in seen else first).append(plan)
-        seen.add(place)
-    return [*first, *rest]
+    plans = plan_trials(Plan("operator", "workload"), moments, modes=modes)
+    first = dict.fromkeys(choose_representatives(plans, set()))
+    return [*first, *(plan for plan in plans if plan not in first)]
 
 
 def judge(outcome: Outcome, reference: Reference) -> list[Problem]:

@@ -50,9 +50,9 @@ def main(argv: Sequence[str]) -> int:
         parser = Parser(prog="./dev sweep replay", description="Repeat the trial of a finding.")
         parser.add_argument("folder", type=Path, help="folder of the finding")
         folder = parser.parse_args(argv[1:]).folder
-        return run_tool(lambda: _run_loop(lambda: replay(folder)))
+        return run_tool(lambda: run_loop(lambda: replay(folder)))
     inputs, options = parse(argv[1:])
-    return run_tool(lambda: _run_loop(lambda: sweep(inputs, options)))
+    return run_tool(lambda: run_loop(lambda: sweep(inputs, options)))
 
 
 def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
@@ -120,8 +120,12 @@ async def replay(folder: Path) -> int:
     return int(bool(problems))
 
 
-def _run_loop(main: Callable[[], Awaitable[int]]) -> int:
+def run_loop(main: Callable[[], Awaitable[int]]) -> int:
+    """Run a sweep until it ends or SIGTERM comes, and return its exit status."""
+
     async def run() -> int:
+        # However the sweep ends, it must leave no API server behind. A KeyboardInterrupt would be
+        # raised in any callback, and the tasks that wait for it would never end.
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
