@@ -230,7 +230,8 @@ async def _try_new(
     runner: SweepRunner, trials: Sequence[tuple[Reference, Plan]], journal: Journal
 ) -> list[TrialResult]:
     """Run the trials that are not in the journal; return the results of all trials."""
-    recalled = [trial_result for _, plan in trials if (trial_result := journal.recall(plan))]
+    outcomes = [outcome for _, plan in trials if (outcome := journal.recall(plan))]
+    recalled = [TrialResult(outcome, []) for outcome in outcomes]
     if recalled:
         print(f"{len(recalled)} of {len(trials)} trials passed before", flush=True)
     passed = {trial_result.outcome.plan for trial_result in recalled}
@@ -238,8 +239,9 @@ async def _try_new(
     started, numbers = now(), itertools.count(1)
 
     def tell(trial_result: TrialResult) -> None:
-        journal.note(trial_result)
-        if trial_result.failed:
+        if not trial_result.failed:
+            journal.note(trial_result.outcome)
+        else:
             print(report.render_trial_result(trial_result), flush=True)
         if (number := next(numbers)) % _REPORTED == 0:
             print(f"{number} of {len(new)} trials in {now() - started:.0f} s", flush=True)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Any, Final
 
@@ -57,10 +58,12 @@ class Knowledge:
     Attributes:
         names: Pattern of each name with a random part, and its replacement.
         varying: Places that differ, with two of their values.
+        ignored: Patterns of places that the user wants to ignore.
     """
 
     names: tuple[tuple[re.Pattern[str], str], ...] = ()
     varying: Mapping[str, Difference] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
     def blur(self, text: str) -> str:
         """Replace the random parts of names."""
@@ -90,7 +93,8 @@ class Knowledge:
 
     def varies(self, place: str) -> bool:
         """Return whether a field, or one that contains it, varies."""
-        return any(f"{place}.".startswith(f"{known}.") for known in self.varying)
+        is_known = any(f"{place}.".startswith(f"{known}.") for known in self.varying)
+        return is_known or any(fnmatchcase(place, pattern) for pattern in self.ignored)
 
     def with_varying(self, place: str) -> Knowledge:
         """Return the knowledge that another field varies."""
@@ -146,7 +150,7 @@ def learn_places(knowledge: Knowledge, states: Sequence[Mapping[str, State]]) ->
     varying = dict(knowledge.varying)
     for first, second in combinations(states, 2):
         for phase in first.keys() & second.keys():
-            for each in find_differences(first[phase], second[phase]):
+            for each in knowledge.compare(first[phase], second[phase]):
                 varying.setdefault(each.place, each)
     return replace(knowledge, varying=varying)
 

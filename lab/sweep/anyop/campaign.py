@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.sweep.anyop.cluster import Bench
 from lab.sweep.anyop.trial import AnyTrial, Expectation
+from lab.sweep.journal import Journal
 from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
@@ -24,6 +25,8 @@ FAULTS: Final = (
     *(Mode.DELAY, Mode.CUT, Mode.GONE),
 )
 """Faults that happen in front of a correct API server, the most telling ones first."""
+MORE: Final = (Mode.K2, Mode.STALE, Mode.OUTAGE, Mode.E429, Mode.E503)
+"""Faults that are rarer, or that find the same bugs."""
 
 _UNSTEADY: Final = 2
 """Number of trials that end with different values in a field each time, until it is not compared:
@@ -165,7 +168,7 @@ class Campaign:
             tasks = [group.create_task(self._run(plan, None)) for _ in range(count)]
         trials = [task.result() for task in tasks]
         runs = [trial.outcome for trial in trials]
-        knowledge = learn_names(runs)
+        knowledge = replace(learn_names(runs), ignored=tuple(self._bench.inputs.ignored))
         for trial in trials:
             trial.outcome.states = trial.build_states(knowledge)
         knowledge = learn_places(knowledge, [run.states for run in runs])
@@ -180,17 +183,22 @@ class Campaign:
         )
 
     async def sweep(
-        self, reference: Reference, modes: Sequence[Mode], minutes: float | None
+        self, reference: Reference, modes: Sequence[Mode], minutes: float | None, journal: Journal
     ) -> Result:
-        """Try each fault at each moment, the most telling ones first, until the time is over."""
+        """Try each fault at each moment, the most telling ones first, until the time is over.
+
+        Trials that the journal knows as passed are not repeated.
+        """
         started = time.monotonic()
         end = started + minutes * 60 if minutes is not None else None
         plans = order_plans(reference.moments, modes)
-        result, queue = Result(reference, len(plans)), list(plans)
+        passed = [plan for plan in plans if journal.recall(plan)]
+        result = Result(reference, len(plans), passed)
+        queue = [plan for plan in plans if plan not in passed]
 
         async def work() -> None:
             while queue and (end is None or time.monotonic() < end):
-                await self._try(queue.pop(0), result)
+                await self._try(queue.pop(0), result, journal)
                 self._report(result, len(queue), started, end)
 
         async with asyncio.TaskGroup() as group:
@@ -204,10 +212,12 @@ class Campaign:
         outcome = (await self._run(plan, reference.expectation)).outcome
         return outcome, judge(outcome, reference)
 
-    async def _try(self, plan: Plan, result: Result) -> None:
+    async def _try(self, plan: Plan, result: Result, journal: Journal) -> None:
         outcome, problems = await self.try_plan(plan, result.reference)
         if not problems:
             (result.passed if outcome.fired else result.missed).append(plan)
+            if outcome.fired:
+                journal.note(outcome)
             return
         _, again = await self.try_plan(plan, result.reference)
         self._note_unsteady(problems, again, result.reference)

@@ -46,6 +46,7 @@ class Inputs:
         controllers: Further controllers of kube-controller-manager.
         quiet: Seconds without a change after which an undisturbed operator has finished.
         patience: Seconds after which a disturbed operator must have recovered.
+        ignored: Patterns of fields that are not compared.
     """
 
     crds: Sequence[Path]
@@ -55,6 +56,7 @@ class Inputs:
     controllers: Sequence[str] = ()
     quiet: float = 3.0
     patience: float = 75.0
+    ignored: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

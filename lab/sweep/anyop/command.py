@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from lab.sweep.anyop import report
-from lab.sweep.anyop.campaign import FAULTS, Campaign
+from lab.sweep.anyop.campaign import FAULTS, MORE, Campaign, order_plans
 from lab.sweep.anyop.cluster import Inputs, open_bench
+from lab.sweep.journal import Journal
 from lab.sweep.modes import Mode
 from lab.sweep.report import render_timeline
 from tools.cluster.command_line import Parser
@@ -37,6 +40,8 @@ class Options:
     """The options of `run` beside its inputs."""
 
     modes: tuple[Mode, ...]
+    lists: bool
+    resume: bool
     jobs: int
     budget: float | None
     undisturbed: int
@@ -71,11 +76,13 @@ def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
         values.controllers,
         values.quiet,
         values.patience,
+        _read_patterns(values.ignore),
     )
-    modes = tuple(map(Mode, values.fault)) or FAULTS
+    modes = tuple(map(Mode, values.fault)) or (FAULTS + MORE if values.more else FAULTS)
     jobs = values.jobs or 6 * (os.cpu_count() or 1)
+    flags = values.list, values.resume
     return inputs, Options(
-        modes, jobs, values.budget, values.undisturbed, values.output, values.junit
+        modes, *flags, jobs, values.budget, values.undisturbed, values.output, values.junit
     )
 
 
@@ -94,11 +101,16 @@ async def sweep(inputs: Inputs, options: Options) -> int:
             f"{writes} writes and {len(reference.moments) - writes} watch events;"
             f" {reference.runs[0].seconds:.0f} s without faults"
         )
-        result = await campaign.sweep(reference, options.modes, options.budget)
+        if options.lists:
+            print("\n".join(map(str, order_plans(reference.moments, options.modes))))
+            return 0
+        journal = Journal(options.output / "passed.journal", resume=options.resume)
+        result = await campaign.sweep(reference, options.modes, options.budget, journal)
     folders = report.write_folders(result, inputs, options.output / "findings")
     text = report.render(result, folders)
     print(text)
     (options.output / "report.txt").write_text(text + "\n")
+    (options.output / "report.html").write_text(report.render_page(text, folders))
     if options.junit is not None:
         report.write_junit(options.junit, result)
     return int(bool(result.groups or reference.problems))
@@ -145,6 +157,16 @@ def _find_first(group: BaseExceptionGroup[UsageError]) -> UsageError:
     return _find_first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
+def _read_patterns(path: Path | None) -> tuple[str, ...]:
+    """Read patterns such as `deployments web-*.spec.replicas`."""
+    if path is None:
+        return ()
+    patterns = yaml.safe_load(path.read_text()) if path.exists() else None
+    if not isinstance(patterns, list):
+        raise SystemExit(f"--ignore: {path} is no YAML list of fields")
+    return tuple(map(str, patterns))
+
+
 def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     words = list(argv)
     if "--" not in words:
@@ -178,10 +200,14 @@ def _build_parser() -> Parser:
         "--fault",
         action="append",
         default=[],
-        choices=[*map(str, FAULTS)],
+        choices=[*map(str, FAULTS + MORE)],
         metavar="FAULT",
         help="try only this fault; repeatable. One of",
     )
+    parser.add_argument("--more", action="store_true", help=f"also try {', '.join(MORE)}")
+    parser.add_argument("--list", action="store_true", help="list the trials, and run none")
+    parser.add_argument("--resume", action="store_true", help="skip trials that passed before")
+    parser.add_argument("--ignore", type=Path, metavar="FILE", help="YAML list of fields to ignore")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time")
     parser.add_argument("--jobs", type=int, help="concurrent trials. Defaults to 6 for each CPU")
     parser.add_argument(
