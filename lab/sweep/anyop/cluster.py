@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.sweep.anyop.phases import Kinds, Phase, load_phases, read_manifests
 from lab.sweep.anyop.starter import Command
-from lab.sweep.cluster import create_namespace
+from lab.sweep.cluster import create_namespace, request_token
 from lab.sweep.progress_clock import Meter
 from lab.sweep.proxy import FaultProxy
 from lab.sweep.recorder import Recorder
@@ -31,7 +31,6 @@ _UNWATCHED: Final = frozenset(
     {"events", "leases", "endpoints", "endpointslices", "bindings", "serviceaccounts"}
 )
 _SERVED_SECONDS: Final = 120.0
-_TOKEN_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +203,5 @@ async def _apply(client: Client, kinds: Kinds, places: Iterable[Path], admin: st
         print("The operator has all rights: --manifests does not contain exactly one account")
         return Account(admin)
     metadata = accounts[0]["metadata"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
-    path = SERVICE_ACCOUNT.path(metadata["namespace"], metadata["name"], "token")
-    answer = await client.raw("POST", path, request)
-    return Account(answer["status"]["token"], tuple(roles))
+    token = await request_token(client, metadata["namespace"], metadata["name"])
+    return Account(token, tuple(roles))
