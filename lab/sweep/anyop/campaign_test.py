@@ -209,6 +209,7 @@ def test_operator_gets_nothing_of_this_checkout() -> None:
         (["--crds", "x"], "The command that starts the operator is missing"),
         (["--crds", "nowhere", "--workload", str(PLANTED / "counter"), "--", "true"], "nowhere"),
         (["--workload", str(PLANTED / "counter"), "--", "true"], "contains no CRD"),
+        (["--ignore", "nowhere", "--", "true"], "nowhere is no YAML list of fields"),
     ],
 )
 def test_wrong_command_line_exits_with_2(

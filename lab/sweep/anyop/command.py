@@ -76,7 +76,7 @@ def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
         values.controllers,
         values.quiet,
         values.patience,
-        _read_patterns(values.ignore),
+        _read_patterns(values.ignore, parser),
     )
     modes = tuple(map(Mode, values.fault)) or (FAULTS + MORE if values.more else FAULTS)
     jobs = values.jobs or 6 * (os.cpu_count() or 1)
@@ -157,13 +157,13 @@ def _find_first(group: BaseExceptionGroup[UsageError]) -> UsageError:
     return _find_first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def _read_patterns(path: Path | None) -> tuple[str, ...]:
+def _read_patterns(path: Path | None, parser: Parser) -> tuple[str, ...]:
     """Read patterns such as `deployments web-*.spec.replicas`."""
     if path is None:
         return ()
     patterns = yaml.safe_load(path.read_text()) if path.exists() else None
     if not isinstance(patterns, list):
-        raise SystemExit(f"--ignore: {path} is no YAML list of fields")
+        parser.error(f"--ignore: {path} is no YAML list of fields")
     return tuple(map(str, patterns))
 
 
