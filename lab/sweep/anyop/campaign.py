@@ -266,10 +266,13 @@ class Campaign:
 
 
 def order_plans(moments: Sequence[Trigger], modes: Sequence[Mode]) -> list[Plan]:
-    """Plan each fault at each moment: first each fault once for each sort of moment."""
+    """Plan each fault at each moment: first once for each sort of moment, then in each phase."""
     plans = plan_trials(Plan("operator", "workload"), moments, modes=modes)
-    first = dict.fromkeys(choose_representatives(plans, set()))
-    return [*first, *(plan for plan in plans if plan not in first)]
+    sorts, in_phases = choose_representatives(plans, set()), list[Plan]()
+    for phase in dict.fromkeys(moment.phase for moment in moments):
+        alike = [plan for plan in plans if plan.trigger and plan.trigger.phase == phase]
+        in_phases += choose_representatives(alike, set())
+    return list(dict.fromkeys([*sorts, *in_phases, *plans]))
 
 
 def judge(outcome: Outcome, reference: Reference) -> list[Problem]:

@@ -63,9 +63,10 @@ class StandIn(Campaign):
         return outcome, judge(outcome, reference)
 
 
-def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
+def test_each_fault_is_tried_once_at_each_sort_of_moment_first_then_in_each_phase() -> None:
     moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(2)]
     moments.append(Trigger("event", "create", "ADDED", "pods", "web-0"))
+    moments.append(Trigger("write", "grow", "create", "pods", "web-2"))
 
     plans = order_plans(moments, (Mode.K1, Mode.CUT, Mode.E500))
 
@@ -73,6 +74,8 @@ def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
         (Mode.K1, moments[0]),
         (Mode.CUT, moments[2]),
         (Mode.E500, moments[0]),
+        (Mode.K1, moments[3]),
+        (Mode.E500, moments[3]),
         (Mode.K1, moments[1]),
         (Mode.E500, moments[1]),
     ]

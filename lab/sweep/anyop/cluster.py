@@ -30,7 +30,7 @@ _LEFT_OUT: Final = frozenset({"Namespace", "Deployment", "CustomResourceDefiniti
 _UNWATCHED: Final = frozenset(
     {"events", "leases", "endpoints", "endpointslices", "bindings", "serviceaccounts"}
 )
-_SERVED_SECONDS: Final = 120.0
+_SERVED_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
