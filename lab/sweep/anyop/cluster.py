@@ -162,18 +162,19 @@ def _start_controllers(control_plane: ControlPlane, controllers: Sequence[str]) 
 
 
 async def _discover(client: Client) -> list[Kind]:
-    """List the kinds that can be listed and watched, each in its preferred version."""
+    """List the kinds that can be listed and watched, each in one version: preferred ones first."""
     groups = (await client.raw("GET", "/apis"))["groups"]
-    versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-    kinds = []
-    for version in versions:
+    preferred = [group["preferredVersion"]["groupVersion"] for group in groups]
+    others = [each["groupVersion"] for group in groups for each in group["versions"]]
+    kinds: dict[tuple[str, str], Kind] = {}
+    for version in dict.fromkeys(["v1", *preferred, *others]):
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         for each in (await client.raw("GET", base))["resources"]:
             if "/" in each["name"] or not {"list", "watch"} <= set(each["verbs"]):
                 continue
             kind = Kind.of(version, each["kind"], each["name"], namespaced=each["namespaced"])
-            kinds.append(kind)
-    return kinds
+            kinds.setdefault((kind.group, kind.kind), kind)
+    return list(kinds.values())
 
 
 async def _apply(client: Client, kinds: Kinds, places: Iterable[Path], admin: str) -> Account:
