@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -165,17 +165,18 @@ class Reconciler:
         network = Network.parse(ctx.primary)
         if list_users(network, self._observe(ctx, network)):
             return await self.reconcile(ctx)
-        instances = map(InstanceView.parse, await list_live(ctx, INSTANCE))
+        instances = tuple(map(InstanceView.parse, await list_live(ctx, INSTANCE)))
         firewalls = [
             each["metadata"]["name"]
             for each in await list_live(ctx, FIREWALL)
             if ctx.key in map_to_network(each, None)
         ]
-        if list_users(network, Observed(tuple(instances), tuple(firewalls))):
+        if list_users(network, Observed(instances, tuple(firewalls))):
             return Result(requeue_after=1)
         # The policies that isolate are deleted last, after no instance needs them any more.
         observed = self._observe(ctx, network)
-        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed)]
+        users = {each.network for each in instances}
+        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed, users)]
         outcome = await ctx.execute(*batches)
         return None if outcome.ok else Result.from_outcome(outcome)
 
@@ -236,18 +237,25 @@ def _find_first(ctx: Context, network: Network, bridge: Iterable[Manifest]) -> K
     return find_first(candidates)
 
 
-async def _plan_vlan_release(ctx: Context, observed: Observed) -> list[Step]:
-    """Plan the release of VLANs that no remaining Network of the namespace uses."""
+async def _plan_vlan_release(ctx: Context, observed: Observed, used: Collection[str]) -> list[Step]:
+    """Plan the release of VLANs that no remaining Network of the namespace uses.
+
+    Nothing is released while a machine of the namespace uses another Network with the
+    ProviderNetwork: it stays on the VLAN that the Network had when the machine started.
+    """
     if observed.provider is None:
         return []
     name = observed.provider.metadata.name
     left = [
-        map_at(each, "spec").get("vlan")
+        each
         for each in await list_live(ctx, NETWORK)
         if key_of(each) != ctx.key and text_at(each, "spec", "providerNetworkRef", "name") == name
     ]
+    if any(key_of(each).name in used for each in left):
+        return []
+    vlans = [map_at(each, "spec").get("vlan") for each in left]
     provider = next(each for each in observed.bridge if key_of(each).name == name)
-    step = plan_vlan_release(provider, ctx.key.namespace, left)
+    step = plan_vlan_release(provider, ctx.key.namespace, vlans)
     return [] if step is None else [step]
 
 
