@@ -23,13 +23,13 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
-from libs.common.plan import Delete, Step
+from libs.common.plan import Delete
 from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from operators.clusters.api.reasons import Reason
-from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.naming import GUEST_SERVICE
-from operators.clusters.observed import Observed, key_in
+from operators.clusters.observed import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,14 @@ class Teardown:
         """Whether nothing is left."""
         return not self.leftovers
 
-    @property
-    def batch(self) -> list[Step]:
-        """The deletions for `Context.execute`."""
-        return [action.step for action in self.actions]
 
-
-def plan_teardown(cluster: KubernetesCluster, observed: Observed) -> Teardown:
+def plan_teardown(observed: Observed) -> Teardown:
     """Plan the next deletions: all objects of the first group that is not empty."""
     groups: list[_Group] = [
         _delete_instances(observed.workers()),
         _delete_instances(observed.members(CONTROL_PLANE)),
         [
-            _delete(OPERATION, key_in(cluster, each.key.name), each.uid, each.deleting)
+            _delete(OPERATION, each.key, each.uid, each.deleting)
             for each in observed.operations.values()
         ],
         [],

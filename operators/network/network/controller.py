@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.crd import ParseError
-from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, Manifest, key_of
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, Key, Manifest, key_of
 from libs.common.plan import Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
@@ -39,10 +39,8 @@ from operators.network.observe import (
     BY_NETWORK,
     BY_PROVIDER,
     FIREWALL_INDEXES,
-    INSTANCE_INDEXES,
     NETWORK_INDEXES,
     POLICY_INDEXES,
-    UNLABELLED_PODS,
     list_live,
     list_objects,
     list_owned,
@@ -54,9 +52,8 @@ from operators.network.observe import (
     map_pod_to_networks,
     map_provider_to_networks,
     map_to_network,
-    shrink_instance,
     shrink_namespace,
-    shrink_pod,
+    watch_machines,
 )
 from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Settings
@@ -67,7 +64,7 @@ _KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINI
 def build_controller(settings: Settings) -> Controller:
     """Build the controller of Network."""
     reconciler = Reconciler(settings)
-    return (
+    controller = (
         Controller(
             NETWORK_CONTROLLER,
             primary=NETWORK,
@@ -95,14 +92,6 @@ def build_controller(settings: Settings) -> Controller:
         .watches(MULTI_NETWORK_POLICY, map_deny_policy, optional=True)
         .watches(FIREWALL, map_to_network, indexes=FIREWALL_INDEXES)
         .watches(
-            INSTANCE,
-            map_instance_to_networks,
-            transform=shrink_instance,
-            optional=True,
-            indexes=INSTANCE_INDEXES,
-            why="find the instances of a network or a firewall",
-        )
-        .watches(
             PROVIDER_NETWORK,
             map_provider_to_networks,
             writes=("patch",),
@@ -114,15 +103,8 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_namespace,
             why="match namespaces with the selectors of a ProviderNetwork",
         )
-        .watches(
-            POD,
-            map_pod_to_networks,
-            transform=shrink_pod,
-            label_selector=UNLABELLED_PODS,
-            source="reflector",
-            why="find machines that were started before pods carried the label of a network",
-        )
     )
+    return watch_machines(controller, map_instance_to_networks, map_pod_to_networks)
 
 
 class Reconciler:
