@@ -395,7 +395,7 @@ def test_address_of_another_controller_in_the_status_is_neither_replaced_nor_rem
 ) -> None:
     objects = route(view())
     manifest = build_service()
-    fields = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
+    fields: Manifest = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
     manifest["metadata"]["managedFields"] = [{"manager": writer, "fieldsV1": fields}, {}]
     manifest["status"] = {"loadBalancer": {"ingress": [{"ip": "192.168.7.7"}]}}
     other = GuestService.parse(manifest)

@@ -20,7 +20,6 @@ import pytest
 from lab.kubevirt_sim.guests import GuestClusters
 from libs.common.client import Client
 from libs.common.conditions import find_condition, render_time
-from libs.common.crd import build_crd
 from libs.common.kinds import POD, SERVICE, Key, Manifest, build_object, key_of, uid_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
@@ -127,13 +126,14 @@ async def compute(
     """Run ipam, network and clusters, and play compute."""
     loose = [build_loose_crd(each, None, ("status",)) for each in (INSTANCE, OPERATION)]
     models = (*IPAM_RESOURCES, *NETWORK_RESOURCES, KubernetesCluster)
-    await serve(kube_client, *map(build_crd, models), *loose)
+    await serve(kube_client, *models, *loose)
     await proxied.register(kube_client)
     held: list[Compute] = []
     guests = GuestClusters(
         kube_client, lambda: list(held[0].machines.values()) if held else [], "127.0.0.1", 0
     )
-    config, watched = kube_apiserver.config, {"watch_namespaces": (kube_namespace,)}
+    config = kube_apiserver.config
+    watched: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
     async with guests:
         url = f"https://127.0.0.1:{guests.port}"
         async with (
@@ -168,7 +168,7 @@ async def test_page_in_a_cluster_answers_at_the_address_of_its_service_and_nothi
     }
     edge = build_object(KUBERNETES_CLUSTER, "edge", namespace, spec=spec)
     await client.create(KUBERNETES_CLUSTER, edge)
-    worker = await until(lambda: compute.addresses.get("edge-web-0"))
+    worker = await until(lambda: compute.addresses.get("edge-web-0", ""))
     await compute.becomes(False, worker, _PAGE)
 
     (guest,) = compute.guests.clusters
