@@ -153,6 +153,9 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
     if claim.vmi_uid != run.view.uid:
         message = f"{claim.address} is not routed to the current run of the machine yet"
         return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
+    if node := observed.silent_node:
+        message = f"nothing shows whether {claim.address} is reachable: node {node} does not report"
+        return Condition.unknown(type_, Reason.NODE_SILENT, message)
     ports = ", ".join(claim.ports)
     return Condition.true(type_, Reason.BOUND, f"{claim.address} routes {ports} to the machine")
 
