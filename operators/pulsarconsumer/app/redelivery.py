@@ -178,8 +178,8 @@ class Redeliveries:
         self._finished: OrderedDict[str, float] = OrderedDict()
         self._copies: OrderedDict[str, str] = OrderedDict()
         self._watches: dict[Any, _Watch] = {}
-        self._repetitions: list[RawMessage] = []
-        self._checked_at = 0.0
+        self._repetitions: dict[Any, list[RawMessage]] = {}
+        self._checked_at: dict[Any, float] = {}
 
     # Sources.
 
@@ -239,7 +239,7 @@ class Redeliveries:
     def must_ask(self, source: Source) -> bool:
         """Return whether the broker must be asked to redeliver the messages of a source."""
         now, watch = self._monotonic(), self._watches.get(source)
-        if not self._messages or now < self._checked_at + _CHECK_SECONDS:
+        if not self._messages or now < self._checked_at.get(source, 0.0) + _CHECK_SECONDS:
             return False
         if watch is not None:
             # The connection to one of several brokers may have been lost, and the others redeliver
@@ -248,7 +248,9 @@ class Redeliveries:
                 return watch.lost_at is not None and not watch.asked_at
             if not watch.asked_at:
                 return True
-        self._checked_at = now
+            if now < watch.asked_at + ANSWER_SECONDS:
+                return False  # Each request lets the broker begin from the start.
+        self._checked_at[source] = now
         with self._lock:
             return any(
                 message.source is source
@@ -304,7 +306,8 @@ class Redeliveries:
             and message.state is not State.IN_HANDLER
             and self.is_unconfirmed(message)
         ]
-        self._repetitions += self._watches.pop(source).pop_doubtful()
+        doubtful = self._watches.pop(source).pop_doubtful()
+        self._repetitions.setdefault(source, []).extend(doubtful)
         return gone
 
     def pop_repetitions(self, source: Source, now: float) -> list[RawMessage]:
@@ -314,7 +317,7 @@ class Redeliveries:
             source: Source that found its queue empty, or whose watch has ended.
             now: Monotonic time.
         """
-        found, self._repetitions = self._repetitions, []
+        found = self._repetitions.pop(source, [])
         watch = self._watches.get(source)
         if watch is not None and now >= watch.until - REDELIVERY_SECONDS + _DOUBT_SECONDS:
             found += watch.pop_doubtful()
@@ -381,8 +384,9 @@ class Redeliveries:
         """Sort a message that was finished; `is_sibling`: whether one of its batch is not."""
         identity = render_identity(raw)
         if watch is None:
-            # The client has asked for a message whose acknowledgment timed out.
-            is_done = is_sibling
+            # A consumer has returned a message of its batch, or the client has asked for a message
+            # whose acknowledgment timed out. The broker counts from zero if the cursor is moved.
+            is_done = is_sibling or raw.redelivery_count() > 0
         elif watch.trusts(identity, self._finished[identity], is_sibling=is_sibling):
             if watch.is_order and is_sibling and watch.add_doubtful(raw):
                 return
