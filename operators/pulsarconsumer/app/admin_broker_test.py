@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from operators.pulsarconsumer.app import redelivery
+from operators.pulsarconsumer.app.failures_broker_test import send_batch
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -22,7 +23,6 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
-from operators.pulsarconsumer.app.failures_broker_test import send_batch
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 from slipway_handler import Message
 
