@@ -277,7 +277,7 @@ class Memory:
                 return
             self._move(message, event)
             self._attempts.pop(message.identity, None)
-            self.redeliveries.remember_finished(message.identity)
+            self.redeliveries.remember_finished(message.identity, message.seen_at)
             self._remove(message)
 
     def fail(self, message: Received, due: float, attempt: int) -> None:
