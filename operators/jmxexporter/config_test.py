@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common import fastyaml
 from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.config import LIMIT, find_problem, read_config
@@ -29,9 +30,9 @@ def test_configuration_of_the_exporter_is_taken(text: str) -> None:
 def test_configuration_is_read_once_however_many_passes_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A long one takes a third of a second, in which nobody else is served."""
+    """A long one takes a while, in which nobody else is served."""
     read: list[str] = []
-    monkeypatch.setattr("yaml.safe_load", read.append)
+    monkeypatch.setattr(fastyaml, "load_untrusted", lambda text: read.append(text) or [])
     config_map = {"data": {"config.yaml": "rules: [] # read once"}}
 
     first, second = (read_config(SOURCE, config_map) for _ in range(2))
@@ -54,6 +55,12 @@ def test_configuration_is_read_once_however_many_passes_ask(
         ("rules: [{name: x}]", "rules[0] needs a pattern"),
         ("rules: [{pattern: x, labels: {}}]", "labels need a name"),
         (f"# {'x' * LIMIT}", "longer than"),
+        ("a: !!bool maybe", "a value does not fit its tag"),
+        ("a: !!int ''", "a value does not fit its tag"),
+        (f"a: !!float {'1:' * 40_000}1.5", "a value does not fit its tag"),
+        ("a: \x00", "control character"),
+        ("a: 1\n---\nb: 2", "more than one YAML document"),
+        (f"a: {'[' * 200}{']' * 200}", "nested deeper"),
     ],
 )
 def test_mistake_is_named_with_its_place(text: str, words: str) -> None:

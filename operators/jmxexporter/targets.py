@@ -283,15 +283,11 @@ class TargetEvaluator:
         )
 
     def _await(self, pod: Pod, container: Container, run: InjectorRun, attempts: int) -> Target:
+        until = datetime.fromtimestamp(run.last_second + 1, UTC) if run.request.not_after else None
+        reason, message = Reason.STARTING, run.waits_for or "the injector is starting"
         if run.started is not None:
-            message = "the injector is running"
-            return Target(pod, container, Phase.WAITING, Reason.RUNNING, message, attempts)
-        message = run.waits_for or "the injector is starting"
-        limit = run.request.not_after
-        until = datetime.fromtimestamp(limit + 1, UTC) if limit else None
-        return Target(
-            pod, container, Phase.WAITING, Reason.STARTING, message, attempts, until=until
-        )
+            reason, message = Reason.RUNNING, "the injector is running"
+        return Target(pod, container, Phase.WAITING, reason, message, attempts, until=until)
 
     def _start(
         self, pod: Pod, container: Container, request: Request, user: Credentials, attempts: int
