@@ -101,11 +101,12 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         # The PodSet was deleted or recreated; the event of that change triggers the next reconcile.
         return None
     work = RoundResults([], [], Outcome())
+    recorded = Outcome()
     if not desired.is_held:
-        work.outcome, desired, observed = await keep_history(context, desired, observed)
-    retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
+        recorded, desired, observed = await keep_history(context, desired, observed, image)
+    retry = _NAME_TAKEN_SECONDS if recorded.failures else None
     desired = await read_former(context, desired, observed, image)
-    for _ in range(_ROUNDS if not _must_stop(work.outcome) else 0):
+    for _ in range(_ROUNDS):
         plan = plan_podset(desired, observed, context.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after
@@ -122,6 +123,8 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
             break
     else:
         work.requeue_after = 0.0
+    if _must_stop(recorded) and not work.outcome.failures:
+        work.outcome = recorded
     if _is_namespace_terminating(work.outcome):
         # The namespace is being deleted, so the PodSet will be deleted as well: report nothing and
         # do not retry.
