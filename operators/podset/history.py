@@ -10,23 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from libs.common.crd import PodTemplate, kind_of
-from libs.common.errors import (
-    ApiError,
-    BadRequest,
-    Forbidden,
-    ForeignObject,
-    Invalid,
-    TerminalError,
-)
-from libs.common.kinds import (
-    CONTROLLER_REVISION,
-    POD,
-    Key,
-    Manifest,
-    build_object,
-    is_deleting,
-    key_of,
-)
+from libs.common.errors import ApiError, BadRequest, CreateError, Forbidden, Invalid, TerminalError
+from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Outcome, StepFailure
 from libs.common.reading import text_at
@@ -182,7 +167,7 @@ async def keep_history(
         outcome, desired = await _recognize(context, desired, observed.history, used)
     if outcome.ok:
         outcome, observed = await _write_history(context, desired, observed, used)
-    if any(not isinstance(failure.error, ForeignObject) for failure in outcome.failures):
+    if any(not isinstance(failure.error, CreateError) for failure in outcome.failures):
         held = await _read_held(context, desired.podset, desired.blueprint, image)
         desired = _hold(desired, held)
     return outcome, desired, observed
@@ -212,7 +197,7 @@ async def _recognize(
         try:
             same = await _find_same(context, desired.podset, blueprint.template, in_use)
         except ApiError as err:
-            step = Create(POD_TEMPLATE, build_object(POD_TEMPLATE, *reversed(context.key)))
+            step = Create(POD_TEMPLATE, {"metadata": context.key._asdict()})
             return Outcome(failures=(StepFailure(step, err),)), desired
         if same is not None:
             alias = build_alias_patch(context.key.namespace, same, blueprint.template_hash)
