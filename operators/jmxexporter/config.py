@@ -100,6 +100,8 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
     text = (config_map.get("data") or {}).get(source.config_map_key)
     if not isinstance(text, str):
         message = f"{name} has no key {source.config_map_key}; see spec.config.configMapKey"
+        if source.config_map_key in (config_map.get("binaryData") or {}):
+            message = f"{name}: {source.config_map_key} is binary data; save it as UTF-8 text"
         return Config(reason=Reason.CONFIG_MISSING, message=message)
     digest = hashlib.sha256(text.encode()).hexdigest()
     problem = find_problem(text)

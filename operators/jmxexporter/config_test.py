@@ -32,7 +32,12 @@ def test_configuration_is_read_once_however_many_passes_ask(
 ) -> None:
     """A long one takes a while, in which nobody else is served."""
     read: list[str] = []
-    monkeypatch.setattr(fastyaml, "load_untrusted", lambda text: read.append(text) or [])
+
+    def parse(text: str) -> list[object]:
+        read.append(text)
+        return []
+
+    monkeypatch.setattr(fastyaml, "load_untrusted", parse)
     config_map = {"data": {"config.yaml": "rules: [] # read once"}}
 
     first, second = (read_config(SOURCE, config_map) for _ in range(2))
@@ -90,6 +95,13 @@ def test_any_text_has_an_answer(text: str) -> None:
     config = read_config(SOURCE, {"data": {"config.yaml": text}})
 
     assert config.hash and (config.reason is None) == (config.message == "")
+
+
+def test_configuration_in_another_encoding_is_told() -> None:
+    config = read_config(SOURCE, {"binaryData": {"config.yaml": "//5y"}})
+
+    assert config.reason is Reason.CONFIG_MISSING
+    assert "is binary data; save it as UTF-8 text" in config.message
 
 
 @pytest.mark.parametrize("held", [None, {}, {"data": {"other": "x"}}])

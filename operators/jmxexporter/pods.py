@@ -290,6 +290,14 @@ def shrink_pod(pod: Manifest) -> Manifest:
     if "annotations" in metadata:
         annotations = metadata["annotations"]
         kept["annotations"] = {n: annotations[n] for n in _ANNOTATIONS if n in annotations}
+
+    def shrink(each: Mapping[str, Any]) -> Manifest:
+        return {
+            **_pick(each, "name", "securityContext", "restartPolicy"),
+            **_pick_mounts(each, shown),
+            **pick_limit(each, statuses.get(text_at(each, "name"))),
+        }
+
     return {
         "apiVersion": pod.get("apiVersion", "v1"),
         "kind": pod.get("kind", "Pod"),
@@ -302,23 +310,8 @@ def shrink_pod(pod: Manifest) -> Manifest:
             "volumes": [
                 {"name": name, "hostPath": {}} for name in sorted(shown & _node_volumes(spec))
             ],
-            "containers": [
-                {
-                    **_pick(each, "name", "securityContext"),
-                    **_pick_mounts(each, shown),
-                    **pick_limit(each, statuses.get(text_at(each, "name"))),
-                }
-                for each in maps_at(spec, "containers")
-            ],
-            "initContainers": [
-                {
-                    **_pick(each, "name", "securityContext", "restartPolicy"),
-                    **_pick_mounts(each, shown),
-                    **pick_limit(each, statuses.get(text_at(each, "name"))),
-                }
-                for each in _init_containers(spec)
-                if _is_sidecar(each)
-            ],
+            "containers": list(map(shrink, maps_at(spec, "containers"))),
+            "initContainers": list(map(shrink, filter(_is_sidecar, _init_containers(spec)))),
             "ephemeralContainers": [
                 {
                     **_pick(each, "name", "targetContainerName", "securityContext"),
