@@ -147,13 +147,13 @@ def _examine(text: str) -> tuple[str, str]:
         return f"longer than {LIMIT // 1024} KiB", ""
     try:
         documents = fastyaml.load_untrusted(text)
+    except fastyaml.TooLarge as error:
+        return str(error), ""
     except yaml.YAMLError as error:
         return f"not YAML: {_describe(error)}", ""
-    if not documents:
-        return "", ""
     if len(documents) > 1:
-        return "more than one YAML document", ""
-    root = documents[0]
+        return f"{len(documents)} documents; write one", ""
+    root = documents[0] if documents else {}
     if not isinstance(root, dict):
         return "not a mapping", ""
     rules = root.get("rules") or []
@@ -186,8 +186,6 @@ def _describe(error: yaml.YAMLError) -> str:
 
     The description is shown in the status, to people who may not have the right to read ConfigMaps.
     """
-    if isinstance(error, fastyaml.TooLarge):
-        return str(error)
     if isinstance(error, yaml.reader.ReaderError):
         return "it contains a control character"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
