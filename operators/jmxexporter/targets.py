@@ -258,15 +258,8 @@ class TargetEvaluator:
             state.retry_at for state in asked if state.failures and state.retry_at > self.now
         ]:
             message = "the guard did not respond; the request is repeated"
-            return Target(
-                pod,
-                container,
-                Phase.WAITING,
-                Reason.UPDATING,
-                message,
-                attempts,
-                until=min(waiting),
-            )
+            due, reason = min(waiting), Reason.UPDATING
+            return Target(pod, container, Phase.WAITING, reason, message, attempts, until=due)
         calls = [
             replace(self._build_call(each, pod, container, last, request), config=self.config.text)
             for each, _ in behind
