@@ -17,8 +17,9 @@ from lab.sweep import faults, scaling
 from lab.sweep.canaries import build_canary, find_leaks
 from lab.sweep.cluster import Permissions
 from lab.sweep.components import ClusterComponents
+from lab.sweep.learning import Knowledge
 from lab.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
-from lab.sweep.normalize import build_state, leave_out_others
+from lab.sweep.normalize import leave_out_others
 from lab.sweep.oracles import compare_states
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
@@ -316,7 +317,7 @@ class Trial:
 
     def _has_converged(self, phase: Phase) -> bool:
         """Record the state; return whether it equals the state of the fault-free run."""
-        state = build_state(self._record, self._workload.kinds, self._session.namespace)
+        state = Knowledge().build_state(self._record, self._workload.kinds, self._session.namespace)
         state |= self._session.show_external_systems()
         self.outcome.states[phase.name] = state
         wanted = self._wanted.get(phase.name)

@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from lab.sweep import trial as module
+from lab.sweep.learning import Knowledge
 from lab.sweep.oracles import evaluate
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
@@ -107,7 +108,7 @@ async def test_phase_waits_for_a_retry_that_brings_the_state_of_the_fault_free_r
     blocked: State = {"podsets web": {"status": {"reason": "NameTaken"}}}
     ready: State = {"podsets web": {"status": {"reason": "Ready"}}}
     states = iter([blocked, blocked, ready])
-    monkeypatch.setattr(module, "build_state", lambda *_: next(states))
+    monkeypatch.setattr(Knowledge, "build_state", lambda *_: next(states))
     trial = build_trial(tmp_path, FakeZygote(None), Meter(), {"create": ready})
     monkeypatch.setattr(trial, "_is_over", lambda _: True)
     monkeypatch.setattr(trial, "_is_recorded", AsyncMock(return_value=True))
