@@ -30,7 +30,7 @@ from operators.pulsarconsumer.app.redelivery import (
     STORED_SECONDS,
 )
 
-_LATEST = ASK_SECONDS + max(ANSWER_SECONDS, REDELIVERY_SECONDS) + 20
+_LATEST = ASK_SECONDS + max(ANSWER_SECONDS, REDELIVERY_SECONDS) + 50
 """Time after which a skipped message is not handled any more, with the steps of the model."""
 
 _FINISHED = {State.DONE, State.GIVEN_UP}
