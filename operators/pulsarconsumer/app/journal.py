@@ -76,11 +76,6 @@ class Journal:
             except (OSError, ValueError) as err:
                 log.warning("Crashes of the handler will not be counted", error=str(err))
 
-    @property
-    def is_watching(self) -> bool:
-        """Whether messages are looked up or written before they are handled."""
-        return self.careful or bool(self.unsettled)
-
     def begin(self, thread: int, identity: str) -> None:
         """Write the identity of the message that a thread handles."""
         if self._map is None:
