@@ -168,8 +168,10 @@ class Memory:
             group.units.append(unit)
             if len(group.units) > 1:
                 return []
-        if len(unit) == 1 and self._must_wait(unit[0]):
-            self._wait(unit[0], Event.EARLY, self._monotonic())
+        first, *others = unit
+        is_new = first.state is State.RECEIVED and not others
+        if is_new and self.redeliveries.is_unconfirmed(first):  # It may have been skipped.
+            self._wait(first, Event.EARLY, self._monotonic())
         left = [message for message in unit if message.state is State.RECEIVED]
         for message in left:
             self._move(message, Event.TAKEN)
@@ -179,10 +181,6 @@ class Memory:
             else:
                 self._advance(name)
         return left
-
-    def _must_wait(self, message: Received) -> bool:
-        """Return whether a message must not be handled before the broker delivers it again."""
-        return message.state is State.RECEIVED and self.redeliveries.is_unconfirmed(message)
 
     def release(self, unit: Unit) -> None:
         """End the work of a thread; messages that it has not handled wait for the failed one."""

@@ -358,7 +358,7 @@ def replay(schedule: Schedule) -> None:
 
     assert not world.backlog
     assert len(world.memory) == 0
-    assert not world.memory.redeliveries.is_watched(world.source)
+    assert world.source not in world.memory.redeliveries._watches
     assert set(world.states.values()) <= _FINISHED
     short = {number: owed for number, owed in world.owed.items() if world.handled[number] < owed}
     assert not short
