@@ -219,7 +219,7 @@ async def test_page_that_was_on_its_way_restores_no_object_of_a_deselected_names
     listing = InformerListing(informer, "a")
     informer.watch_namespaces(["b"])
 
-    listing.take([found])
+    listing.take([found], 7)
     listing.finish(7)
 
     assert not informer.store

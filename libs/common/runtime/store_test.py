@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object, key_of
 from libs.common.runtime.store import Store, strip_noise
 
 KEY = Key("default", "web")
@@ -194,3 +194,15 @@ def _tell(store: Store, what: str, manifest: Manifest) -> None:
     else:
         key = Key(metadata["namespace"], metadata["name"])
         store.remove(key, metadata["uid"], int(metadata["resourceVersion"]))
+
+
+def test_objects_without_uid_or_version_come_change_and_go() -> None:
+    """Aggregated APIs such as metrics.k8s.io return neither."""
+    store = Store(CONFIG_MAP)
+    one, two = (build_object(CONFIG_MAP, name, "default") for name in ("one", "two"))
+    store.replace([one, two], 0)
+
+    assert store.put({**one, "data": {"a": "b"}}) is not None
+    assert [change.key.name for change in store.replace([one], 0) if change.new is None] == ["two"]
+    assert store.remove(key_of(one), "") is not None
+    assert store.put(one) is not None, "another object came"

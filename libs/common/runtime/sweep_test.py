@@ -11,7 +11,7 @@ from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
-from libs.common.runtime.listing import StorageRolledBack
+from libs.common.runtime.listing import StorageRolledBack, list_scope
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
@@ -38,6 +38,7 @@ class Bench:
         period: float = 600.0,
     ) -> None:
         self.api = api
+        self.client = client
         self.clock = FakeClock()
         self.metrics = Metrics()
         self.informer = Informer(
@@ -204,6 +205,28 @@ async def test_storage_that_was_set_back_ends_the_process(bench: Bench) -> None:
     bench.informer.put(held)
 
     with pytest.raises(StorageRolledBack, match=f"configmaps.*{ahead}"):
+        await bench.sweep()
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["listing", "sweep"])
+async def test_object_that_is_older_than_it_was_ends_the_process(bench: Bench, lists: bool) -> None:
+    """After a restore, other changes can bring the server to a later version than before."""
+    made = bench.make()
+    for _ in range(10):
+        bench.api.create(build_map("other"))
+        bench.api.vanish(CONFIG_MAP, Key("default", "other"))
+    seen = int(made["metadata"]["resourceVersion"]) + 5
+    bench.informer.put({**made, "metadata": {**made["metadata"], "resourceVersion": str(seen)}})
+
+    with pytest.raises(StorageRolledBack, match=f"default/a is at version .* but {seen} was seen"):
+        await (list_scope(bench.client, bench.informer, "default") if lists else bench.sweep())
+
+
+async def test_object_whose_deletion_was_undone_ends_the_process(bench: Bench) -> None:
+    made = bench.make()
+    bench.informer.deleted(KEY, uid_of(made))
+
+    with pytest.raises(StorageRolledBack, match="default/a exists, but its deletion was seen"):
         await bench.sweep()
 
 
