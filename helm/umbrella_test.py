@@ -1,4 +1,4 @@
-"""All charts as dependencies of one chart, under the rules of a company.
+"""The chart of all operators, under the rules of a company.
 
 The rules stand in for OpenShift's security context constraint restricted-v2 (users and groups from
 the range of the namespace), for a mirror as the only registry, and for a namespace that denies all
@@ -20,9 +20,10 @@ from libs.common.client import Client
 from libs.common.errors import ApiError
 from libs.common.kinds import NAMESPACE, POD, Kind, Manifest, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
-from libs.common.testing.helm import CHARTS, find_charts, run_helm
+from libs.common.testing.helm import CHARTS, HelmError, find_charts, run_helm
 from tests.charts.base import dig, find_pods, name_of
 
+UMBRELLA: Final = CHARTS.parent / "deploy" / "slipway"
 MIRROR: Final = "mirror.example.com/slipway"
 POLICY: Final = Kind(
     "admissionregistration.k8s.io",
@@ -71,36 +72,40 @@ def kube_apiserver() -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture
-def umbrella(tmp_path: Path) -> Path:
-    """Write a chart that depends on all charts."""
-    charts = find_charts()
-    chart = {
-        "apiVersion": "v2",
-        "name": "platform",
-        "version": "1.0.0",
-        "dependencies": [{"name": name, "version": "*"} for name in charts],
-    }
-    folder = tmp_path / "platform"
-    (folder / "charts").mkdir(parents=True)
-    for name in charts:
-        (folder / "charts" / name).symlink_to(CHARTS / name)
-    (folder / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
-    return folder
-
-
-def render(umbrella: Path, values: dict[str, Any]) -> list[Manifest]:
-    text = run_helm("template", "p", str(umbrella), "--values", "-", stdin=json.dumps(values))
+def render(values: dict[str, Any]) -> list[Manifest]:
+    text = run_helm("template", "p", str(UMBRELLA), "--values", "-", stdin=json.dumps(values))
     return [one for one in fastyaml.load_all(text) if one]
 
 
 def build_values(**shared: Any) -> dict[str, Any]:
-    each = {"networkPolicy": {"enabled": True}}
+    each = {"enabled": True, "networkPolicy": {"enabled": True}}
     return {"global": {**_GLOBAL, **shared}, **dict.fromkeys(find_charts(), each)}
 
 
-def test_parent_chart_sets_registry_secrets_labels_and_users_once(umbrella: Path) -> None:
-    objects = render(umbrella, build_values())
+def test_operators_are_off_until_they_are_enabled() -> None:
+    with pytest.raises(HelmError, match=r"set podset\.enabled=true, or that of another operator"):
+        render({})
+
+    only = {"ipam": {"enabled": True}, "global": {"imageRegistry": MIRROR}}
+    names = [name_of(one) for one in render(only) if one["kind"] == "Deployment"]
+    assert names == ["Deployment/p-ipam"]
+
+
+def test_it_depends_on_every_chart_in_its_version() -> None:
+    dependencies = fastyaml.load((UMBRELLA / "Chart.yaml").read_text())["dependencies"]
+
+    assert sorted(each["name"] for each in dependencies) == find_charts()
+    assert {each["name"]: each["condition"] for each in dependencies} == {
+        name: f"{name}.enabled" for name in find_charts()
+    }
+    for each in dependencies:
+        chart = (UMBRELLA / "charts" / each["name"]).resolve()
+        assert chart == (UMBRELLA / each["repository"].removeprefix("file://")).resolve()
+        assert chart == CHARTS / each["name"]
+
+
+def test_parent_chart_sets_registry_secrets_labels_and_users_once() -> None:
+    objects = render(build_values())
     pods = find_pods(objects)
 
     assert len(pods) == 3 * len(find_charts()), "each has a Deployment, a Job and a test Pod"
@@ -112,10 +117,10 @@ def test_parent_chart_sets_registry_secrets_labels_and_users_once(umbrella: Path
         assert one["metadata"]["labels"]["cost-center"] == "4711", name_of(one)
 
 
-def test_images_that_operators_run_in_other_pods_come_from_the_mirror(umbrella: Path) -> None:
+def test_images_that_operators_run_in_other_pods_come_from_the_mirror() -> None:
     found = {
         entry["name"]: entry["value"]
-        for one in render(umbrella, build_values())
+        for one in render(build_values())
         if one["kind"] == "Deployment"
         for entry in dig(one, "spec.template.spec.containers.0.env")
         if entry["name"].endswith("_IMAGE")
@@ -128,14 +133,14 @@ def test_images_that_operators_run_in_other_pods_come_from_the_mirror(umbrella: 
     }
 
 
-def test_keys_of_other_charts_are_ignored(umbrella: Path) -> None:
+def test_keys_of_other_charts_are_ignored() -> None:
     keys = {"storageClass": "fast", "cattle": {"clusterId": "c-1"}, "allowUnknownKeys": True}
 
-    assert render(umbrella, build_values(**keys)) == render(umbrella, build_values())
+    assert render(build_values(**keys)) == render(build_values())
 
 
-def test_every_pod_of_a_namespace_that_denies_all_traffic_has_a_policy(umbrella: Path) -> None:
-    objects = render(umbrella, build_values())
+def test_every_pod_of_a_namespace_that_denies_all_traffic_has_a_policy() -> None:
+    objects = render(build_values())
     policies = [one["spec"] for one in objects if one["kind"] == "NetworkPolicy"]
     labels = [
         (dig(one, "spec.template.metadata") or one["metadata"])["labels"]
@@ -151,7 +156,7 @@ def test_every_pod_of_a_namespace_that_denies_all_traffic_has_a_policy(umbrella:
 
 @pytest.mark.apiserver
 async def test_all_charts_install_under_the_rules(
-    umbrella: Path, kube_apiserver: ControlPlane, kube_client: Client, tmp_path: Path
+    kube_apiserver: ControlPlane, kube_client: Client, tmp_path: Path
 ) -> None:
     namespace = "platform"
     restricted = {"pod-security.kubernetes.io/enforce": "restricted", "rules": "company"}
@@ -171,7 +176,7 @@ async def test_all_charts_install_under_the_rules(
             },
             "spec": dig(one, "spec.template.spec") or one["spec"],
         }
-        for index, one in enumerate(render(umbrella, values))
+        for index, one in enumerate(render(values))
         if one["kind"] in ("Deployment", "Job", "Pod")
     ]
     await wait_enforced(kube_client, namespace, pods[0])
@@ -179,7 +184,7 @@ async def test_all_charts_install_under_the_rules(
         await kube_client.raw("POST", f"{POD.path(namespace)}?dryRun=All", pod)
     kubeconfig = kube_apiserver.write_kubeconfig(tmp_path / "kubeconfig")
     where = ("--namespace", namespace, "--kubeconfig", str(kubeconfig))
-    run_helm("install", "p", str(umbrella), *where, "--values", "-", stdin=json.dumps(values))
+    run_helm("install", "p", str(UMBRELLA), *where, "--values", "-", stdin=json.dumps(values))
     run_helm("uninstall", "p", *where, "--no-hooks")
 
 

@@ -56,6 +56,7 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "virtualmachineclusterpreferences"
     ),
     ("Instance", "SizeMissing"): "Create the InstanceSize, or change spec.size.",
+    ("Instance", "UserDataMissing"): "Create the Secret, or change spec.userDataSecretName.",
     ("Instance", "StartFailed"): (
         "Correct what the message names: kubectl describe vm {name} -n {namespace}"
     ),

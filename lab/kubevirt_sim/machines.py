@@ -35,7 +35,7 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Step
 from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
-from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import MATCHED_KINDS, Matcher
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -46,6 +46,7 @@ from libs.contracts.kubevirt import (
 
 BY_CLAIM: Final = "claim"
 """Index of machines and instances by the claims that they name."""
+_USABLE: Final = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 _LAZY: Final = "kubevirt.io/immediate-data-volume-creation"
 _RETRY_SECONDS: Final = 1.0
 """Seconds after which KubeVirt looks again for what a machine names; the real one backs off."""
@@ -206,6 +207,6 @@ def _build_disk(vm: Manifest, template: Manifest) -> Manifest:
 def _are_own_disks_ready(ctx: Context, vm: Manifest) -> bool:
     for template in maps_at(vm, "spec", "dataVolumeTemplates"):
         disk = ctx.get(DATA_VOLUME, sibling_key(ctx, text_at(template, "metadata", "name")))
-        if disk is None or not DataVolumeView.parse(disk).usable:
+        if disk is None or text_at(disk, "status", "phase") not in _USABLE:
             return False
     return True

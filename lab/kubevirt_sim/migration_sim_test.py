@@ -170,8 +170,9 @@ async def test_deleted_migration_is_aborted(timed_sim: KubeVirtSim, clock: FakeC
 
     after = await look(timed_sim)
     assert after.node_name == before.node_name and after.ready
-    assert after.migration is not None
-    assert (after.migration.abort_requested, after.migration.abort_status) == (True, "Succeeded")
+    held = await timed_sim.client.get(VIRTUAL_MACHINE_INSTANCE, after.key)
+    state = held["status"]["migrationState"]
+    assert (state["abortRequested"], state["abortStatus"]) == (True, "Succeeded")
     with pytest.raises(NotFound):
         await migration(timed_sim)
 

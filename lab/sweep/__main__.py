@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,18 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOGC", _GARBAGE)
     # Fork before any thread or event loop exists, and before importing a module that starts one.
     zygote = fork_zygote(run_child)
-    try:
-        return asyncio.run(_run(options, operators, zygote))
-    except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
+    return anyop.run_loop(lambda: _run(options, operators, zygote))
 
 
 async def _run(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
-    # However the sweep ends, it must leave no API server behind. A KeyboardInterrupt at SIGTERM
-    # would be raised in any callback, and the tasks that wait for it would never end.
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         if options.replay is not None:
             return await replay_trial(options, zygote)
@@ -81,10 +71,10 @@ def _parse(argv: Sequence[str]) -> Options:
     )
     parser.add_argument(
         "--tier",
-        choices=("gate", "sorts", "writes", "full"),
+        choices=("gate", "sorts", "full"),
         default="gate",
-        help="number of trials: each mode once (gate, the default), the main modes at each kind of"
-        " moment (sorts) or at every moment (writes), all modes at every moment (full). One of",
+        help="number of trials: each mode once (gate, the default), at each sort of moment (sorts)"
+        " or at every moment (full). One of",
     )
     parser.add_argument(
         "--replay",
@@ -108,12 +98,6 @@ def _parse(argv: Sequence[str]) -> Options:
         "--mutant", action="append", default=[], help="run only this mutant; repeatable"
     )
     parser.add_argument(
-        "--sample",
-        type=int,
-        default=0,
-        help="maximum number of trials per mode. Defaults to 0, no maximum",
-    )
-    parser.add_argument(
         "--seed", type=int, default=0, help="seed for the choice of moments. Defaults to 0"
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report")
@@ -127,7 +111,6 @@ def _parse(argv: Sequence[str]) -> Options:
         workload=found.workload,
         modes=tuple(map(Mode, found.mode)),
         mutants=tuple(found.mutant),
-        sample=found.sample,
         seed=found.seed,
         resume=found.resume,
         folder=_FOLDER,

@@ -48,7 +48,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _POLL: Final = 0.02
 _MADE_OF: Final = "sweep.slipway.dev/made-of"
 """Annotation on a CRD: hash of its source."""
-_TOKEN_SECONDS: Final = 7200
+_TOKEN_SECONDS: Final = 24 * 3600
 _SERVED_SECONDS: Final = 180
 _OWNER_SECONDS: Final = 180.0
 
@@ -95,14 +95,7 @@ class Permissions:
             await client.create(CLUSTER_ROLE, build_cluster_role(self._home, rules))
             binding = self._build_binding(CLUSTER_ROLE_BINDING, CLUSTER_ROLE)
             await client.create(CLUSTER_ROLE_BINDING, binding)
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": _TOKEN_SECONDS},
-        }
-        path = SERVICE_ACCOUNT.path(self._home, name, "token")
-        response = await client.raw("POST", path, request)
-        self._token = response["status"]["token"]
+        self._token = await request_token(client, self._home, name)
 
     async def grant(self, namespace: str) -> str:
         """Create a namespace in which the account has the permissions of an operator.
@@ -172,6 +165,17 @@ def _join_reads(group: str, resource: str, verb: str) -> Right:
     if verb in READ_VERBS:
         return group, resource.partition("/")[0], "read"
     return group, resource, verb
+
+
+async def request_token(client: Client, namespace: str, name: str) -> str:
+    """Return a token of a service account."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    response = await client.raw("POST", SERVICE_ACCOUNT.path(namespace, name, "token"), request)
+    return str(response["status"]["token"])
 
 
 async def create_namespace(client: Client, name: str) -> None:

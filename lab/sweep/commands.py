@@ -22,7 +22,6 @@ from lab.sweep.planning import (
     choose_representatives,
     plan_trials,
     read_replay,
-    sample_plans,
 )
 from lab.sweep.runner import (
     Reference,
@@ -67,7 +66,6 @@ class Options:
     workload: str
     modes: tuple[Mode, ...]
     mutants: tuple[str, ...]
-    sample: int
     seed: int
     resume: bool
     folder: Path
@@ -76,7 +74,7 @@ class Options:
     @property
     def whole(self) -> bool:
         """Whether all trials of an operator in the tier are run."""
-        return not (self.workload or self.modes or self.sample)
+        return not (self.workload or self.modes)
 
 
 async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
@@ -117,10 +115,8 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     print("\n".join(unused))
     if options.junit is not None:
         write_junit(options.junit, results, unused)
-    tier = "sample" if options.sample else options.tier
-    rows = report.keep_rows(options.folder / "rows.json", report.build_rows(results), tier)
     if options.write:
-        report.write_page(rows, options.seed)
+        report.write_page(report.build_rows(results), options.tier, options.seed)
     return int(any(result.failed for result in results) or bool(unused))
 
 
@@ -186,7 +182,7 @@ async def _try_mutant(
         # The moments of a mutant may differ, for example in names.
         own = await runner.refer(reference.workload, mutant)
         reference = replace(reference, moments=own.moments)
-        plans = _plan(reference, plain, "full", modes, options.seed)
+        plans = _plan(reference, plain, modes, options.seed)
         for start in range(0, len(plans), options.jobs):
             part = plans[start : start + options.jobs]
             trial_results = await runner.try_plans(
@@ -234,7 +230,8 @@ async def _try_new(
     runner: SweepRunner, trials: Sequence[tuple[Reference, Plan]], journal: Journal
 ) -> list[TrialResult]:
     """Run the trials that are not in the journal; return the results of all trials."""
-    recalled = [trial_result for _, plan in trials if (trial_result := journal.recall(plan))]
+    outcomes = [outcome for _, plan in trials if (outcome := journal.recall(plan))]
+    recalled = [TrialResult(outcome, []) for outcome in outcomes]
     if recalled:
         print(f"{len(recalled)} of {len(trials)} trials passed before", flush=True)
     passed = {trial_result.outcome.plan for trial_result in recalled}
@@ -242,8 +239,9 @@ async def _try_new(
     started, numbers = now(), itertools.count(1)
 
     def tell(trial_result: TrialResult) -> None:
-        journal.note(trial_result)
-        if trial_result.failed:
+        if not trial_result.failed:
+            journal.note(trial_result.outcome)
+        else:
             print(report.render_trial_result(trial_result), flush=True)
         if (number := next(numbers)) % _REPORTED == 0:
             print(f"{number} of {len(new)} trials in {now() - started:.0f} s", flush=True)
@@ -256,33 +254,21 @@ def _choose(
 ) -> list[Plan]:
     """Choose the trials of a workload that belong to the tier."""
     workload = reference.workload
-    plans = _plan(reference, reference.outcome.plan, options.tier, options.modes, options.seed)
+    plans = _plan(reference, reference.outcome.plan, options.modes, options.seed)
     if options.tier == "gate" and not options.modes:
         names = [each.id for each in load_workloads(workload.operator.id)]
         plans = choose_gate(plans, workload.id, names, options.seed)
     if options.tier == "sorts" and not options.modes:
-        plans = choose_representatives(plans, tried, options.seed)
-    if not options.sample:
-        return plans
-    modes = dict.fromkeys(plan.mode for plan in plans)
-    return [
-        plan
-        for mode in modes
-        for plan in sample_plans(
-            [each for each in plans if each.mode is mode], options.sample, options.seed
-        )
-    ]
+        plans = choose_representatives(plans, tried)
+    return plans
 
 
-def _plan(
-    reference: Reference, plain: Plan, tier: Tier, modes: Sequence[Mode], seed: int
-) -> list[Plan]:
+def _plan(reference: Reference, plain: Plan, modes: Sequence[Mode], seed: int) -> list[Plan]:
     """Plan the trials of a workload."""
     workload = reference.workload
     return plan_trials(
         plain,
         reference.moments,
-        tier,
         quiet=[phase.name for phase in workload.phases if phase.quiet],
         modes=modes,
         spares=workload.spares,

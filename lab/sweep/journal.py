@@ -7,11 +7,10 @@ from pathlib import Path
 
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
-from lab.sweep.runner import TrialResult
 
 
 class Journal:
-    """A journal of the passed trials of one operator; failed trials are run again.
+    """A journal of the passed trials of an operator; failed trials are run again.
 
     Args:
         path: Path of the file, with one trial per line.
@@ -31,16 +30,12 @@ class Journal:
             outcomes = map(_read, whole.splitlines())
             self._passed = {outcome.plan: outcome for outcome in outcomes}
 
-    def recall(self, plan: Plan) -> TrialResult | None:
-        """Return the result of a passed trial; None if it must be run."""
-        outcome = self._passed.get(plan)
-        return TrialResult(outcome, []) if outcome else None
+    def recall(self, plan: Plan) -> Outcome | None:
+        """Return the outcome of a passed trial; None if it must be run."""
+        return self._passed.get(plan)
 
-    def note(self, trial_result: TrialResult) -> None:
-        """Append a trial if it passed."""
-        if trial_result.failed:
-            return
-        outcome = trial_result.outcome
+    def note(self, outcome: Outcome) -> None:
+        """Append a trial that passed."""
         entry = {"plan": outcome.plan.to_json(), "seconds": round(outcome.seconds, 2)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:

@@ -65,17 +65,12 @@ class Mode(StrEnum):
     """The connection stays open, but no more events arrive."""
 
 
-GATE_WRITES: Final = (Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409)
 FULL_WRITES: Final = (
-    *GATE_WRITES,
+    *(Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409),
     *(Mode.K3, Mode.E429, Mode.E500, Mode.E503, Mode.E403, Mode.OUTAGE, Mode.HANG, Mode.H),
     *(Mode.STALE, Mode.LEASE, Mode.EVENTS, Mode.API, Mode.ETCD),
 )
-GATE_EVENTS: Final = (Mode.GONE,)
-FULL_EVENTS: Final = (
-    *GATE_EVENTS,
-    *(Mode.DROP, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT),
-)
+FULL_EVENTS: Final = (*(Mode.GONE, Mode.DROP, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT),)
 
 KILLS: Final = frozenset({Mode.K0, Mode.K1, Mode.K2, Mode.K3, Mode.STALE})
 BY_CLASS: Final = frozenset({Mode.LEASE, Mode.EVENTS, Mode.API, Mode.ETCD})

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.sweep.recorder import NamespaceRecord
-from lab.sweep.workload import State
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Manifest
 from libs.common.labels import APPLIED_HASH
 
 MASKED: Final = frozenset(
@@ -34,17 +32,6 @@ MASKED: Final = frozenset(
 )
 """Fields that always differ between runs."""
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-
-
-def build_state(record: NamespaceRecord, kinds: Iterable[Kind], namespace: str) -> State:
-    """Normalize the existing objects."""
-    return {
-        _hide(f"{kind.plural} {manifest['metadata']['name']}", namespace): normalize(
-            manifest, record.names, namespace
-        )
-        for kind in kinds
-        for manifest in record.list(kind)
-    }
 
 
 def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> Manifest:

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.sweep.normalize import build_state, normalize
-from lab.sweep.recorder import NamespaceRecord
-from libs.common.kinds import POD
+from lab.sweep.normalize import normalize
 from libs.common.testing.differences import describe_difference
 
 UID = "11111111-1111-4111-8111-111111111111"
@@ -56,12 +54,3 @@ def test_how_often_a_spec_was_written_is_no_difference_but_being_behind_is() -> 
         "status.conditions[0].observedGeneration: 0 became -1",
         "status.observedGeneration: 0 became -1",
     ]
-
-
-def test_state_has_what_is_there_by_name() -> None:
-    record = NamespaceRecord()
-    record.note("ADDED", POD, build_pod())
-
-    assert list(build_state(record, [POD], "s-1")) == ["pods web-pod-0"]
-    record.note("DELETED", POD, build_pod())
-    assert build_state(record, [POD], "s-1") == {}

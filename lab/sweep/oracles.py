@@ -111,10 +111,14 @@ def _check_states(outcome: Outcome, reference: Outcome, workload: Workload) -> l
     for phase, wanted in reference.states.items():
         if phase not in outcome.states:
             continue
-        state = _rewrite_state(workload, outcome.states[phase])
-        asked = _rewrite_state(workload, wanted)
-        found += [f"{phase}: {line}" for line in describe_difference(asked, state)]
+        lines = compare_states(workload, wanted, outcome.states[phase])
+        found += [f"{phase}: {line}" for line in lines]
     return found
+
+
+def compare_states(workload: Workload, wanted: State, state: State) -> list[str]:
+    """Describe how a state differs from the state of the fault-free run, a line each."""
+    return describe_difference(_rewrite_state(workload, wanted), _rewrite_state(workload, state))
 
 
 def _rewrite_state(workload: Workload, state: State) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,21 +14,17 @@ from lab.sweep.modes import (
     BY_CLASS,
     FULL_EVENTS,
     FULL_WRITES,
-    GATE_EVENTS,
-    GATE_WRITES,
     Mode,
     applies,
 )
 from lab.sweep.triggers import Trigger
 from libs.common.kinds import Manifest
 
-type Tier = Literal["gate", "sorts", "writes", "full"]
-"""How much is tried: each mode once, the usual modes at each sort of moment or at all moments, or
-everything."""
+type Tier = Literal["gate", "sorts", "full"]
+"""How much is tried: each mode once, at each sort of moment, or at all moments."""
 type MomentClass = tuple[str, str, str]
 """A sort of moment: its side, action and target."""
 
-_ANY: MomentClass = ("", "", "")
 _K3_DEPTH = 4
 
 
@@ -88,7 +83,6 @@ class Plan:
 def plan_trials(
     reference: Plan,
     moments: Sequence[Trigger],
-    tier: Tier,
     *,
     quiet: Collection[str] = (),
     modes: Collection[Mode] = (),
@@ -100,17 +94,15 @@ def plan_trials(
     Args:
         reference: Plan of the fault-free run.
         moments: Moments that all fault-free runs had, in order.
-        tier: Extent of the sweep; `choose_gate` and `choose_representatives` reduce it further.
         quiet: Phases without faults.
-        modes: Modes of the trials; empty for the modes of the tier.
+        modes: Modes of the trials; empty for all modes.
         spares: Returns whether a trial is skipped.
         seed: Seed of the random selection.
     """
-    wanted = _modes_of(tier)
     aimed = [moment for moment in moments if moment.phase not in quiet]
     writes = [moment for moment in aimed if moment.side == "write"]
     plans = []
-    for mode in modes or wanted:
+    for mode in modes or (*FULL_WRITES, *FULL_EVENTS):
         seen: set[MomentClass] = set()
         for moment in aimed:
             if not applies(mode, moment, first=moment in writes[:1]) or spares(mode, moment):
@@ -129,14 +121,6 @@ def plan_trials(
     return plans
 
 
-def sample_plans(plans: Sequence[Plan], count: int, seed: int = 0) -> list[Plan]:
-    """Return some of the plans, in order; all of them when there are no more than that."""
-    if len(plans) <= count:
-        return list(plans)
-    chosen = sorted(random.Random(seed).sample(range(len(plans)), count))
-    return [plans[index] for index in chosen]
-
-
 def write_replay(path: Path, plan: Plan, findings: Sequence[str], seed: int) -> None:
     """Write a replay file, from which a trial can be run again."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,12 +131,6 @@ def write_replay(path: Path, plan: Plan, findings: Sequence[str], seed: int) -> 
 def read_replay(path: Path) -> Plan:
     """Read the plan of a replay file."""
     return Plan.from_json(json.loads(path.read_text())["plan"])
-
-
-def _modes_of(tier: Tier) -> tuple[Mode, ...]:
-    if tier == "writes":
-        return (*GATE_WRITES, *GATE_EVENTS)
-    return (*FULL_WRITES, *FULL_EVENTS)
 
 
 def class_of(moment: Trigger) -> MomentClass:
@@ -201,34 +179,19 @@ def choose_modes(operator: str, seed: int = 0) -> list[Mode]:
 
 
 def choose_representatives(
-    plans: Iterable[Plan], tried: set[tuple[Mode, MomentClass]], seed: int = 0
+    plans: Iterable[Plan], tried: set[tuple[Mode, MomentClass]]
 ) -> list[Plan]:
-    """Choose the plans of the tier `sorts`, by classes of what is alike.
-
-    The usual modes are tried at one moment of each sort, so that every kind of write and of event
-    goes wrong in each of these ways, and at one moment of each workload. Each further mode is tried
-    once for an operator. Which moment stands for its sort follows from a hash of mode, sort,
-    workload and seed: the same in each run, another one for each mode, so that phases take turns.
+    """Choose the plans of the tier `sorts`: each mode once at each sort of moment.
 
     Args:
         plans: What the full tier would try of one workload.
         tried: Modes and sorts that other workloads of the operator have tried already; extended.
-        seed: Chooses other moments.
     """
-    usual = {*GATE_WRITES, *GATE_EVENTS} - {Mode.K0}
-    groups: dict[tuple[Mode, MomentClass], list[Plan]] = {}
+    chosen = []
     for plan in plans:
         assert plan.trigger is not None
-        if plan.mode in usual:
-            groups.setdefault((plan.mode, class_of(plan.trigger)), []).append(plan)
-            groups.setdefault((plan.mode, ("workload", plan.workload, "")), []).append(plan)
-        else:
-            groups.setdefault((plan.mode, _ANY), []).append(plan)
-    chosen: dict[Plan, None] = {}
-    for place, alike in groups.items():
-        if place in tried:
-            continue
+        place = plan.mode, class_of(plan.trigger)
+        if place not in tried:
+            chosen.append(plan)
         tried.add(place)
-        text = f"{place}{alike[0].workload}{seed}"
-        chosen[alike[zlib.crc32(text.encode()) % len(alike)]] = None
-    return list(chosen)
+    return chosen

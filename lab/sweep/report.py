@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +73,7 @@ class Row:
         )
 
 
-_TIERS: Final = ("sample", "gate", "sorts", "writes", "full")
+_TIERS: Final = ("gate", "sorts", "full")
 _HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", "s/trial")
 
 
@@ -152,42 +151,14 @@ def render_kills(kills: Sequence[Kill]) -> str:
     return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
 
 
-def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row]]:
-    """Add rows to the rows of earlier runs, because a full sweep takes several runs.
-
-    A row of a larger tier stays when a smaller one is run.
-
-    Args:
-        path: File of the rows.
-        rows: Rows of this run.
-        tier: Tier of this run.
-
-    Returns:
-        All rows with their tiers, sorted.
-    """
-    held = json.loads(path.read_text()) if path.exists() else []
-    kept = {(each["operator"], each["workload"], each["mode"]): each for each in held}
-    for row in rows:
-        place = (row.operator, row.workload, str(row.mode))
-        if place not in kept or _TIERS.index(kept[place]["tier"]) <= _TIERS.index(tier):
-            kept[place] = {**asdict(row), "tier": tier}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
-    modes = list(Mode)
-    found = [
-        (each.pop("tier"), Row(**{**each, "mode": Mode(each["mode"])})) for each in kept.values()
-    ]
-    return sorted(found, key=lambda it: (it[1].operator, it[1].workload, modes.index(it[1].mode)))
-
-
-def write_page(rows: Sequence[tuple[str, Row]], seed: int, path: Path = PAGE) -> None:
+def write_page(rows: Iterable[Row], tier: str, seed: int, path: Path = PAGE) -> None:
     """Write the table of the sweeps into the page, without changing the text around it.
 
     The lines of a workload on the page stay if it was not run, or only in a smaller tier.
     """
     heads = ("operator", "workload", "tier", "modes", "trials", "fired", "failures", "s/trial")
     groups: dict[tuple[str, str, str], list[Row]] = {}
-    for tier, row in rows:
+    for row in rows:
         groups.setdefault((row.operator, row.workload, tier), []).append(row)
     new = _by_workload((*place, *_sum_up(group)) for place, group in groups.items())
     old = _by_workload(_read_table(path, len(heads)))

@@ -12,7 +12,6 @@ from lab.sweep.planning import Plan
 from lab.sweep.report import (
     Result,
     build_rows,
-    keep_rows,
     render_summary,
     replace_block,
     write_page,
@@ -68,20 +67,6 @@ def test_each_mutant_aims_at_a_workload_that_exists() -> None:
         assert mutant.bug
 
 
-def test_rows_of_several_runs_stand_in_one_table(tmp_path: Path) -> None:
-    kept, page = tmp_path / "rows.json", tmp_path / "page.md"
-    page.write_text("<!-- BEGIN generated: sweep -->\n<!-- END generated: sweep -->\n")
-    whole, part = build_rows([build_result(False, False)]), build_rows([build_result(True)])
-
-    keep_rows(kept, whole, "full")
-    rows = keep_rows(kept, part, "gate")
-    write_page(rows, 0, page)
-
-    assert rows == [("full", whole[0])], "a gate run does not take the place of a full one"
-    assert "| podset | strict | full | K1 | 2 | 2 | 0 | 2.0 |" in page.read_text()
-    assert keep_rows(kept, part, "full") == [("full", part[0])]
-
-
 def test_workloads_that_were_not_run_or_less_stay_on_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- BEGIN generated: sweep -->\n<!-- END generated: sweep -->\n")
@@ -89,9 +74,10 @@ def test_workloads_that_were_not_run_or_less_stay_on_the_page(tmp_path: Path) ->
     rolling = replace(strict, workload="rolling", trials=2, seconds=3600.0)
     larger = replace(strict, trials=5, failures=1)
 
-    write_page([("sorts", strict), ("full", rolling)], 0, page)
-    write_page([("full", larger)], 0, page)
-    write_page([("gate", rolling)], 0, page)
+    write_page([strict], "sorts", 0, page)
+    write_page([rolling], "full", 0, page)
+    write_page([larger], "full", 0, page)
+    write_page([rolling], "gate", 0, page)
 
     assert [line for line in page.read_text().splitlines() if line.startswith("| podset")] == [
         "| podset | rolling | full | K1 | 2 | 1 | 0 | 1800.0 |",

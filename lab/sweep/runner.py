@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from lab.sweep.proxy import FaultProxy
 from lab.sweep.recorder import Recorder
 from lab.sweep.trial import Bench, run_trial
 from lab.sweep.triggers import Trigger, common_triggers
-from lab.sweep.workload import Workload
+from lab.sweep.workload import State, Workload
 from lab.sweep.zygote import Zygote
 from libs.common.client import Client
 from libs.common.kinds import Kind
@@ -88,7 +88,7 @@ class SweepRunner:
         """Run a workload without faults, more than once."""
         plan = Plan(workload.operator.id, workload.id, mutant=mutant)
         async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(self._run(workload, plan)) for _ in range(REFERENCES)]
+            runs = [group.create_task(self._run(workload, plan, {})) for _ in range(REFERENCES)]
         outcomes = [task.result() for task in runs]
         first = outcomes[0]
         moments = common_triggers([outcome.moments for outcome in outcomes])
@@ -133,7 +133,7 @@ class SweepRunner:
     async def try_plan(self, reference: Reference, plan: Plan) -> TrialResult:
         """Run one trial, and repeat it if its moment did not occur."""
         workload, trigger = reference.workload, plan.trigger
-        outcome = await self._run(workload, plan)
+        outcome = await self._run(workload, plan, reference.outcome.states)
         attempts = 1
         while trigger is not None and not (outcome.fired or outcome.late):
             if attempts >= _ATTEMPTS:
@@ -142,7 +142,7 @@ class SweepRunner:
                 # The number of repetitions in a burst depends on timing: try an earlier one.
                 trigger = replace(trigger, occurrence=trigger.occurrence - 1)
                 plan = replace(plan, trigger=trigger)
-            outcome = await self._run(workload, plan)
+            outcome = await self._run(workload, plan, reference.outcome.states)
             attempts += 1
         trial_result = TrialResult(outcome, evaluate(outcome, reference.outcome, workload))
         if trial_result.failed:
@@ -151,10 +151,10 @@ class SweepRunner:
             write_replay(trial_result.replay, plan, findings, self._seed)
         return trial_result
 
-    async def _run(self, workload: Workload, plan: Plan) -> Outcome:
+    async def _run(self, workload: Workload, plan: Plan, wanted: Mapping[str, State]) -> Outcome:
         async with self._slots:
-            number = next(self._numbers)
-            outcome = await run_trial(self.bench, workload, plan, name_trial(plan, number))
+            name = name_trial(plan, next(self._numbers))
+            outcome = await run_trial(self.bench, workload, plan, name, wanted)
         if plan.mode is not Mode.E403:
             self.used |= outcome.used
         return outcome

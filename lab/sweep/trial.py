@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,10 @@ from lab.sweep import faults, scaling
 from lab.sweep.canaries import build_canary, find_leaks
 from lab.sweep.cluster import Permissions
 from lab.sweep.components import ClusterComponents
+from lab.sweep.learning import Knowledge
 from lab.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
-from lab.sweep.normalize import build_state, leave_out_others
+from lab.sweep.normalize import leave_out_others
+from lab.sweep.oracles import compare_states
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.probes import read_probes
@@ -26,7 +28,7 @@ from lab.sweep.progress_clock import Meter, ProgressClock
 from lab.sweep.proxy import FaultProxy, build_kubeconfig
 from lab.sweep.recorder import NamespaceRecord, Recorder
 from lab.sweep.session import Crash, Session
-from lab.sweep.workload import Phase, User, Workload
+from lab.sweep.workload import Phase, State, User, Workload
 from lab.sweep.zygote import Child, Zygote, read_log
 from libs.common.client import Client
 from libs.common.errors import NotFound, SlipwayError
@@ -75,13 +77,23 @@ class Bench:
     meter: Meter = field(default_factory=Meter)
 
 
-async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
-    """Run one trial and return its outcome."""
+async def run_trial(
+    bench: Bench, workload: Workload, plan: Plan, namespace: str, wanted: Mapping[str, State]
+) -> Outcome:
+    """Run one trial and return its outcome.
+
+    Args:
+        bench: The objects that all trials share.
+        workload: The workload.
+        plan: Its fault.
+        namespace: Namespace of the trial.
+        wanted: States of the fault-free run by phase, for which each phase waits.
+    """
     started = time.monotonic()
     token = await bench.rights.grant(namespace)
     record = bench.recorder.open(namespace)
     session = Session(namespace, token, plan.mode, plan.trigger, recovery=plan.recovery)
-    trial = Trial(bench, workload, plan, session, record)
+    trial = Trial(bench, workload, plan, session, record, wanted)
     bench.proxy.open(session)
     try:
         await trial.run()
@@ -104,8 +116,10 @@ class Trial:
         plan: Plan,
         session: Session,
         record: NamespaceRecord,
+        wanted: Mapping[str, State],
     ) -> None:
         """Initialize; `run` runs the trial."""
+        self._wanted = wanted
         self._bench = bench
         self._workload = workload
         self._session = session
@@ -280,21 +294,34 @@ class Trial:
     # Phases.
 
     async def _run_phase(self, phase: Phase) -> bool:
-        """Run one phase; return whether it was completed."""
+        """Run one phase until its state is that of the fault-free run.
+
+        Returns:
+            Whether the phase was completed, with that state or with another one.
+        """
         self._session.phase = self._record.phase = phase.name
         self._session.note_activity()
         await phase.act(self._user)
         deadline = self._pace.now() + _DEADLINE
-        while not (self._is_over(phase) and await self._is_recorded()):
-            if self._pace.now() > deadline:
+        while True:
+            is_over = self._is_over(phase) and await self._is_recorded()
+            is_late = self._pace.now() > deadline
+            # A retry may still be due: at rest, and as the user asked, is not yet converged.
+            if is_over and (self._has_converged(phase) or is_late):
+                return True
+            if is_late:
                 self.outcome.late[phase.name] = self._describe(phase)
                 return False
             await self._let_components_act()
             await asyncio.sleep(_POLL)
-        kinds = self._workload.kinds
-        state = build_state(self._record, kinds, self._session.namespace)
-        self.outcome.states[phase.name] = state | self._session.show_external_systems()
-        return True
+
+    def _has_converged(self, phase: Phase) -> bool:
+        """Record the state; return whether it equals the state of the fault-free run."""
+        state = Knowledge().build_state(self._record, self._workload.kinds, self._session.namespace)
+        state |= self._session.show_external_systems()
+        self.outcome.states[phase.name] = state
+        wanted = self._wanted.get(phase.name)
+        return wanted is None or not compare_states(self._workload, wanted, state)
 
     def _is_over(self, phase: Phase) -> bool:
         return (

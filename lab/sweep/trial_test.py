@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from lab.sweep import trial as module
+from lab.sweep.learning import Knowledge
 from lab.sweep.oracles import evaluate
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
@@ -19,7 +21,7 @@ from lab.sweep.proxy import FaultProxy
 from lab.sweep.recorder import NamespaceRecord
 from lab.sweep.session import Session
 from lab.sweep.trial import Bench, Trial
-from lab.sweep.workload import load_workloads
+from lab.sweep.workload import Phase, State, load_workloads
 from lab.sweep.zygote import Child, Zygote
 
 WORKLOAD = replace(load_workloads("podset")[0], phases=())
@@ -52,7 +54,7 @@ def wait_always(pid: int) -> Waits:
     return {1: time.monotonic_ns()}
 
 
-async def run_start(folder: Path, zygote: FakeZygote, meter: Meter) -> Outcome:
+def build_trial(folder: Path, zygote: FakeZygote, meter: Meter, wanted: dict[str, State]) -> Trial:
     unused = cast(Any, None)
     bench = Bench(
         zygote=cast(Zygote, zygote),
@@ -66,7 +68,11 @@ async def run_start(folder: Path, zygote: FakeZygote, meter: Meter) -> Outcome:
     )
     session = Session("ns", "token")
     session.watched |= {kind.plural for kind in WORKLOAD.kinds}
-    trial = Trial(bench, WORKLOAD, PLAN, session, NamespaceRecord())
+    return Trial(bench, WORKLOAD, PLAN, session, NamespaceRecord(), wanted)
+
+
+async def run_start(folder: Path, zygote: FakeZygote, meter: Meter) -> Outcome:
+    trial = build_trial(folder, zygote, meter, {})
     started = time.monotonic()
     try:
         await trial.run()
@@ -94,3 +100,20 @@ async def test_time_in_which_nobody_gets_a_cpu_does_not_count_for_the_start(tmp_
 
     assert not outcome.late
     assert outcome.seconds >= 3 * START
+
+
+async def test_phase_waits_for_a_retry_that_brings_the_state_of_the_fault_free_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked: State = {"podsets web": {"status": {"reason": "NameTaken"}}}
+    ready: State = {"podsets web": {"status": {"reason": "Ready"}}}
+    states = iter([blocked, blocked, ready])
+    monkeypatch.setattr(Knowledge, "build_state", lambda *_: next(states))
+    trial = build_trial(tmp_path, FakeZygote(None), Meter(), {"create": ready})
+    monkeypatch.setattr(trial, "_is_over", lambda _: True)
+    monkeypatch.setattr(trial, "_is_recorded", AsyncMock(return_value=True))
+    monkeypatch.setattr(trial, "_let_components_act", AsyncMock())
+
+    assert await trial._run_phase(Phase("create", AsyncMock(), lambda _: True))
+
+    assert trial.outcome.states == {"create": ready}

@@ -112,7 +112,7 @@ def _check_limits(text: str) -> None:
         elif isinstance(event, yaml.AliasEvent):
             # An alias inside its own value is not in the map yet.
             if event.anchor not in anchors:
-                raise TooLarge(f"alias {event.anchor} has no complete value")
+                raise TooLarge("an alias names no complete value")
             closed = anchors[event.anchor]
             total += closed.length
         else:

@@ -26,7 +26,7 @@ def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str:
     name = f"{target.scheme.upper()}_PROXY"
     proxy = variables.get(name) or variables.get(name.lower()) or ""
     excluded = variables.get("NO_PROXY") or variables.get("no_proxy") or ""
-    host = target.hostname or ""
+    host = (target.hostname or "").rstrip(".")
     if not proxy or _is_excluded(host, target.port or _PORTS.get(target.scheme, 0), excluded):
         return ""
     return check_proxy(proxy if "://" in proxy else f"http://{proxy}", name)
@@ -56,7 +56,7 @@ def _is_excluded(host: str, port: int, excluded: str) -> bool:
     if host == "localhost" or (address and address.is_loopback):
         return True
     return any(
-        _matches(entry.strip().lower(), host, port, address)
+        _matches(entry.strip().lower().rstrip("."), host, port, address)
         for entry in excluded.split(",")
         if entry.strip()
     )
@@ -70,14 +70,14 @@ def _matches(entry: str, host: str, port: int, address: _Address | None) -> bool
         return True
     if address:
         try:
-            return address in ipaddress.ip_network(entry, strict=False)
+            return address in ipaddress.ip_network(entry.strip("[]"), strict=False)
         except ValueError:
             pass
     name, colon, number = entry.rpartition(":")
     if colon and number.isdigit() and _parse_address(entry) is None:
         if int(number) != port:
             return False
-        entry = name.strip("[]")
+        entry = name.strip("[]").rstrip(".")
     if address:
         return _parse_address(entry) == address
     domain = entry.removeprefix("*")

@@ -38,7 +38,6 @@ class DataVolumePhase(StrEnum):
     """Phases that operators act upon; a view keeps unknown phases unchanged."""
 
     PENDING = "Pending"
-    PVC_BOUND = "PVCBound"
     IMPORT_SCHEDULED = "ImportScheduled"
     IMPORT_IN_PROGRESS = "ImportInProgress"
     CLONE_IN_PROGRESS = "CloneInProgress"
@@ -46,7 +45,6 @@ class DataVolumePhase(StrEnum):
     PENDING_POPULATION = "PendingPopulation"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    PAUSED = "Paused"
     UNKNOWN = "Unknown"
 
 
@@ -65,13 +63,6 @@ _PROGRESS: Final = frozenset(
 )
 """Reasons of conditions that are False without an error. Any other reason is reported, because CDI
 adds reasons. CLAIM_NOT_VALID has a property of its own."""
-_USABLE: Final = frozenset(
-    {
-        DataVolumePhase.SUCCEEDED,
-        DataVolumePhase.WAIT_FOR_FIRST_CONSUMER,
-        DataVolumePhase.PENDING_POPULATION,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +150,6 @@ class DataVolumeView:
     def failed(self) -> bool:
         """Whether CDI has given up."""
         return self.phase == DataVolumePhase.FAILED
-
-    @property
-    def usable(self) -> bool:
-        """Whether KubeVirt would start a machine with it: it is filled, or will be at first use.
-
-        Operators must not base decisions on this. A disk with immediate binding also shows
-        `WaitForFirstConsumer` for some seconds, and may never be filled.
-        """
-        return self.phase in _USABLE
 
 
 def _parse_progress(text: str) -> float | None:

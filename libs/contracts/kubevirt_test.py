@@ -257,22 +257,22 @@ def test_shrunk_launcher_shows_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "progress", "succeeded", "usable"),
+    ("status", "progress", "succeeded"),
     [
-        ({}, None, False, False),
-        ({"phase": "ImportInProgress", "progress": "12.3%"}, 12.3, False, False),
-        ({"phase": "ImportScheduled", "progress": "N/A"}, None, False, False),
-        ({"phase": "WaitForFirstConsumer", "progress": "N/A"}, None, False, True),
-        ({"phase": "Succeeded", "progress": "100.0%"}, 100.0, True, True),
-        ({"phase": "Failed", "progress": "nan%"}, None, False, False),
+        ({}, None, False),
+        ({"phase": "ImportInProgress", "progress": "12.3%"}, 12.3, False),
+        ({"phase": "ImportScheduled", "progress": "N/A"}, None, False),
+        ({"phase": "WaitForFirstConsumer", "progress": "N/A"}, None, False),
+        ({"phase": "Succeeded", "progress": "100.0%"}, 100.0, True),
+        ({"phase": "Failed", "progress": "nan%"}, None, False),
     ],
 )
 def test_data_volume_tells_how_far_it_is(
-    status: Manifest, progress: float | None, succeeded: bool, usable: bool
+    status: Manifest, progress: float | None, succeeded: bool
 ) -> None:
     view = DataVolumeView.parse(build_part(status=status))
 
-    assert (view.progress, view.succeeded, view.usable) == (progress, succeeded, usable)
+    assert (view.progress, view.succeeded) == (progress, succeeded)
     assert DATA_VOLUME.resource == "datavolumes.cdi.kubevirt.io"
 
 

@@ -62,8 +62,6 @@ class MigrationStateView:
         completed: Whether it has ended, successfully or not.
         failed: Whether it has ended without moving the guest.
         failure_reason: Why it failed, as reported by KubeVirt.
-        abort_requested: Whether somebody requested to abort it.
-        abort_status: Outcome of the abort: `Aborting`, `Succeeded` or `Failed`.
     """
 
     uid: str
@@ -76,8 +74,6 @@ class MigrationStateView:
     completed: bool
     failed: bool
     failure_reason: str
-    abort_requested: bool
-    abort_status: str
 
     @classmethod
     def parse(cls, status: Mapping[str, Any]) -> Self | None:
@@ -96,8 +92,6 @@ class MigrationStateView:
             completed=is_set_at(state, "completed"),
             failed=is_set_at(state, "failed"),
             failure_reason=text_at(state, "failureReason"),
-            abort_requested=is_set_at(state, "abortRequested"),
-            abort_status=text_at(state, "abortStatus"),
         )
 
     @property

@@ -103,22 +103,27 @@ def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
     Raises:
         BadAddon: A manifest is invalid.
     """
-    found = [
-        manifest for key, text in sorted(data.items()) for manifest in _read_documents(key, text)
-    ]
+    found: list[Manifest] = []
+    left = _LARGEST
+    for key, text in sorted(data.items()):
+        documents = _load(key, text)
+        left = _check_values(key, documents, left)
+        found += _list_manifests(key, documents)
     return sorted(found, key=lambda each: each["kind"] not in _FIRST)
 
 
-def _read_documents(key: str, text: str) -> Iterator[Manifest]:
+def _load(key: str, text: str) -> list[Any]:
     try:
-        documents = fastyaml.load_untrusted(text)
+        return fastyaml.load_untrusted(text)
     except fastyaml.TooLarge as err:
         raise BadAddon(f"{key}: {err}") from err
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise BadAddon(f"{key} is not valid YAML{where}") from err
-    _check_values(key, documents)
+
+
+def _list_manifests(key: str, documents: list[Any]) -> Iterator[Manifest]:
     for number, document in enumerate(documents, 1):
         is_list = isinstance(document, dict) and str(document.get("kind")).endswith("List")
         items = document.get("items") if is_list else None
@@ -132,14 +137,14 @@ def _read_documents(key: str, text: str) -> Iterator[Manifest]:
             yield item
 
 
-def _check_values(key: str, value: Any) -> None:
-    """Refuse values that JSON cannot express, and too many values."""
-    waiting, count = [value], 0
+def _check_values(key: str, value: Any, left: int) -> int:
+    """Refuse values that JSON cannot express, and too many values; return how many may follow."""
+    waiting = [value]
     while waiting:
         held = waiting.pop()
-        count += 1
-        if count > _LARGEST:
-            raise BadAddon(f"{key} has more than {_LARGEST} values")
+        left -= 1
+        if left < 0:
+            raise BadAddon(f"the keys up to {key} have more than {_LARGEST} values")
         if isinstance(held, dict):
             # Numbers and booleans become strings, as in kubectl.
             if not all(isinstance(name, str | int | float) for name in held):
@@ -149,3 +154,4 @@ def _check_values(key: str, value: Any) -> None:
             waiting.extend(held)
         elif not isinstance(held, str | int | float | None):
             raise BadAddon(f"{key} has a value of a type that JSON does not have; remove its tag")
+    return left

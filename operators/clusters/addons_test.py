@@ -138,6 +138,15 @@ def test_yaml_that_unfolds_without_end_is_refused() -> None:
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
 
+def test_values_of_all_keys_together_are_bounded() -> None:
+    """One MiB of keys with many aliases each would keep a processor busy for two minutes."""
+    aliases = f"a: &a [{'1,' * 100}]\nb: [{'*a,' * 100}]\n"
+
+    assert len(read_manifests({f"{number}.yaml": HEAD + aliases for number in range(9)})) == 9
+    with pytest.raises(BadAddon, match=r"keys up to 9\.yaml have more than 100000 values"):
+        read_manifests({f"{number}.yaml": HEAD + aliases for number in range(10)})
+
+
 def test_scalars_are_read_as_kubectl_reads_them() -> None:
     text = f"{HEAD}data: {{date: 2024-01-01, bad: 2024-13-45, ports: 22:22, size: 0x10, open: yes}}"
     (manifest,) = read_manifests({"a.yaml": text})

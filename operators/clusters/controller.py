@@ -220,13 +220,13 @@ class Reconciler:
         self._workloads.forget(endpoint_host(cluster.key))
         if ctx.is_orphaning:
             return None
-        ending = plan_teardown(cluster, observe(ctx, Workload()))
+        ending = plan_teardown(observe(ctx, Workload()))
         if ending.done:
             return None
-        outcome = await ctx.execute(ending.batch)
+        outcome = await ctx.execute([action.step for action in ending.actions])
         _report_actions(ctx, ending.actions, outcome)
         observed = observe(ctx, Workload())
-        rest = plan_teardown(cluster, observed)
+        rest = plan_teardown(observed)
         if outcome.ok and rest.done:
             return None
         status = build_final_status(

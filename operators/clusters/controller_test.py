@@ -39,7 +39,7 @@ from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluste
 from operators.clusters.controller import OPERATOR
 from operators.clusters.fake_workloads import drive as play
 from operators.clusters.fake_workloads import run_machine
-from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
+from operators.clusters.naming import DRAINING, FINALIZER, exposure_name, user_data_name
 from operators.clusters.observed import read_data
 from operators.clusters.samples import ADDRESS, build_cluster, build_network
 
@@ -393,6 +393,10 @@ async def test_lost_authorities_are_told_and_never_made_anew(cloud: Cloud) -> No
     await cloud.until(lambda: cloud.condition("Ready").get("reason") == "PKILost", "it is told")
     assert cloud.api.find(SECRET, ("default", "edge-authorities")) is None
     assert cloud.instances() == [PLANE, WEB_0]
+    # Somebody else may get the address that the machine had.
+    held = cloud.api.get(INSTANCE, ("default", PLANE))["status"]
+    cloud.api.patch_status(INSTANCE, ("default", PLANE), {**held, "privateIP": "10.0.9.9"})
+    await cloud.until(lambda: endpoints(cloud, "edge-api") == ["10.0.9.9"], "it is followed")
 
 
 async def test_machine_of_somebody_else_is_left_alone(cloud: Cloud) -> None:
@@ -505,33 +509,87 @@ async def test_service_of_type_load_balancer_gets_an_address(cloud: Cloud) -> No
     create(cloud, workers=2, loadBalancers={"poolName": "public", "limit": 1})
     await cloud.ready()
 
-    def ingress(name: str) -> list[Manifest]:
-        held = cloud.workload().get(SERVICE, ("default", name))
-        return (held.get("status") or {}).get("loadBalancer", {}).get("ingress") or []
-
     def reason() -> str:
         return str(cloud.condition("LoadBalancersReady").get("reason"))
 
     expose(cloud, "web")
-    await cloud.until(lambda: ingress("web") == [{"ip": ADDRESS}], "it gets an address")
+    await cloud.until(lambda: ingress(cloud, "web") == [ADDRESS], "it gets an address")
     await cloud.until(lambda: reason() == "Available", "the cluster says so")
     rule, *_ = cloud.api.get(FIREWALL, ("default", "edge-nodes"))["spec"]["rules"]
     assert rule["ports"] == [30080]
     expose(cloud, "shop")
     await cloud.until(lambda: reason() == "ServicesWaiting", "the limit is said")
-    assert ingress("shop") == []
+    assert ingress(cloud, "shop") == []
 
     cloud.workload().delete(SERVICE, ("default", "web"))
-    await cloud.until(lambda: ingress("shop") == [{"ip": ADDRESS}], "the next one gets one")
+    await cloud.until(lambda: ingress(cloud, "shop") == [ADDRESS], "the next one gets one")
     cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"loadBalancers": None}})
     await cloud.until(lambda: len(cloud.api.objects(IP_CLAIM)) == 1, "the address is released")
-    assert ingress("shop") == []
+    assert ingress(cloud, "shop") == []
 
     def rules() -> list[str]:
         held = cloud.api.get(FIREWALL, ("default", "edge-nodes"))
         return [each["name"] for each in held["spec"]["rules"]]
 
     await cloud.until(lambda: rules() == ["nodes", "to-nodes"], "the port is closed")
+
+
+def ingress(cloud: Cloud, name: str) -> list[str]:
+    held = cloud.workload().get(SERVICE, ("default", name))
+    shown = (held.get("status") or {}).get("loadBalancer", {}).get("ingress") or []
+    return [each["ip"] for each in shown]
+
+
+def endpoints(cloud: Cloud, name: str) -> list[str]:
+    """Return the addresses of machines to which an address routes traffic."""
+    held = cloud.api.find(ENDPOINT_SLICE, ("default", name)) or {}
+    return [address for each in held.get("endpoints") or () for address in each["addresses"]]
+
+
+async def test_two_controllers_of_a_service_do_not_write_in_turn(cloud: Cloud) -> None:
+    """Such as the operator and MetalLB in the cluster, which correct the status of each other."""
+    create(cloud, workers=1, loadBalancers={"poolName": "public"})
+    await cloud.ready()
+    expose(cloud, "web")
+    await cloud.until(lambda: ingress(cloud, "web") == [ADDRESS], "it gets an address")
+    held = cloud.workload().get(SERVICE, ("default", "web"))
+    other = {"loadBalancer": {"ingress": [{"ip": "192.168.7.7"}]}}
+    cloud.workload().patch_status(SERVICE, Key("default", "web"), {**held["status"], **other})
+
+    def message() -> str:
+        return str(cloud.condition("LoadBalancersReady").get("message"))
+
+    await cloud.until(lambda: "has written an address" in message(), "it is told")
+    assert "loadBalancerClass" in message()
+    assert ingress(cloud, "web") == ["192.168.7.7"]
+    assert endpoints(cloud, exposure_name("edge", Key("default", "web"))), "it is kept"
+
+    cloud.workload().patch_status(SERVICE, Key("default", "web"), {"loadBalancer": {"ingress": []}})
+    await cloud.until(lambda: ingress(cloud, "web") == [ADDRESS], "the other one has gone")
+
+
+async def test_deleted_cluster_routes_no_address_to_a_machine_that_is_gone(cloud: Cloud) -> None:
+    """A pod of somebody else may get the address of the machine, while other machines stop."""
+    create(cloud, workers=2, loadBalancers={"poolName": "public"})
+    await cloud.ready()
+    expose(cloud, "web")
+    await cloud.until(lambda: ingress(cloud, "web") == [ADDRESS], "it gets an address")
+    for name in (WEB_0, PLANE):
+        held = {"metadata": {"finalizers": ["example.com/hold"]}}
+        cloud.api.patch(INSTANCE, ("default", name), held)
+
+    cloud.api.delete(KUBERNETES_CLUSTER, EDGE)
+    await cloud.until(lambda: WEB_1 not in cloud.instances(), "a worker has gone")
+    await cloud.operator.converged()
+    names = [key_of(each).name for each in cloud.api.objects(ENDPOINT_SLICE)]
+    assert names == ["edge-api"], "nodes that stop have an API server"
+    assert [key_of(each).name for each in cloud.api.objects(IP_CLAIM)] == ["edge-api"]
+
+    cloud.api.patch(INSTANCE, ("default", WEB_0), {"metadata": {"finalizers": []}})
+    await cloud.until(lambda: endpoints(cloud, "edge-api") == [], "the API is closed")
+    assert cloud.instances() == [PLANE]
+    cloud.api.patch(INSTANCE, ("default", PLANE), {"metadata": {"finalizers": []}})
+    await cloud.until(lambda: cloud.api.find(KUBERNETES_CLUSTER, EDGE) is None, "it is gone")
 
 
 async def test_refused_address_of_a_service_stops_nothing_else(cloud: Cloud) -> None:

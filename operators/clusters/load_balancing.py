@@ -102,7 +102,8 @@ def _explain(
         words = claim.message if claim is not None and claim.message else "it is being created"
         return False, f"waiting for an address: {words}"[:MESSAGE_LIMIT]
     if not _list_backends(observed, service):
-        which = " with an endpoint of it" if service.is_local else ""
+        which = f" with an {' or '.join(sorted(service.families)) or 'IP'} address"
+        which += " and an endpoint of it" if service.is_local else ""
         return False, f"{claim.address} is reserved; no ready node of a pool{which} serves it"
     if not claim.bound:
         return False, f"{claim.address} is not routed yet: {claim.bound_message}"[:MESSAGE_LIMIT]
@@ -163,7 +164,11 @@ def _list_held(observed: Observed, kind: Kind) -> dict[str, Manifest]:
 def _list_backends(observed: Observed, service: GuestService) -> list[InstanceView]:
     """Return the ready nodes of the pools that serve a Service."""
     nodes = observed.workload.nodes
-    ready = [each for each in observed.workers() if each.private_ip and observed.is_ready(each)]
+    ready = [
+        each
+        for each in observed.workers()
+        if observed.is_ready(each) and service.is_served_at(each.private_ip)
+    ]
     if service.is_local:
         return [each for each in ready if each.key.name in service.nodes]
     open_ = [each for each in ready if _EXCLUDED not in nodes[each.key.name].labels]

@@ -207,6 +207,20 @@ def test_lower_limit_takes_no_address_away() -> None:
     assert [each.problem for each in asked.admit([view("m"), view("n")])] == ["", ""]
 
 
+def test_service_that_keeps_an_address_despite_a_problem_counts() -> None:
+    """A tenant could get all addresses of the pool, a few at a time."""
+    objects = route(view("m"), view("n"))
+    asked = find_admission(cluster(2), observe(objects=objects))
+    assert asked is not None
+
+    spoiled = [view(each, loadBalancerIP="203.0.113.1") for each in ("m", "n")]
+    admitted = asked.admit([*spoiled, view("a")])
+    plan = plan_services(cluster(2), observe(*admitted, objects=objects))
+
+    assert set(claims_of(carry_out(plan, objects))) == {"shop/m", "shop/n"}
+    assert "spec.loadBalancers.limit" in admitted[-1].problem
+
+
 def test_many_waiting_services_are_bounded() -> None:
     admitted = Admission("edge", 5).admit(view(f"s{number}") for number in range(1_000))
 
@@ -362,7 +376,36 @@ def test_traffic_policy_local_leads_to_the_nodes_with_endpoints_only() -> None:
     nowhere = replace(local, nodes=frozenset())
     objects = route(nowhere)
     (step,) = plan_services(cluster(), observe(nowhere, objects=objects)).steps
-    assert "with an endpoint of it" in step.message
+    assert "and an endpoint of it" in step.message
+
+
+def test_service_of_another_family_than_the_nodes_is_not_called_routed() -> None:
+    six = view(ipFamilies=["IPv6"])
+    objects = route(six)
+
+    (step,) = plan_services(cluster(), observe(six, objects=objects)).steps
+    assert (step.address, step.is_routed) == ("", False)
+    assert endpoints_of(objects) == [] and "with an IPv6 address" in step.message
+    assert len(endpoints_of(route(view(ipFamilies=["IPv6", "IPv4"])))) == 2
+
+
+@pytest.mark.parametrize("writer", ["controller", "", "x" * 1_000, "clusters"])
+def test_address_of_another_controller_in_the_status_is_neither_replaced_nor_removed(
+    writer: str,
+) -> None:
+    objects = route(view())
+    manifest = build_service()
+    fields: Manifest = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
+    manifest["metadata"]["managedFields"] = [{"manager": writer, "fieldsV1": fields}, {}]
+    manifest["status"] = {"loadBalancer": {"ingress": [{"ip": "192.168.7.7"}]}}
+    other = GuestService.parse(manifest)
+    assert other is not None and len(other.problem) < 300
+
+    plan = plan_services(cluster(), observe(other, objects=objects))
+    assert carry_out(plan, objects).keys() == objects.keys()
+    ours = writer == "clusters"
+    assert [each.address for each in plan.steps] == [ADDRESS if ours else ""]
+    assert ("loadBalancer" in plan.steps[0].render("now")) is ours
 
 
 async def test_hostile_api_hides_no_node(fake_api: FakeApi) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Self
 
-from libs.common.kinds import Key, Kind, Manifest, uid_of
+from libs.common.kinds import Kind, Manifest, uid_of
 from libs.common.reading import (
     condition_at,
     is_set_at,
@@ -298,8 +298,3 @@ def names_of(instances: Iterable[InstanceView], limit: int = 3) -> str:
     names = [each.key.name for each in instances]
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
-
-
-def key_in(cluster: KubernetesCluster, name: str) -> Key:
-    """Return the key of an object of the cluster."""
-    return Key(cluster.key.namespace, name)

@@ -10,7 +10,7 @@ progress is recorded on the Nodes themselves, so that it survives a crash.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -128,15 +128,19 @@ def plan_cluster(
     if observed.missing_apis or is_blocked(cluster, observed):
         return Plan()
     authorities = observed.authorities
+    if authorities is None and not (observed.authorities_problem or is_begun(cluster, observed)):
+        return _plan_authorities(cluster, issuer)
+    access, services = _plan_access(cluster, observed), plan_services(cluster, observed)
     if authorities is None:
-        return _plan_authorities(cluster, observed, issuer)
-    access = _plan_access(cluster, observed)
+        # New authorities would lock all nodes and users out of an existing cluster. Only its
+        # addresses follow the machines, because somebody else may get the address of one.
+        held = tuple(each for each in access if _is_held(observed, each))
+        return Plan((held,), services=services.actions)
     if not observed.address:
         return Plan((access,))
     credentials, member = _plan_credentials(cluster, observed, authorities, issuer, now)
     data, machines = _plan_machines(cluster, observed, member)
     nodes = plan_nodes(cluster, observed, now)
-    services = plan_services(cluster, observed)
     return Plan(
         (access, credentials, data, machines, nodes.actions, _plan_tidying(cluster, observed)),
         (*nodes.steps, *services.steps),
@@ -176,12 +180,8 @@ def _is_led_to(cluster: KubernetesCluster, observed: Observed, instance: Instanc
     )
 
 
-def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Issuer) -> Plan:
-    name = cluster.metadata.name
-    if observed.authorities_problem or is_begun(cluster, observed):
-        # New authorities would lock all nodes and users out of an existing cluster.
-        return Plan()
-    secret = build_authorities(cluster, issuer.authorities(name).files)
+def _plan_authorities(cluster: KubernetesCluster, issuer: Issuer) -> Plan:
+    secret = build_authorities(cluster, issuer.authorities(cluster.metadata.name).files)
     step = Create(SECRET, secret)
     note = f"Created the certificate authorities of the cluster, {describe(SECRET, step.key)}"
     # All other children depend on the authorities. The event of our own write does not trigger a
@@ -298,7 +298,10 @@ def _plan_tidying(cluster: KubernetesCluster, observed: Observed) -> tuple[Actio
 
 
 def _apply(observed: Observed, kind: Kind, manifest: Manifest, *, quiet: bool = False) -> Action:
-    step = Apply(kind, manifest)
-    there = (kind, manifest["metadata"]["name"]) in observed.objects
-    note = "" if quiet or there else f"Created {describe(kind, step.key)}"
-    return Action(step, Reason.APPLIED, note)
+    action = Action(Apply(kind, manifest), Reason.APPLIED)
+    is_told = quiet or _is_held(observed, action)
+    return action if is_told else replace(action, note=f"Created {describe(kind, action.step.key)}")
+
+
+def _is_held(observed: Observed, action: Action) -> bool:
+    return (action.step.kind, action.step.key.name) in observed.objects

@@ -48,7 +48,15 @@ def explain_blocked(cluster: KubernetesCluster, observed: Observed, cause: Cause
 def find_member(observed: Observed, node: str) -> Member | None:
     """Return the member of etcd on a node of the control plane."""
     held, instance = observed.workload.nodes.get(node), observed.instances.get(node)
-    address = instance.private_ip if instance is not None else held.address if held else ""
+    address = held.address if held is not None else ""
+    if instance is not None:
+        address = instance.private_ip
+    elif held is None:
+        # A lost machine that has never started etcd: only its member belongs to no machine.
+        known = {each.private_ip for each in observed.instances.values()}
+        unnamed = [each for each in observed.workload.etcd.members if not each.name]
+        strays = [each.address for each in unnamed if each.address not in known]
+        address = strays[0] if strays and "" not in known else ""
     return observed.workload.etcd.find(node, address)
 
 
@@ -68,7 +76,7 @@ def list_lost(cluster: KubernetesCluster, observed: Observed) -> list[str]:
         name
         for name in control_plane_names(cluster)
         if name not in observed.instances
-        and (name in observed.workload.nodes or observed.workload.etcd.find(name, "") is not None)
+        and (name in observed.workload.nodes or find_member(observed, name) is not None)
     ]
 
 

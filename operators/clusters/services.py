@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, int_at, map_at, maps_at, text_at, texts_at
-from operators.clusters.naming import PUBLISHED, exposure_name
+from operators.clusters.naming import OPERATOR, PUBLISHED, exposure_name
 
 PORTS_LIMIT: Final = 16
 """Maximum number of ports of a Service: the ports of one rule of a Firewall."""
@@ -52,7 +52,8 @@ class GuestService:
         problem: Why it gets no address; empty if it can get one.
         is_local: Whether only nodes with one of its endpoints serve it.
         nodes: Names of these nodes; empty for other Services.
-        published: Addresses in its status.
+        families: Its address families: IPv4, IPv6 or both; empty if unknown.
+        published: Addresses in its status that the operator wrote.
         message: Message of our condition in its status; empty if it has none.
     """
 
@@ -63,6 +64,7 @@ class GuestService:
     problem: str = ""
     is_local: bool = False
     nodes: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
     published: tuple[str, ...] = ()
     message: str = ""
 
@@ -76,19 +78,24 @@ class GuestService:
         if text_at(spec, "loadBalancerClass"):
             return None
         ports, cidrs = tuple(_list_ports(spec)), tuple(_list_cidrs(spec))
+        shown = maps_at(manifest, "status", "loadBalancer", "ingress")[:2]
+        rival = _find_rival(manifest) if shown else ""
         return cls(
             key,
             uid_of(manifest)[:MESSAGE_LIMIT],
             ports[:PORTS_LIMIT],
             cidrs,
-            _find_problem(spec, ports, cidrs),
+            rival or _find_problem(spec, ports, cidrs),
             text_at(spec, "externalTrafficPolicy") == "Local",
-            published=tuple(
-                text_at(each, "ip")[:64]
-                for each in maps_at(manifest, "status", "loadBalancer", "ingress")[:2]
-            ),
+            families=frozenset(texts_at(spec, "ipFamilies")) & {"IPv4", "IPv6"},
+            published=() if rival else tuple(text_at(each, "ip")[:64] for each in shown),
             message=text_at(condition_at(manifest, PUBLISHED), "message")[:MESSAGE_LIMIT],
         )
+
+    def is_served_at(self, address: str) -> bool:
+        """Return whether a node with an address can serve it; False for an empty address."""
+        family = "IPv6" if ":" in address else "IPv4"
+        return bool(address) and (not self.families or family in self.families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +122,10 @@ class Admission:
         )
         admitted, count = [], 0
         for each in ordered:
-            count += not each.problem
-            over = count > self.limit and self._is_new(each) and not each.problem
+            is_new = self._is_new(each)
+            # A Service that has an address keeps it, whatever problem it gets.
+            count += not (is_new and each.problem)
+            over = count > self.limit and is_new and not each.problem
             admitted.append(replace(each, problem=problem) if over else each)
         return tuple(admitted[: len(self.held) + self.limit + _MOST_WAITING])
 
@@ -177,6 +186,22 @@ def _list_ports(spec: Mapping[str, Any]) -> Iterable[ExposedPort]:
         protocol = text_at(each, "protocol") or "TCP"
         if protocol in _PROTOCOLS and 0 < port < 2**16 and 0 < node_port < 2**16:
             yield ExposedPort(protocol, port, node_port)
+
+
+def _find_rival(manifest: Manifest) -> str:
+    """Return a problem if another client has written addresses to the status; empty if none has.
+
+    Two controllers that correct each other would write without end.
+    """
+    for each in maps_at(manifest, "metadata", "managedFields"):
+        writer = text_at(each, "manager")[:64] or "another client"
+        written = map_at(each, "fieldsV1", "f:status", "f:loadBalancer")
+        if "f:ingress" in written and writer != OPERATOR:
+            return (
+                f"{writer} has written an address to its status; create Services for {writer} with "
+                "a loadBalancerClass"
+            )
+    return ""
 
 
 def _find_problem(

@@ -1,8 +1,9 @@
 """Deletion of a KubernetesCluster. Pure.
 
-The order is: nodes of the pools, the control plane (so that nodes always have an API server), the
-Service and IPClaim (which releases the address), and Secrets last. Nodes are not drained, because
-the pods are deleted together with their cluster.
+The order is: nodes of the pools with the addresses of Services, the control plane (so that nodes
+always have an API server) with the endpoints of the API, its Service and IPClaim (which releases
+the address), and Secrets last. Nodes are not drained, because the pods are deleted together with
+their cluster.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from libs.common.actions import Action
-from libs.common.kinds import SECRET, Kind, Manifest, describe, is_deleting
-from libs.common.plan import Delete, Step
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    SECRET,
+    Key,
+    Kind,
+    Manifest,
+    describe,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from libs.common.plan import Delete
+from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from operators.clusters.api.reasons import Reason
-from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
-from operators.clusters.observed import Observed, key_in
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE
+from operators.clusters.naming import GUEST_SERVICE
+from operators.clusters.observed import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +49,38 @@ class Teardown:
         """Whether nothing is left."""
         return not self.leftovers
 
-    @property
-    def batch(self) -> list[Step]:
-        """The deletions for `Context.execute`."""
-        return [action.step for action in self.actions]
 
-
-def plan_teardown(cluster: KubernetesCluster, observed: Observed) -> Teardown:
+def plan_teardown(observed: Observed) -> Teardown:
     """Plan the next deletions: all objects of the first group that is not empty."""
-    groups = [
+    groups: list[_Group] = [
         _delete_instances(observed.workers()),
         _delete_instances(observed.members(CONTROL_PLANE)),
         [
-            *_delete_operations(cluster, observed),
-            *_delete_objects(observed, secrets=False),
+            _delete(OPERATION, each.key, each.uid, each.deleting)
+            for each in observed.operations.values()
         ],
-        _delete_objects(observed, secrets=True),
+        [],
     ]
+    for (kind, _), held in sorted(
+        observed.objects.items(), key=lambda item: (item[0][0].kind, item[0][1])
+    ):
+        deletion = _delete(kind, key_of(held), uid_of(held), is_deleting(held))
+        groups[_find_group(kind, held)].append(deletion)
     leftovers = tuple(name for group in groups for name, _ in group)
     first = next((group for group in groups if group), [])
     return Teardown(tuple(action for _, action in first if action is not None), leftovers)
+
+
+def _find_group(kind: Kind, held: Manifest) -> int:
+    """Return the group of an object: an address leads to no machine that may be gone.
+
+    Somebody else may get the address that a machine had.
+    """
+    if text_at(held, "metadata", "annotations", GUEST_SERVICE):
+        return 0
+    if kind == ENDPOINT_SLICE:
+        return 1
+    return 3 if kind == SECRET else 2
 
 
 type _Group = list[tuple[str, Action | None]]
@@ -63,38 +88,15 @@ type _Group = list[tuple[str, Action | None]]
 
 
 def _delete_instances(instances: Iterable[InstanceView]) -> _Group:
-    group: _Group = []
-    for each in instances:
-        name = describe(INSTANCE, each.key)
-        step = Delete(INSTANCE, each.key, each.uid)
-        action = Action(step, Reason.DELETING_NODE, f"Removing node {each.key.name}")
-        group.append((name, None if each.deleting else action))
-    return group
-
-
-def _delete_operations(cluster: KubernetesCluster, observed: Observed) -> _Group:
-    group: _Group = []
-    for each in observed.operations.values():
-        key = key_in(cluster, each.key.name)
-        action = Action(Delete(OPERATION, key, each.uid), Reason.TERMINATING)
-        group.append((describe(OPERATION, key), None if each.deleting else action))
-    return group
-
-
-def _delete_objects(observed: Observed, *, secrets: bool) -> _Group:
-    group: _Group = []
-    for kind, manifest in _objects(observed, secrets=secrets):
-        step = Delete.of(kind, manifest)
-        action = Action(step, Reason.TERMINATING)
-        group.append((describe(kind, step.key), None if is_deleting(manifest) else action))
-    return group
-
-
-def _objects(observed: Observed, *, secrets: bool) -> list[tuple[Kind, Manifest]]:
     return [
-        (kind, manifest)
-        for (kind, _), manifest in sorted(
-            observed.objects.items(), key=lambda item: (item[0][0].kind, item[0][1])
-        )
-        if (kind == SECRET) is secrets
+        _delete(INSTANCE, each.key, each.uid, each.deleting, f"Removing node {each.key.name}")
+        for each in instances
     ]
+
+
+def _delete(
+    kind: Kind, key: Key, uid: str, is_requested: bool, note: str = ""
+) -> tuple[str, Action | None]:
+    reason = Reason.DELETING_NODE if note else Reason.TERMINATING
+    action = Action(Delete(kind, key, uid), reason, note)
+    return describe(kind, key), None if is_requested else action

@@ -13,7 +13,6 @@ The current step is derived from the versions that the nodes report, so it survi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,11 +101,6 @@ def list_planes(cluster: KubernetesCluster, observed: Observed) -> list[str]:
 def is_old(cluster: KubernetesCluster, observed: Observed, node: str) -> bool:
     """Return whether a node is known to have an older version than the spec."""
     return is_older(observed.version_of(node), cluster.spec.version)
-
-
-def list_old(cluster: KubernetesCluster, observed: Observed, names: Iterable[str]) -> list[str]:
-    """Return the given nodes that have an older version than the spec."""
-    return [name for name in names if is_old(cluster, observed, name)]
 
 
 def count_versions(observed: Observed) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ from operators.clusters.nodes import plan_nodes
 from operators.clusters.observed import Node, Observed, Workload
 from operators.clusters.progress import evaluate_version, list_versions
 from operators.clusters.reconcile import list_endpoints, plan_cluster
+from operators.clusters.replacement import find_member, list_lost
 from operators.clusters.samples import (
     ADDRESS,
     NOW,
@@ -417,3 +418,27 @@ def first_steps(observed: Observed) -> list[Step]:
     }
     begun = KubernetesCluster.parse({**manifest, "status": {"conditions": [initialized]}})
     return [action.step for action in plan_cluster(begun, observed, SameIssuer(), NOW).actions]
+
+
+@pytest.mark.parametrize("all_known", [True, False])
+def test_member_of_a_lost_machine_that_never_started_is_removed(all_known: bool) -> None:
+    """Upstream: kubernetes-sigs/cluster-api#13221."""
+    members = (*list_members(PLANES[:2]).members, Member("7", "", "10.0.0.9"))
+    seen = observe(etcd=Etcd(members), without=PLANES[2:])
+    nodes = {name: each for name, each in seen.workload.nodes.items() if name != PLANES[2]}
+    addresses = {name: f"10.0.0.{slot}" for slot, name in enumerate(seen.instances)}
+    if not all_known:
+        addresses[PLANES[1]] = ""
+    seen = replace(
+        seen,
+        workload=replace(seen.workload, nodes=nodes),
+        instances={
+            name: replace(each, private_ip=addresses[name]) for name, each in seen.instances.items()
+        },
+    )
+
+    assert list_lost(cluster(), seen) == (PLANES[2:] if all_known else [])
+    member = find_member(seen, PLANES[2])
+    assert (member.id if member is not None else "") == ("7" if all_known else "")
+    joining = {**seen.instances, PLANES[2]: replace(view(PLANES[2]), private_ip="10.0.0.9")}
+    assert list_lost(cluster(), replace(seen, instances=joining)) == []

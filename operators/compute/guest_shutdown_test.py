@@ -134,9 +134,11 @@ async def test_guest_whose_pod_is_evicted_boots_again(cloud: Cloud) -> None:
     await until_another_run(cloud, uid)
 
 
-def build_pod(name: str, *, deleting: bool = False, disrupted: bool = False) -> LauncherView:
+def build_pod(
+    name: str, *, node: str = "a", deleting: bool = False, disrupted: bool = False
+) -> LauncherView:
     """Build a completed launcher pod."""
-    pod = build_object(POD, name, "default")
+    pod = build_object(POD, name, "default", spec={"nodeName": node})
     if deleting:
         pod["metadata"]["deletionTimestamp"] = "2026-11-27T22:12:20Z"
     reason = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
@@ -146,6 +148,8 @@ def build_pod(name: str, *, deleting: bool = False, disrupted: bool = False) -> 
 
 MOVED: Final = {"completed": True, "sourcePod": "old", "targetPod": "new"}
 FAILED: Final = {**MOVED, "failed": True}
+UNNAMED: Final = {"completed": True, "failed": True}
+"""KubeVirt before 1.0 does not name the pods."""
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,8 @@ FAILED: Final = {**MOVED, "failed": True}
         pytest.param(MOVED, [build_pod("old")], False, id="moved, gone"),
         pytest.param(FAILED, [build_pod("old")], True, id="did not move"),
         pytest.param(FAILED, [build_pod("new")], False, id="did not move, gone"),
+        pytest.param(UNNAMED, [build_pod("new", node="b")], False, id="names no pods, gone"),
+        pytest.param(UNNAMED, [build_pod("old")], True, id="names no pods"),
     ],
 )
 def test_only_the_pod_of_the_guest_shows_a_shutdown(
@@ -170,6 +176,7 @@ def test_only_the_pod_of_the_guest_shows_a_shutdown(
     """KubeVirt keeps the completed pod that a guest left until the run is replaced."""
     status: Manifest = {
         "phase": "Succeeded",
+        "nodeName": "a",
         **({"migrationState": migration} if migration else {}),
     }
     run = build_object(VIRTUAL_MACHINE_INSTANCE, "web", "default", status=status)

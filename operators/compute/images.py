@@ -10,22 +10,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from libs.common.node_addresses import is_of_node
 from libs.contracts.images import Image
 
 _METADATA: Final = (
-    *("metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"),
-    *("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    "metadata.google.internal",
+    "metadata.goog",
+    "instance-data",
+    "instance-data.ec2.internal",
 )
-"""Names and addresses of metadata services of clouds that are not link-local."""
-_EMBEDDING: Final = tuple(
-    IPv6Network(block)
-    for block in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")
-)
-"""IPv6 addresses that contain an IPv4 address, to which NAT64 and 6to4 route."""
+"""Names of metadata services of clouds."""
 
 
 def explain_refused(image: Image, allowed: Sequence[str]) -> str:
@@ -66,17 +64,7 @@ def _is_local(host: str) -> bool:
     address = _parse_address(host)
     if address is None:
         return host in _METADATA or host == "localhost" or host.endswith(".localhost")
-    found: list[IPv4Address | IPv6Address] = [address]
-    if isinstance(address, IPv6Address) and any(address in block for block in _EMBEDDING):
-        found.append(address.sixtofour or IPv4Address(int(address) & 0xFFFFFFFF))
-    return any(
-        each.is_loopback
-        or each.is_link_local
-        or each.is_unspecified
-        or each.is_multicast
-        or str(each) in _METADATA
-        for each in found
-    )
+    return is_of_node(address)
 
 
 def _parse_address(host: str) -> IPv4Address | IPv6Address | None:

@@ -74,10 +74,10 @@ def _is_stale(reference: Mapping[str, Any], instance: Instance) -> bool:
 
 
 def is_moved(claim: Mapping[str, Any], instance: Instance) -> bool:
-    """Return whether the address of an IPClaim was moved to another Instance, which keeps it."""
+    """Return whether the address of an IPClaim was moved to another target, which keeps it."""
     target = map_at(claim, "spec", "target")
-    name = text_at(target, "name")
-    return text_at(target, "kind") == INSTANCE.kind and name not in ("", instance.metadata.name)
+    found = text_at(target, "kind"), text_at(target, "name")
+    return found not in (("", ""), (INSTANCE.kind, instance.metadata.name))
 
 
 def build_adopt_patch(

@@ -1,4 +1,4 @@
-"""An address that was moved to another Instance: the first one neither takes nor shows it."""
+"""An address that was moved to another target: the first Instance neither takes nor shows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.kinds import Key, is_deleting
+from libs.common.kinds import Key, Manifest, is_deleting
 from libs.common.ownership import controller_uid
 from libs.common.plan import escape_pointer
 from libs.common.reading import condition_at, text_at
@@ -76,3 +76,39 @@ async def test_moved_address_stays_with_its_new_machine(released: bool, ends: st
     assert not is_deleting(claim)
     assert controller_uid(claim) == ""
     assert show(simulation, "new")[:2] == ("203.0.113.7", "Running")
+
+
+@pytest.mark.parametrize(
+    "target", [{"kind": "Service", "name": "shop"}, {"kind": "Address", "address": "10.0.0.7"}]
+)
+async def test_address_that_was_moved_to_something_else_stays_there(target: Manifest) -> None:
+    simulation = Simulation()
+    simulation.api.create(build_size())
+    simulation.api.create(build_instance("web", publicIP=AUTO))
+    await simulation.settle()
+    change = {"op": "replace", "path": "/spec/target", "value": target}
+    simulation.api.patch(IP_CLAIM, CLAIM, [change])
+    await simulation.settle()
+    assert show(simulation, "web")[:2] == ("", "ClaimElsewhere")
+
+    finalizers = {"metadata": {"finalizers": [FINALIZER]}}
+    simulation.api.patch(INSTANCE, Key("default", "web"), finalizers)
+    simulation.api.delete(INSTANCE, Key("default", "web"))
+    await simulation.settle()
+
+    claim = simulation.api.get(IP_CLAIM, CLAIM)
+    assert not is_deleting(claim)
+    assert controller_uid(claim) == ""
+
+
+@pytest.mark.parametrize("released", [False, True])
+async def test_address_that_is_moved_back_leads_to_the_first_machine_again(released: bool) -> None:
+    """The message of ClaimElsewhere advises it."""
+    simulation = await move(released=released)
+
+    back = {"op": "replace", "path": "/spec/target/name", "value": "web"}
+    simulation.api.patch(IP_CLAIM, CLAIM, [back])
+    await simulation.settle()
+
+    assert show(simulation, "web")[:2] == ("203.0.113.7", "Running")
+    assert show(simulation, "new")[:2] == ("", "ClaimElsewhere")

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import orjson
 import pytest
 
+from lab.kubevirt_sim.direct import annotate_new
 from libs.common.kinds import PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.reading import maps_at, text_at
 from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.compute import INSTANCE_LABEL
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from operators.compute.api.instance import INSTANCE
@@ -222,7 +225,7 @@ async def test_copied_manifest_with_another_name_is_another_machine() -> None:
 
 async def test_kept_disk_is_used_by_the_next_instance_with_its_name() -> None:
     simulation = await begin(deletionPolicy={"rootDisk": "Retain"})
-    before = uid_of(simulation.api.get(PVC, ROOT))
+    before, identity = uid_of(simulation.api.get(PVC, ROOT)), identity_of(simulation)
     simulation.api.delete(INSTANCE, WEB)
     await simulation.settle()
 
@@ -232,7 +235,54 @@ async def test_kept_disk_is_used_by_the_next_instance_with_its_name() -> None:
     assert uid_of(simulation.api.get(PVC, ROOT)) == before
     owner = controller_uid(simulation.api.get(DATA_VOLUME, ROOT))
     assert owner == uid_of(simulation.api.get(INSTANCE, WEB))
-    assert identity_of(simulation)["state"] == "Running"
+    assert identity_of(simulation) == identity, "the guest on the disk knows its MAC address"
+
+
+@pytest.mark.parametrize("order", [(PVC, INSTANCE), (PVC, DATA_VOLUME, INSTANCE)], ids=len)
+async def test_instance_from_its_original_manifest_has_the_identity_of_its_restored_disk(
+    order: Sequence[Kind],
+) -> None:
+    """A backup tool restores the disk, and Argo CD or Flux the Instance."""
+    before = await begin(build_operation("Rebuild", rebuild={"image": NEW}))
+    backup = {**export(before), INSTANCE: [build_instance("web")]}
+
+    after = await restore(backup, order)
+
+    assert identity_of(after) == identity_of(before)
+    record = simulation_record(after)
+    assert (record["disk"], record["instance"]) == (identity_of(after)["disk"], "default/web")
+
+
+def simulation_record(simulation: Simulation) -> dict[str, str]:
+    annotations = simulation.api.get(INSTANCE, WEB)["metadata"]["annotations"]
+    record: dict[str, str] = orjson.loads(annotations[RECORD])
+    return record
+
+
+async def test_the_user_chooses_between_two_disks_that_an_instance_has_left() -> None:
+    simulation = Simulation()
+    annotate_new(simulation.api, VIRTUAL_MACHINE_INSTANCE, "agent", "false")
+    simulation.api.create(build_size())
+    simulation.api.create(build_instance("web", deletionPolicy={"rootDisk": "Retain"}))
+    await simulation.settle()
+    simulation.api.create(build_operation("Rebuild", rebuild={"image": NEW}))
+    await simulation.settle()
+    current = identity_of(simulation)
+    simulation.api.delete(INSTANCE, WEB)
+    await simulation.settle()
+    disks = sorted(key_of(held).name for held in simulation.api.objects(DATA_VOLUME))
+    assert disks == ["web-root", current["disk"]]
+
+    simulation.api.create(build_instance("web"))
+    await simulation.settle()
+    condition = simulation.api.get(INSTANCE, WEB)["status"]["conditions"][0]
+    assert condition["reason"] == "DiskMissing"
+    assert ", ".join(disks) in condition["message"]
+    # The remedy of the message works.
+    for kind in (DATA_VOLUME, PVC):
+        simulation.api.patch(kind, ROOT, {"metadata": {"labels": {INSTANCE_LABEL: None}}})
+    await simulation.settle()
+    assert identity_of(simulation) == current
 
 
 async def test_disk_of_somebody_else_is_never_adopted() -> None:

@@ -12,11 +12,11 @@ from typing import Any, Final, cast
 
 from libs.common.clock import Clock
 from libs.common.errors import TransientError, api_error
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime import Context, IndexFunction
 from libs.common.testing.clock import FakeClock
-from libs.common.testing.direct import DirectContext, finish
+from libs.common.testing.direct import DirectClient, DirectContext, finish
 from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -177,17 +177,20 @@ class SimulatedContext(DirectContext):
         return True
 
 
-class SimulationClient:
+class SimulationClient(DirectClient):
     """A client for requests without a kind; it replaces `Client`."""
 
     def __init__(self, simulation: Simulation) -> None:
         """Store the simulation."""
+        super().__init__(simulation.api)
         self._simulation = simulation
 
     async def raw(
-        self, method: str, path: str, body: Mapping[str, Any], *, accept: str = "application/json"
+        self, method: str, path: str, body: Any = None, *, accept: str = "application/json"
     ) -> Manifest | None:
-        """Ask for a subresource of a machine, such as a reboot of its guest."""
+        """Read a Secret, or ask for a subresource of a machine, such as a reboot of its guest."""
+        if method == "GET":
+            return await self.get(SECRET, Key(*path.split("/")[-3::2]))
         *_, namespace, plural, name, action = path.split("/")
         actions = find_kubevirt(self._simulation.api).actions
         key = Key(namespace, name)

@@ -10,6 +10,7 @@ import ipaddress
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, Self
 
 type Run = tuple[int, int]
@@ -47,7 +48,7 @@ class AddressSet:
 
     def __contains__(self, number: int) -> bool:
         """Return whether a number is in the set."""
-        index = bisect_right(self.runs, number, key=_first_of) - 1
+        index = bisect_right(self.runs, number, key=itemgetter(0)) - 1
         return index >= 0 and number <= self.runs[index][1]
 
     def without(self, other: AddressSet) -> AddressSet:
@@ -104,7 +105,7 @@ class AddressSet:
         Returns:
             The number; None if every number of the set is used.
         """
-        split = bisect_left(self.runs, start, key=_last_of)
+        split = bisect_left(self.runs, start, key=itemgetter(1))
         for index in (*range(split, len(self.runs)), *range(split)):
             first, last = self.runs[index]
             found = find_gap(used, max(first, start) if index == split else first)
@@ -185,11 +186,3 @@ def parse_address(text: str) -> int:
 def render_address(number: int, *, v6: bool) -> str:
     """Render a number as an address, in its shortest form."""
     return str(ipaddress.IPv6Address(number) if v6 else ipaddress.IPv4Address(number))
-
-
-def _first_of(run: Run) -> int:
-    return run[0]
-
-
-def _last_of(run: Run) -> int:
-    return run[1]

@@ -195,8 +195,17 @@ async def test_allowed_clients_that_nothing_enforces_route_nothing(
     assert api.objects(SERVICE) == []
 
 
-async def test_claim_that_moved_to_another_instance_no_longer_belongs_to_the_first_one(
-    api: FakeApi, harness: OperatorHarness
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"kind": "Instance", "name": "b"},
+        {"kind": "Service", "name": "a"},
+        {"kind": "Address", "name": None, "address": "10.0.0.7"},
+    ],
+    ids=lambda target: target["kind"],
+)
+async def test_claim_that_moved_to_another_target_no_longer_belongs_to_its_instance(
+    api: FakeApi, harness: OperatorHarness, target: Manifest
 ) -> None:
     """Otherwise the address would be released with the first machine."""
     owner = {"metadata": {"name": "a", "uid": "a-uid"}}
@@ -210,7 +219,7 @@ async def test_claim_that_moved_to_another_instance_no_longer_belongs_to_the_fir
     key = claim_of("a-public")
     assert api.get(IP_CLAIM, key)["metadata"]["ownerReferences"]
 
-    api.patch(IP_CLAIM, key, {"spec": {"target": {"name": "b"}}})
+    api.patch(IP_CLAIM, key, {"spec": {"target": target}})
     await harness.converged()
     metadata = api.get(IP_CLAIM, key)["metadata"]
     assert not metadata.get("ownerReferences")

@@ -25,7 +25,7 @@ def plan_annotations(
     uid, held = exporter.metadata.uid, pod.annotations or {}
     owned = held.get(OWNER) == uid
     wanted: dict[str, str | None] = {}
-    if served is not None and _is_scraped(exporter) and not is_foreign(exporter, pod):
+    if served is not None and _is_scraped(exporter) and not is_foreign(pod):
         port, path = served
         wanted = {SCRAPE: "true", PORT: str(port), PATH: path, OWNER: uid, MARK: "verified"}
         if exporter.spec.tls is not None:
@@ -42,17 +42,19 @@ def plan_annotations(
     return build_annotation_patch(pod, changes)
 
 
-def is_foreign(exporter: PrometheusJmxExporter, pod: Pod) -> bool:
-    """Return whether a pod has annotations for Prometheus that this exporter did not set."""
+def is_foreign(pod: Pod) -> bool:
+    """Return whether a pod has annotations for Prometheus that no exporter has set.
+
+    Those of another exporter come from a backup of the pod, or from an exporter that no longer
+    manages it: a pod of two exporters belongs to the older one.
+    """
     held = pod.annotations or {}
-    return held.get(OWNER) != exporter.metadata.uid and any(
-        name in held for name in (SCRAPE, PORT, PATH)
-    )
+    return OWNER not in held and any(name in held for name in (SCRAPE, PORT, PATH))
 
 
 def hides_endpoint(exporter: PrometheusJmxExporter, pod: Pod) -> bool:
     """Return whether annotations of others keep Prometheus from finding the endpoint."""
-    return _is_scraped(exporter) and is_foreign(exporter, pod)
+    return _is_scraped(exporter) and is_foreign(pod)
 
 
 def _is_scraped(exporter: PrometheusJmxExporter) -> bool:

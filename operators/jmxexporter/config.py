@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from libs.common import fastyaml
 from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import ConfigSource, PrometheusJmxExporterSpec
 from operators.jmxexporter.presets import PRESETS
@@ -143,13 +144,14 @@ def _examine(text: str) -> tuple[str, str]:
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB", ""
     try:
-        root = yaml.safe_load(text)  # security: short; PyYAML raises RecursionError
+        documents = fastyaml.load_untrusted(text)
+    except fastyaml.TooLarge as error:
+        return str(error), ""
     except yaml.YAMLError as error:
         return f"not YAML: {_describe(error)}", ""
-    except (RecursionError, ValueError) as error:
-        return f"not YAML: {type(error).__name__}", ""
-    if root is None:
-        return "", ""
+    if len(documents) > 1:
+        return f"{len(documents)} documents; write one", ""
+    root = documents[0] if documents else {}
     if not isinstance(root, dict):
         return "not a mapping", ""
     rules = root.get("rules") or []

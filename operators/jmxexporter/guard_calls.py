@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from libs.common.node_addresses import is_of_node
+
 ATTEMPTS: Final = 3
 """Failed attempts to reach a guard before an injector is used instead."""
 CHECK_PAUSE: Final = timedelta(minutes=2)
@@ -113,15 +115,9 @@ def is_pod_address(text: str) -> bool:
     from calling its own pod, or a service of its node such as cloud metadata, instead of the pod.
     """
     try:
-        address = ipaddress.ip_address(text)
+        return not is_of_node(ipaddress.ip_address(text))
     except ValueError:
         return False
-    return not (
-        address.is_loopback
-        or address.is_link_local
-        or address.is_unspecified
-        or address.is_multicast
-    )
 
 
 def describe_scrape(answer: Mapping[str, str]) -> str:

@@ -19,7 +19,8 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_of
 from libs.common.reading import map_at, maps_at, text_at
-from libs.common.runtime import Cache, Context, IndexFunction
+from libs.common.runtime import Cache, Context, Controller, IndexFunction
+from libs.common.runtime.controller import Mapper
 from libs.contracts.compute import (
     INSTANCE,
     INSTANCE_UID_LABEL,
@@ -52,7 +53,7 @@ BY_MEMBER: Final = "member"
 """Index of policies by the UIDs of the instances that they name."""
 POLICY_KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY)
 """Kinds of policies."""
-UNLABELLED_PODS: Final = f"{INSTANCE_UID_LABEL},!{NETWORK_LABEL}"
+_UNLABELLED_PODS: Final = f"{INSTANCE_UID_LABEL},!{NETWORK_LABEL}"
 """Label selector of the pods of instances that lack the label of a network: the instance names no
 network, or its machine was started before pods had the label."""
 OPTIONAL_KINDS: Final = (INSTANCE, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
@@ -182,37 +183,35 @@ def _is_of_another_owner(ctx: Context, policy: Manifest) -> bool:
 # Transforms and indexes.
 
 
+def _shrink(manifest: Manifest, kind: Kind, *kept: str, **parts: Manifest) -> Manifest:
+    """Reduce an object to some fields of its metadata and the given parts."""
+    metadata, names = manifest["metadata"], ("name", "namespace", "uid", "resourceVersion", *kept)
+    return {
+        "apiVersion": manifest.get("apiVersion", kind.api_version),
+        "kind": manifest.get("kind", kind.kind),
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        **parts,
+    }
+
+
 def shrink_instance(instance: Manifest) -> Manifest:
     """Reduce an Instance to the fields that this operator reads."""
-    metadata = instance["metadata"]
-    kept = (
-        *("name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp"),
-        "labels",
-    )
     spec, status = map_at(instance, "spec"), map_at(instance, "status")
-    return {
-        "apiVersion": instance.get("apiVersion", INSTANCE.api_version),
-        "kind": instance.get("kind", INSTANCE.kind),
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
-        "spec": {name: spec[name] for name in ("networkRef", "firewallRef") if name in spec},
-        "status": {"privateIP": text_at(status, "privateIP")},
-    }
+    return _shrink(
+        instance,
+        INSTANCE,
+        *("generation", "deletionTimestamp", "labels"),
+        spec={name: spec[name] for name in ("networkRef", "firewallRef") if name in spec},
+        status={"privateIP": text_at(status, "privateIP")},
+    )
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
     """Reduce a pod to its instance and whether it has ended."""
-    metadata = pod["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion")
-    labels = {INSTANCE_UID_LABEL: text_at(metadata, "labels", INSTANCE_UID_LABEL)}
-    return {
-        "apiVersion": pod.get("apiVersion", POD.api_version),
-        "kind": pod.get("kind", POD.kind),
-        "metadata": {
-            **{name: metadata[name] for name in kept if name in metadata},
-            "labels": labels,
-        },
-        "status": {"phase": text_at(pod, "status", "phase")},
-    }
+    shrunk = _shrink(pod, POD, status={"phase": text_at(pod, "status", "phase")})
+    uid = text_at(pod, "metadata", "labels", INSTANCE_UID_LABEL)
+    shrunk["metadata"]["labels"] = {INSTANCE_UID_LABEL: uid}
+    return shrunk
 
 
 def index_by_uid(manifest: Manifest) -> Iterable[str]:
@@ -230,13 +229,7 @@ def _index_by_reference(field: str) -> IndexFunction:
 
 def shrink_namespace(namespace: Manifest) -> Manifest:
     """Reduce a namespace to its labels."""
-    metadata = namespace["metadata"]
-    kept = ("name", "uid", "resourceVersion", "labels")
-    return {
-        "apiVersion": namespace.get("apiVersion", NAMESPACE.api_version),
-        "kind": namespace.get("kind", NAMESPACE.kind),
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
-    }
+    return _shrink(namespace, NAMESPACE, "labels")
 
 
 def _index_by_provider(network: Manifest) -> Iterable[str]:
@@ -266,7 +259,7 @@ def index_network_by_hop(network: Manifest) -> Iterable[str]:
             yield str(Key(namespace, name))
 
 
-INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {
+_INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {
     BY_NETWORK: _index_by_reference("networkRef"),
     BY_FIREWALL: _index_by_reference("firewallRef"),
     BY_UID: index_by_uid,
@@ -284,6 +277,25 @@ NETWORK_INDEXES: Final[Mapping[str, IndexFunction]] = {
 """Indexes of the networks in the cache."""
 POLICY_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_MEMBER: list_selected}
 """Indexes of the policies in the cache."""
+
+
+def watch_machines(controller: Controller, map_instance: Mapper, map_pod: Mapper) -> Controller:
+    """Watch Instances, and pods of Instances that have no label of a Network yet."""
+    return controller.watches(
+        INSTANCE,
+        map_instance,
+        transform=shrink_instance,
+        optional=True,
+        indexes=_INSTANCE_INDEXES,
+        why="find the instances of a network or a firewall",
+    ).watches(
+        POD,
+        map_pod,
+        transform=shrink_pod,
+        label_selector=_UNLABELLED_PODS,
+        source="reflector",
+        why="find machines that were started before pods carried the label of a network",
+    )
 
 
 # Mapping of changes to the Networks and Firewalls that they affect.

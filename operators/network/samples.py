@@ -12,7 +12,6 @@ from operators.network.api.v1alpha1 import (
     NETWORK,
     PROVIDER_NETWORK,
     Firewall,
-    Network,
 )
 
 NETWORK_UID: Final = "11111111-1111-4111-8111-111111111111"
@@ -81,11 +80,6 @@ def build_instance(
         spec=spec,
         status={"privateIP": private_ip} if private_ip else {},
     )
-
-
-def parse_network(name: str = "lan", /, **spec: Any) -> Network:
-    """Build a parsed Network."""
-    return Network.parse(build_network(name, **spec))
 
 
 def parse_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Firewall:

@@ -12,12 +12,13 @@ from libs.common.kinds import NAMESPACE, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE
 from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1 import NETWORK, PROVIDER_NETWORK
 from operators.network.controller import OPERATOR
 from operators.network.naming import VLANS
 from operators.network.network.vlans import find_first
-from operators.network.samples import build_attached, build_provider
+from operators.network.samples import build_attached, build_instance, build_provider
 
 FABRIC = Key("", "fabric")
 
@@ -79,6 +80,33 @@ async def test_second_namespace_gets_no_vlan_that_another_one_has(
         api.delete(NETWORK, Key("victim", name))
         await harness.converged()
         assert (attachable(api, "attacker") == "InPlace") == (name == "second")
+
+
+async def test_vlan_is_not_released_while_a_machine_may_be_attached_to_it(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A machine stays on the VLAN that its Network had when it started.
+
+    Otherwise a tenant could leave a machine on a VLAN that the next namespace gets.
+    """
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    machine = build_instance("vm", network="lan")
+    api.create({**machine, "metadata": {"name": "vm", "namespace": "attacker"}})
+    await harness.converged()
+    api.patch(NETWORK, Key("attacker", "lan"), {"spec": {"vlan": 43}})
+    api.create(build_lan("attacker", "second"))
+    await harness.converged()
+    api.delete(NETWORK, Key("attacker", "second"))
+    await harness.converged()
+    api.create(build_lan("victim"))
+    await harness.converged()
+    assert attachable(api, "victim") == "VlanTaken"
+
+    api.delete(INSTANCE, Key("attacker", "vm"))
+    api.delete(NETWORK, Key("attacker", "lan"))
+    await harness.converged()
+    assert attachable(api, "victim") == "InPlace"
 
 
 async def test_owner_of_a_vlan_survives_a_restore_in_any_order(

@@ -42,7 +42,8 @@ from operators.pulsarconsumer.settings import Settings
 _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     errors.AdminUnreachable: (
         Reason.UNREACHABLE,
-        "the admin API does not respond; is spec.adminAddress right, is the broker up?",
+        "the admin API does not respond; is spec.adminAddress right, is the broker up and reachable "
+        "without an HTTP proxy?",
     ),
     errors.AdminUnauthorized: (
         Reason.AUTHENTICATION_FAILED,

@@ -40,7 +40,7 @@ class Serve(Protocol):
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL: Final = 0.2
-_TIMEOUT: Final = float(os.environ.get("SLIPWAY_E2E_TIMEOUT", "120"))
+_TIMEOUT: Final = float(os.environ.get("SLIPWAY_E2E_TIMEOUT", "600"))
 """Seconds to wait for what has to happen; real machines take longer to boot than simulated ones."""
 _LABEL: Final = {"created-by": "slipway-e2e"}
 _RUN: Final = secrets.token_hex(2)
@@ -145,7 +145,7 @@ class Cluster:
         repository, _, tag = self.images[operator].rpartition(":")
         pairs = {"image__repository": repository, "image__tag": tag, **_LOADED, **values}
         args = ["upgrade", "--install", operator, str(ROOT / "helm" / operator)]
-        args += ["--namespace", namespace, "--timeout", "3m", *TAKE_OVER]
+        args += ["--namespace", namespace, "--timeout", "15m", *TAKE_OVER]
         args += ["--wait"] if wait else []
         for name, value in pairs.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -161,7 +161,7 @@ class Cluster:
     async def uninstall(self, operator: str, namespace: str) -> None:
         """Uninstall a release and wait until helm is done."""
         await self.run(
-            self.helm, "uninstall", operator, "--namespace", namespace, "--wait", "--timeout", "3m"
+            self.helm, "uninstall", operator, "--namespace", namespace, "--wait", "--timeout", "15m"
         )
         with contextlib.suppress(ValueError):  # Installed by another one of us.
             self._releases.remove((operator, namespace))

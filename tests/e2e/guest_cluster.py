@@ -14,7 +14,7 @@ from libs.common.errors import AlreadyExists
 from libs.common.kinds import CONFIG_MAP, SECRET, Key, Manifest, build_object
 from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE_SIZE
-from libs.contracts.ip_claims import IP_POOL
+from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
 from libs.contracts.network import NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.clusters.naming import ADDON_LABEL
@@ -58,7 +58,7 @@ class GuestCluster:
         cluster: Cluster,
         kind: KindCluster,
         *,
-        address: str,
+        addresses: str,
         image: Mapping[str, str],
         seconds: float,
         disk: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ class GuestCluster:
         Args:
             cluster: The outer cluster.
             kind: The same one.
-            address: Address of the API of the new cluster.
+            addresses: Two addresses, for the API of the new cluster and for a Service in it.
             image: Image of the nodes.
             seconds: How long guests may take for a step.
             disk: Settings of the disks of the nodes.
@@ -77,7 +77,7 @@ class GuestCluster:
         size = {"cpus": 2, "memory": "2Gi", "disk": "4Gi"}
         with contextlib.suppress(AlreadyExists):
             await cluster.client.create(INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=size))
-        pool = {"family": "IPv4", "addresses": [address], "reuseGraceSeconds": 0}
+        pool = {"family": "IPv4", "addresses": [addresses], "reuseGraceSeconds": 0}
         await cluster.client.create(IP_POOL, build_object(IP_POOL, namespace, spec=pool))
         lan = {"cidrs": ["10.245.0.0/16"], "binding": "Passt"}
         await cluster.client.create(NETWORK, build_object(NETWORK, "lan", namespace, spec=lan))
@@ -96,6 +96,7 @@ class GuestCluster:
             "serviceCidr": "10.46.0.0/16",
             "controlPlane": {"size": SIZE, "endpoint": {"poolName": namespace}, **rest},
             "pools": [worker],
+            "loadBalancers": {"poolName": namespace},
             "addons": [{"name": "plugin", "configMapRef": {"name": "plugin"}}],
             "health": {"nodeStartupSeconds": int(seconds), "unhealthySeconds": 1800},
         }
@@ -146,6 +147,56 @@ class GuestCluster:
         await eventually(has_ended, f"the pod {name} has run in the cluster", 600.0)
         assert self.kubectl("logs", name) == f"hello from {name}\n"
 
+    async def check_page(self, name: str) -> None:
+        """Fetch a page of a pod through the address of a Service, from a node of the outer cluster.
+
+        Then delete the Service, which releases its address.
+        """
+        run = ("run", name, "--image=busybox", "--image-pull-policy=Never")
+        write = f"mkdir /page && echo page of {name} >/page/index.html"
+        self.kubectl(*run, "--", "sh", "-c", f"{write} && exec httpd -f -p 8080 -h /page")
+        self.kubectl(
+            "expose", "pod", name, "--type=LoadBalancer", "--port=80", "--target-port=8080"
+        )
+
+        async def is_served() -> bool:
+            status = self.get("service", name)["status"]
+            shown = status.get("loadBalancer", {}).get("ingress") or []
+            assert shown, status
+            page = self._fetch(shown[0]["ip"])
+            assert page.endswith(f"page of {name}\n"), page
+            return True
+
+        await eventually(is_served, f"the page of {name} is served at a public address", 600.0)
+        self.kubectl("delete", f"service/{name}", f"pod/{name}", "--grace-period=1")
+
+        async def is_released() -> bool:
+            claims = await self._cluster.client.list(IP_CLAIM, self.key.namespace)
+            return len(claims.items) == 1
+
+        await eventually(is_released, "only the API has an address", self._seconds)
+
+    def _fetch(self, address: str) -> str:
+        """Fetch a page with nothing but bash, which the image of each node has.
+
+        Raises:
+            AssertionError: Nobody responded.
+        """
+        ask = 'exec 3<>"/dev/tcp/$1/80" && printf "GET / HTTP/1.0\\r\\n\\r\\n" >&3 && cat <&3'
+        command = [
+            "docker",
+            "exec",
+            self._node,
+            "timeout",
+            "20",
+            "bash",
+            "-c",
+            ask,
+            "bash",
+            address,
+        ]
+        return self._read(command)
+
     async def remove(self) -> None:
         """Delete the cluster and its pool of addresses, and wait until they are gone."""
         await self._cluster.delete(KUBERNETES_CLUSTER, self.key)
@@ -160,9 +211,11 @@ class GuestCluster:
         """
         script = 'umask 077; cat >/tmp/edge.conf; kubectl --kubeconfig /tmp/edge.conf "$@"'
         command = ["docker", "exec", "--interactive", self._node, "sh", "-c", script, "sh", *args]
-        env = self._docker.environment()
+        return self._read(command, self._kubeconfig)
+
+    def _read(self, command: list[str], stdin: str | None = None) -> str:
         try:
-            return read(command, env=env, seconds=120, stdin=self._kubeconfig)
+            return read(command, env=self._docker.environment(), seconds=120, stdin=stdin)
         except ToolError as err:
             raise AssertionError(str(err)) from err
 

@@ -45,7 +45,7 @@ async def test_helm_test_passes(cluster: Cluster) -> None:
     namespace = await cluster.make_namespace("helmtest")
     await cluster.install("podset", namespace)
 
-    await cluster.run(cluster.helm, "test", "podset", "--namespace", namespace, "--timeout", "2m")
+    await cluster.run(cluster.helm, "test", "podset", "--namespace", namespace, "--timeout", "15m")
 
 
 async def test_one_operator_needs_nothing_of_the_others(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import NODE, Key, build_object
-from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.apiserver import ControlPlane, find_assets
 
 UPLINK: Final = "198.18.0"
 """First three bytes of the addresses that nodes and the host outside have on their link."""
@@ -162,6 +162,18 @@ class Lab:
     ) -> None:
         """Run a program on a node from the moment that the Nodes are registered."""
         self._prepared.append((node, command, log, environment or {}))
+
+    def prepare_proxies(self, kubeconfig: Path, folder: Path) -> None:
+        """Run kube-proxy on each node from the moment that the Nodes are registered."""
+        for node in self.nodes:
+            proxy = [str(find_assets() / "kube-proxy"), f"--kubeconfig={kubeconfig}"]
+            proxy += [f"--hostname-override={node}", "--proxy-mode=iptables"]
+            proxy += ["--cluster-cidr=10.99.0.0/16", "--conntrack-max-per-core=0"]
+            self.prepare(node, [*proxy, "--conntrack-min=0"], folder / f"{node}-proxy.log")
+
+    def route_outside(self, block: str, node: str) -> None:
+        """Route a block of addresses from the host outside to a node, as routers do."""
+        self._inside(self._outside, "ip", "route", "add", block, "via", self.address_of(node))
 
     def _start(
         self, node: str, command: list[str], log: Path, environment: Mapping[str, str]

@@ -36,7 +36,7 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.labels import SERVICE_NAME
-from libs.common.testing.apiserver import ControlPlane, find_assets
+from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import serve
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
@@ -81,11 +81,8 @@ def lab(kube_apiserver: ControlPlane, tmp_path_factory: Any) -> Iterator[Lab]:
         lab.start()
         kubeconfig = kube_apiserver.write_kubeconfig(folder / "kubeconfig")
         environment = {"KUBECONFIG": str(kubeconfig)}
+        lab.prepare_proxies(kubeconfig, folder)
         for node in lab.nodes:
-            proxy = [str(find_assets() / "kube-proxy"), f"--kubeconfig={kubeconfig}"]
-            proxy += [f"--hostname-override={node}", "--proxy-mode=iptables"]
-            proxy += ["--cluster-cidr=10.99.0.0/16", "--conntrack-max-per-core=0"]
-            lab.prepare(node, [*proxy, "--conntrack-min=0"], folder / f"{node}-proxy.log")
             for number, (system, flags) in enumerate(_SPEAKERS.items()):
                 speaker = [str(programs[0]), f"--node-name={node}", f"--port={7472 + number}"]
                 speaker += [f"--namespace={system}", f"--pod-name=speaker-{node}", *flags]

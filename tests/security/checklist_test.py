@@ -11,7 +11,14 @@ import pytest
 from tests.security.checklist import ROWS, Row
 from tests.security.code import ROOT
 from tests.security.limits import LIMITS, Limit
-from tests.security.page import LIMITS_PAGE, PAGE, render_limits, render_page
+from tests.security.page import (
+    ATTACKS_PAGE,
+    LIMITS_PAGE,
+    PAGE,
+    render_attacks,
+    render_limits,
+    render_page,
+)
 
 
 @cache
@@ -55,4 +62,5 @@ def test_limit_has_its_value_in_the_code_and_a_test(limit: Limit) -> None:
 
 def test_pages_are_those_of_the_checklist_and_the_limits() -> None:
     assert LIMITS_PAGE.read_text() == render_limits(), "write it: python -m tests.security.page"
+    assert ATTACKS_PAGE.read_text() == render_attacks(), "python -m tests.security.page"
     assert PAGE.read_text() == render_page(), "write it anew: python -m tests.security.page"

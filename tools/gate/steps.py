@@ -149,6 +149,9 @@ def build_steps(python: str) -> tuple[Step, ...]:
             parallel=True,
         ),
         _tests(
+            python, "security", "Attacks by tenants", ("tests/attacks",), needs=("assets", "helm")
+        ),
+        _tests(
             python,
             "tools",
             "Tools, security, and operators together",

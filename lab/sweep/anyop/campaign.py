@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.anyop.trial import AnyTrial, Expectation
+from lab.sweep.journal import Journal
+from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
-from lab.sweep.planning import MomentClass, Plan, class_of, plan_trials
+from lab.sweep.planning import Plan, choose_representatives, plan_trials
 from lab.sweep.triggers import Trigger, common_triggers
 from lab.sweep.workload import State
 
@@ -24,6 +25,8 @@ FAULTS: Final = (
     *(Mode.DELAY, Mode.CUT, Mode.GONE),
 )
 """Faults that happen in front of a correct API server, the most telling ones first."""
+MORE: Final = (Mode.K2, Mode.STALE, Mode.OUTAGE, Mode.E429, Mode.E503)
+"""Faults that are rarer, or that find the same bugs."""
 
 _UNSTEADY: Final = 2
 """Number of trials that end with different values in a field each time, until it is not compared:
@@ -159,21 +162,18 @@ class Campaign:
         self._unsteady: Counter[str] = Counter()
 
     async def refer(self, count: int) -> Reference:
-        """Run the operator without faults: once to learn what is random, then to compare."""
+        """Run the operator without faults, and learn what is random and what varies."""
         plan = Plan("operator", "workload")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None)) for _ in range(2)]
+            tasks = [group.create_task(self._run(plan, None)) for _ in range(count)]
         trials = [task.result() for task in tasks]
-        knowledge = learn_names([trial.outcome for trial in trials])
-        watched = frozenset.intersection(*(trial.watched for trial in trials))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None, knowledge)) for _ in range(count)]
-        runs = [task.result().outcome for task in tasks]
+        runs = [trial.outcome for trial in trials]
+        knowledge = replace(learn_names(runs), ignored=tuple(self._bench.inputs.ignored))
+        for trial in trials:
+            trial.outcome.states = trial.build_states(knowledge)
         knowledge = learn_places(knowledge, [run.states for run in runs])
-        moments = common_triggers(
-            [knowledge.rename(trial.outcome.moments) for trial in trials]
-            + [run.moments for run in runs]
-        )
+        watched = frozenset.intersection(*(trial.watched for trial in trials))
+        moments = common_triggers([knowledge.rename(run.moments) for run in runs])
         return Reference(
             Expectation(knowledge, runs[0].states, watched),
             runs,
@@ -183,17 +183,22 @@ class Campaign:
         )
 
     async def sweep(
-        self, reference: Reference, modes: Sequence[Mode], minutes: float | None
+        self, reference: Reference, modes: Sequence[Mode], minutes: float | None, journal: Journal
     ) -> Result:
-        """Try each fault at each moment, the most telling ones first, until the time is over."""
+        """Try each fault at each moment, the most telling ones first, until the time is over.
+
+        Trials that the journal knows as passed are not repeated.
+        """
         started = time.monotonic()
         end = started + minutes * 60 if minutes is not None else None
         plans = order_plans(reference.moments, modes)
-        result, queue = Result(reference, len(plans)), list(plans)
+        passed = [plan for plan in plans if journal.recall(plan)]
+        result = Result(reference, len(plans), passed)
+        queue = [plan for plan in plans if plan not in passed]
 
         async def work() -> None:
             while queue and (end is None or time.monotonic() < end):
-                await self._try(queue.pop(0), result)
+                await self._try(queue.pop(0), result, journal)
                 self._report(result, len(queue), started, end)
 
         async with asyncio.TaskGroup() as group:
@@ -207,10 +212,12 @@ class Campaign:
         outcome = (await self._run(plan, reference.expectation)).outcome
         return outcome, judge(outcome, reference)
 
-    async def _try(self, plan: Plan, result: Result) -> None:
+    async def _try(self, plan: Plan, result: Result, journal: Journal) -> None:
         outcome, problems = await self.try_plan(plan, result.reference)
         if not problems:
             (result.passed if outcome.fired else result.missed).append(plan)
+            if outcome.fired:
+                journal.note(outcome)
             return
         _, again = await self.try_plan(plan, result.reference)
         self._note_unsteady(problems, again, result.reference)
@@ -250,29 +257,22 @@ class Campaign:
             f" {seconds / 60:.0f} minutes left"
         )
 
-    async def _run(
-        self, plan: Plan, expectation: Expectation | None, knowledge: Knowledge | None = None
-    ) -> AnyTrial:
+    async def _run(self, plan: Plan, expectation: Expectation | None) -> AnyTrial:
         async with self._slots:
             namespace = f"sweep-{next(self._numbers)}"
-            trial = AnyTrial(self._bench, plan, namespace, expectation, knowledge)
+            trial = AnyTrial(self._bench, plan, namespace, expectation)
             await trial.run()
             return trial
 
 
 def order_plans(moments: Sequence[Trigger], modes: Sequence[Mode]) -> list[Plan]:
-    """Plan each fault at each moment: first each fault once for each sort of moment."""
-    plain = Plan("operator", "workload")
-    plans = plan_trials(plain, moments, "full", modes=modes)
-    seen: set[tuple[Mode, MomentClass]] = set()
-    first: list[Plan] = []
-    rest: list[Plan] = []
-    for plan in plans:
-        assert plan.trigger is not None
-        place = plan.mode, class_of(plan.trigger)
-        (rest if place in seen else first).append(plan)
-        seen.add(place)
-    return [*first, *rest]
+    """Plan each fault at each moment: first once for each sort of moment, then in each phase."""
+    plans = plan_trials(Plan("operator", "workload"), moments, modes=modes)
+    sorts, in_phases = choose_representatives(plans, set()), list[Plan]()
+    for phase in dict.fromkeys(moment.phase for moment in moments):
+        alike = [plan for plan in plans if plan.trigger and plan.trigger.phase == phase]
+        in_phases += choose_representatives(alike, set())
+    return list(dict.fromkeys([*sorts, *in_phases, *plans]))
 
 
 def judge(outcome: Outcome, reference: Reference) -> list[Problem]:

@@ -25,9 +25,12 @@ from lab.sweep.anyop.campaign import (
     order_plans,
 )
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Knowledge
+from lab.sweep.anyop.command import parse
+from lab.sweep.anyop.report import render_page
 from lab.sweep.anyop.starter import build_environment
 from lab.sweep.anyop.trial import Expectation
+from lab.sweep.journal import Journal
+from lab.sweep.learning import Knowledge
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
@@ -60,9 +63,10 @@ class StandIn(Campaign):
         return outcome, judge(outcome, reference)
 
 
-def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
+def test_each_fault_is_tried_once_at_each_sort_of_moment_first_then_in_each_phase() -> None:
     moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(2)]
     moments.append(Trigger("event", "create", "ADDED", "pods", "web-0"))
+    moments.append(Trigger("write", "grow", "create", "pods", "web-2"))
 
     plans = order_plans(moments, (Mode.K1, Mode.CUT, Mode.E500))
 
@@ -70,6 +74,8 @@ def test_each_fault_is_tried_once_at_each_sort_of_moment_first() -> None:
         (Mode.K1, moments[0]),
         (Mode.CUT, moments[2]),
         (Mode.E500, moments[0]),
+        (Mode.K1, moments[3]),
+        (Mode.E500, moments[3]),
         (Mode.K1, moments[1]),
         (Mode.E500, moments[1]),
     ]
@@ -128,21 +134,64 @@ def test_failures_with_the_same_symptom_are_one_finding() -> None:
     assert [len(group.failures) for group in groups] == [2, 1, 1]
 
 
-async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on() -> (
-    None
-):
+async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on(
+    tmp_path: Path,
+) -> None:
     """A race that no undisturbed run showed must not become a finding of each fault."""
     moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
     reference = replace(build_reference(), moments=moments)
     states = iter([BROKEN, READY, BROKEN, BROKEN, BROKEN, READY])
     campaign = StandIn(states)
 
-    result = await campaign.sweep(reference, (Mode.K1,), None)
+    journal = Journal(tmp_path / "journal", resume=False)
+    result = await campaign.sweep(reference, (Mode.K1,), None, journal)
 
     assert [each.confirmed for each in result.failures] == [False, True, False]
     assert not result.groups
     assert not result.unconfirmed
     assert [each.place for each in reference.problems] == ["pods web.status.phase"]
+
+
+async def test_resumed_campaign_repeats_only_what_did_not_pass(tmp_path: Path) -> None:
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    reference = replace(build_reference(), moments=moments)
+    journal = Journal(tmp_path / "journal", resume=False)
+    states = iter([READY, BROKEN, BROKEN, READY])
+    first = await StandIn(states).sweep(reference, (Mode.K1,), None, journal)
+
+    again = Journal(tmp_path / "journal", resume=True)
+    second = await StandIn(iter([READY])).sweep(reference, (Mode.K1,), None, again)
+
+    assert (len(first.passed), len(first.failures)) == (2, 1)
+    assert (len(second.passed), len(second.failures)) == (3, 0)
+
+
+def test_page_contains_the_files_of_all_findings(tmp_path: Path) -> None:
+    folder = tmp_path / "01-K1-create-pods"
+    folder.mkdir()
+    for name in ("README.md", "writes.txt", "expected.json", "found.json", "log.txt"):
+        (folder / name).write_text(f"<{name}>")
+
+    page = render_page("Findings: 1 & more", [folder])
+
+    assert "Findings: 1 &amp; more" in page
+    assert "<h2>01-K1-create-pods</h2>" in page
+    assert page.count("<details>") == 5
+    assert "&lt;log.txt&gt;" in page
+
+
+def test_fields_to_ignore_are_read_from_yaml(tmp_path: Path) -> None:
+    (tmp_path / "noise.yaml").write_text("- pods web-*.status.phase\n")
+    words = ["--ignore", str(tmp_path / "noise.yaml"), "--more", "--list", "--", "true"]
+
+    inputs, options = parse(words)
+
+    assert inputs.ignored == ("pods web-*.status.phase",)
+    assert options.lists
+    assert Mode.STALE in options.modes
+    knowledge = Knowledge(ignored=tuple(inputs.ignored))
+    assert not knowledge.compare(*({"pods web-1": {"status": {"phase": each}}} for each in "ab"))
+    assert knowledge.compare(*({"pods db-1": {"status": {"phase": each}}} for each in "ab"))
 
 
 def test_operator_gets_nothing_of_this_checkout() -> None:
@@ -163,6 +212,7 @@ def test_operator_gets_nothing_of_this_checkout() -> None:
         (["--crds", "x"], "The command that starts the operator is missing"),
         (["--crds", "nowhere", "--workload", str(PLANTED / "counter"), "--", "true"], "nowhere"),
         (["--workload", str(PLANTED / "counter"), "--", "true"], "contains no CRD"),
+        (["--ignore", "nowhere", "--", "true"], "nowhere is no YAML list of fields"),
     ],
 )
 def test_wrong_command_line_exits_with_2(

@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.sweep.anyop.phases import Kinds, Phase, load_phases, read_manifests
 from lab.sweep.anyop.starter import Command
-from lab.sweep.cluster import create_namespace
+from lab.sweep.cluster import create_namespace, request_token
 from lab.sweep.progress_clock import Meter
 from lab.sweep.proxy import FaultProxy
 from lab.sweep.recorder import Recorder
@@ -30,8 +30,7 @@ _LEFT_OUT: Final = frozenset({"Namespace", "Deployment", "CustomResourceDefiniti
 _UNWATCHED: Final = frozenset(
     {"events", "leases", "endpoints", "endpointslices", "bindings", "serviceaccounts"}
 )
-_SERVED_SECONDS: Final = 120.0
-_TOKEN_SECONDS: Final = 24 * 3600
+_SERVED_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class Inputs:
         controllers: Further controllers of kube-controller-manager.
         quiet: Seconds without a change after which an undisturbed operator has finished.
         patience: Seconds after which a disturbed operator must have recovered.
+        ignored: Patterns of fields that are not compared.
     """
 
     crds: Sequence[Path]
@@ -55,6 +55,7 @@ class Inputs:
     controllers: Sequence[str] = ()
     quiet: float = 3.0
     patience: float = 75.0
+    ignored: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +162,19 @@ def _start_controllers(control_plane: ControlPlane, controllers: Sequence[str]) 
 
 
 async def _discover(client: Client) -> list[Kind]:
-    """List the kinds that can be listed and watched, each in its preferred version."""
+    """List the kinds that can be listed and watched, each in one version: preferred ones first."""
     groups = (await client.raw("GET", "/apis"))["groups"]
-    versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-    kinds = []
-    for version in versions:
+    preferred = [group["preferredVersion"]["groupVersion"] for group in groups]
+    others = [each["groupVersion"] for group in groups for each in group["versions"]]
+    kinds: dict[tuple[str, str], Kind] = {}
+    for version in dict.fromkeys(["v1", *preferred, *others]):
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         for each in (await client.raw("GET", base))["resources"]:
             if "/" in each["name"] or not {"list", "watch"} <= set(each["verbs"]):
                 continue
             kind = Kind.of(version, each["kind"], each["name"], namespaced=each["namespaced"])
-            kinds.append(kind)
-    return kinds
+            kinds.setdefault((kind.group, kind.kind), kind)
+    return list(kinds.values())
 
 
 async def _apply(client: Client, kinds: Kinds, places: Iterable[Path], admin: str) -> Account:
@@ -202,11 +204,5 @@ async def _apply(client: Client, kinds: Kinds, places: Iterable[Path], admin: st
         print("The operator has all rights: --manifests does not contain exactly one account")
         return Account(admin)
     metadata = accounts[0]["metadata"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
-    path = SERVICE_ACCOUNT.path(metadata["namespace"], metadata["name"], "token")
-    answer = await client.raw("POST", path, request)
-    return Account(answer["status"]["token"], tuple(roles))
+    token = await request_token(client, metadata["namespace"], metadata["name"])
+    return Account(token, tuple(roles))

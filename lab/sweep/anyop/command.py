@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from lab.sweep.anyop import report
-from lab.sweep.anyop.campaign import FAULTS, Campaign
+from lab.sweep.anyop.campaign import FAULTS, MORE, Campaign, order_plans
 from lab.sweep.anyop.cluster import Inputs, open_bench
+from lab.sweep.journal import Journal
 from lab.sweep.modes import Mode
 from lab.sweep.report import render_timeline
 from tools.cluster.command_line import Parser
@@ -24,12 +27,12 @@ from tools.cluster.errors import UsageError
 COMMANDS: Final = ("run", "replay")
 _OUTPUT: Final = Path("sweep-findings")
 _SAMPLES: Final = Path("config/samples")
-_UNDISTURBED: Final = 5
+_UNDISTURBED: Final = 6
 _PATHS: Final = (
     ("--crds", "CRDs of the operator; file or folder, repeatable"),
     ("--manifests", "account, roles and other objects that the operator needs; repeatable"),
 )
-_REPLAYS: Final = 2
+_REPLAYS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Options:
     """The options of `run` beside its inputs."""
 
     modes: tuple[Mode, ...]
+    lists: bool
+    resume: bool
     jobs: int
     budget: float | None
     undisturbed: int
@@ -50,9 +55,9 @@ def main(argv: Sequence[str]) -> int:
         parser = Parser(prog="./dev sweep replay", description="Repeat the trial of a finding.")
         parser.add_argument("folder", type=Path, help="folder of the finding")
         folder = parser.parse_args(argv[1:]).folder
-        return run_tool(lambda: _run_loop(lambda: replay(folder)))
+        return run_tool(lambda: run_loop(lambda: replay(folder)))
     inputs, options = parse(argv[1:])
-    return run_tool(lambda: _run_loop(lambda: sweep(inputs, options)))
+    return run_tool(lambda: run_loop(lambda: sweep(inputs, options)))
 
 
 def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
@@ -71,11 +76,13 @@ def parse(argv: Sequence[str]) -> tuple[Inputs, Options]:
         values.controllers,
         values.quiet,
         values.patience,
+        _read_patterns(values.ignore, parser),
     )
-    modes = tuple(map(Mode, values.fault)) or FAULTS
-    jobs = values.jobs or 3 * (os.cpu_count() or 1)
+    modes = tuple(map(Mode, values.fault)) or (FAULTS + MORE if values.more else FAULTS)
+    jobs = values.jobs or 6 * (os.cpu_count() or 1)
+    flags = values.list, values.resume
     return inputs, Options(
-        modes, jobs, values.budget, values.undisturbed, values.output, values.junit
+        modes, *flags, jobs, values.budget, values.undisturbed, values.output, values.junit
     )
 
 
@@ -94,11 +101,16 @@ async def sweep(inputs: Inputs, options: Options) -> int:
             f"{writes} writes and {len(reference.moments) - writes} watch events;"
             f" {reference.runs[0].seconds:.0f} s without faults"
         )
-        result = await campaign.sweep(reference, options.modes, options.budget)
+        if options.lists:
+            print("\n".join(map(str, order_plans(reference.moments, options.modes))))
+            return 0
+        journal = Journal(options.output / "passed.journal", resume=options.resume)
+        result = await campaign.sweep(reference, options.modes, options.budget, journal)
     folders = report.write_folders(result, inputs, options.output / "findings")
     text = report.render(result, folders)
     print(text)
     (options.output / "report.txt").write_text(text + "\n")
+    (options.output / "report.html").write_text(report.render_page(text, folders))
     if options.junit is not None:
         report.write_junit(options.junit, result)
     return int(bool(result.groups or reference.problems))
@@ -120,8 +132,12 @@ async def replay(folder: Path) -> int:
     return int(bool(problems))
 
 
-def _run_loop(main: Callable[[], Awaitable[int]]) -> int:
+def run_loop(main: Callable[[], Awaitable[int]]) -> int:
+    """Run a sweep until it ends or SIGTERM comes, and return its exit status."""
+
     async def run() -> int:
+        # However the sweep ends, it must leave no API server behind. A KeyboardInterrupt would be
+        # raised in any callback, and the tasks that wait for it would never end.
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -139,6 +155,16 @@ def _run_loop(main: Callable[[], Awaitable[int]]) -> int:
 def _find_first(group: BaseExceptionGroup[UsageError]) -> UsageError:
     first = group.exceptions[0]
     return _find_first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _read_patterns(path: Path | None, parser: Parser) -> tuple[str, ...]:
+    """Read patterns such as `deployments web-*.spec.replicas`."""
+    if path is None:
+        return ()
+    patterns = yaml.safe_load(path.read_text()) if path.exists() else None
+    if not isinstance(patterns, list):
+        parser.error(f"--ignore: {path} is no YAML list of fields")
+    return tuple(map(str, patterns))
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
@@ -174,12 +200,16 @@ def _build_parser() -> Parser:
         "--fault",
         action="append",
         default=[],
-        choices=[*map(str, FAULTS)],
+        choices=[*map(str, FAULTS + MORE)],
         metavar="FAULT",
         help="try only this fault; repeatable. One of",
     )
+    parser.add_argument("--more", action="store_true", help=f"also try {', '.join(MORE)}")
+    parser.add_argument("--list", action="store_true", help="list the trials, and run none")
+    parser.add_argument("--resume", action="store_true", help="skip trials that passed before")
+    parser.add_argument("--ignore", type=Path, metavar="FILE", help="YAML list of fields to ignore")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="stop after this time")
-    parser.add_argument("--jobs", type=int, help="concurrent trials. Defaults to 3 for each CPU")
+    parser.add_argument("--jobs", type=int, help="concurrent trials. Defaults to 6 for each CPU")
     parser.add_argument(
         "--undisturbed", type=int, default=_UNDISTURBED, help="runs without faults to compare"
     )

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,11 @@ EXPLANATIONS: Final = {
     Mode.DONE500: "the write was executed, but answered with status 500",
     Mode.E409: "the write was refused with status 409 (Conflict)",
     Mode.A1: "the write was executed, and its response was lost",
+    Mode.K2: "the operator was killed after the response",
+    Mode.STALE: "the operator was killed after the response, and first saw an older state again",
+    Mode.OUTAGE: "the write, and all requests for 0.8 seconds, were refused with status 503",
+    Mode.E429: "the write was refused with status 429 (Too Many Requests)",
+    Mode.E503: "the write was refused with status 503",
     Mode.DELAY: "the watch event, and all events after it, arrived 5 seconds late",
     Mode.CUT: "the watch was cut before the event",
     Mode.GONE: "the watch was cut before the event, and its resumption was refused (410)",
@@ -66,6 +72,19 @@ def write_folders(result: Result, inputs: Inputs, folder: Path) -> list[Path]:
         _write_finding(place, group, result, inputs)
         folders.append(place)
     return folders
+
+
+def render_page(text: str, folders: Sequence[Path]) -> str:
+    """Render the report and the files of all findings as one HTML page."""
+    parts = [f"<!doctype html><title>Fault sweep</title><pre>{escape(text)}</pre>"]
+    for folder in folders:
+        parts.append(f"<h2>{escape(folder.name)}</h2>")
+        parts += [
+            f"<details><summary>{name}</summary><pre>{escape((folder / name).read_text())}</pre>"
+            "</details>"
+            for name in ("README.md", "writes.txt", "expected.json", "found.json", "log.txt")
+        ]
+    return "\n".join(parts) + "\n"
 
 
 def write_junit(path: Path, result: Result) -> None:
@@ -127,6 +146,7 @@ def _show_inputs(inputs: Inputs) -> dict[str, Any]:
         "controllers": list(inputs.controllers),
         "quiet": inputs.quiet,
         "patience": inputs.patience,
+        "ignored": list(inputs.ignored),
     }
 
 

@@ -6,17 +6,18 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lab.sweep import faults
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.learning import Knowledge
 from lab.sweep.anyop.phases import Actor, Phase
 from lab.sweep.anyop.starter import kill
+from lab.sweep.learning import Knowledge
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.progress_clock import ProgressClock
+from lab.sweep.recorder import NamespaceRecord
 from lab.sweep.session import Session
 from lab.sweep.workload import State, User
 from tools.cluster.errors import UsageError
@@ -29,6 +30,9 @@ _REST: Final = 1.0
 """Seconds without a change after which a state counts, if it is the expected one."""
 _DELAY: Final = 5.0
 _MOST_EXITS: Final = 5
+_MOST_REAL: Final = 5
+"""Most time of a phase, in multiples of the patience: on a busy machine, time in which the operator
+waits for a CPU does not count."""
 _LOG_LINES: Final = 20
 
 
@@ -55,21 +59,15 @@ class AnyTrial:
         plan: The fault, if any.
         namespace: Namespace of the trial.
         expectation: What undisturbed runs have shown; None for an undisturbed run.
-        knowledge: What varies, if only that is known.
     """
 
     def __init__(
-        self,
-        bench: Bench,
-        plan: Plan,
-        namespace: str,
-        expectation: Expectation | None,
-        knowledge: Knowledge | None = None,
+        self, bench: Bench, plan: Plan, namespace: str, expectation: Expectation | None
     ) -> None:
         """Initialize; `run` runs the trial."""
         self._bench = bench
         self._expectation = expectation
-        self._knowledge = expectation.knowledge if expectation else knowledge or Knowledge()
+        self._knowledge = expectation.knowledge if expectation else Knowledge()
         self._record = bench.recorder.open(namespace)
         self._processes: list[asyncio.subprocess.Process] = []
         self._killed: set[int] = set()
@@ -84,8 +82,11 @@ class AnyTrial:
         self._clock = ProgressClock(self._list_pids, read=bench.meter.read)
         self.session.clock = self._clock.now
         self.watched: frozenset[str] = frozenset()
+        self.snapshots: dict[str, NamespaceRecord] = {}
         self.outcome = Outcome(plan, namespace)
         self._changes, self._changed_at = 0, 0.0
+        self._built: State = {}
+        self._built_at = -1
 
     async def run(self) -> Outcome:
         """Run all phases and return the outcome."""
@@ -108,6 +109,14 @@ class AnyTrial:
             await self._end()
         self.outcome.seconds = time.monotonic() - started
         return self.outcome
+
+    def build_states(self, knowledge: Knowledge) -> dict[str, State]:
+        """Build the states of the phases again, now that more is known about what is random."""
+        kinds, namespace = self._bench.recorder.kinds, self.session.namespace
+        return {
+            phase: knowledge.build_state(snapshot, kinds, namespace)
+            for phase, snapshot in self.snapshots.items()
+        }
 
     async def _start(self) -> None:
         number = len(self._processes)
@@ -164,10 +173,12 @@ class AnyTrial:
         began, real = self._clock.now(), time.monotonic()
         patience = self._bench.inputs.patience
         while True:
-            is_late = self._clock.now() - began > patience or time.monotonic() - real > 2 * patience
+            is_late = self._clock.now() - began > patience
+            is_late = is_late or time.monotonic() - real > _MOST_REAL * patience
             state = self._find_end(phase.name, is_late=is_late)
             if state is not None:
                 self.outcome.states[phase.name] = state
+                self.snapshots[phase.name] = replace(self._record, live=dict(self._record.live))
                 return not is_late
             await asyncio.sleep(_POLL)
 
@@ -178,9 +189,7 @@ class AnyTrial:
         is_due = plan.trigger is not None and plan.trigger.phase == name and not self.session.fired
         if not is_late and rest < (quiet if is_due or not self._expectation else _REST):
             return None
-        state = self._knowledge.build_state(
-            self._record, self._bench.recorder.kinds, self.session.namespace
-        )
+        state = self._build_state()
         if is_late and (self._expectation is None or not self._is_started()):
             self.outcome.late[name] = "still writes" if self._is_started() else "does not run"
             return state
@@ -189,6 +198,14 @@ class AnyTrial:
         wanted = self._expectation.states[name]
         is_over = self._is_started() and not self._knowledge.compare(wanted, state)
         return state if is_over else None
+
+    def _build_state(self) -> State:
+        """Return the comparable objects, which are built again only after a change."""
+        if self._built_at != self._changes:
+            kinds, namespace = self._bench.recorder.kinds, self.session.namespace
+            self._built = self._knowledge.build_state(self._record, kinds, namespace)
+            self._built_at = self._changes
+        return self._built
 
     def _is_started(self) -> bool:
         """Return whether the newest process runs and watches what it should."""

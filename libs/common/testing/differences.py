@@ -7,30 +7,32 @@ of a library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _LIMIT: Final = 20
 """Most lines that are shown; what runs through all objects is seen in the first of them."""
 _WIDTH: Final = 120
+ABSENT: Final = "(absent)"
+"""What stands for a value that does not exist."""
 
 
-def describe_difference(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """List where two normalized values differ, in words."""
+def find_differences(wanted: Any, found: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield path, wanted and found value of each place in which two values differ."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        return [
-            line
-            for name in sorted({*wanted, *found})
-            for line in _compare_member(wanted, found, name, path)
-        ]
-    if _are_lists(wanted, found) and len(wanted) == len(found):
-        pairs = enumerate(zip(wanted, found, strict=True))
-        return [
-            line
-            for number, (first, second) in pairs
-            for line in describe_difference(first, second, f"{path}[{number}]")
-        ]
-    return [] if wanted == found else [f"{path}: {_short(wanted)} became {_short(found)}"]
+        for name in sorted({*wanted, *found}):
+            place = f"{path}.{name}" if path else name
+            yield from find_differences(wanted.get(name, ABSENT), found.get(name, ABSENT), place)
+    elif _are_lists(wanted, found) and len(wanted) == len(found):
+        for number, pair in enumerate(zip(wanted, found, strict=True)):
+            yield from find_differences(*pair, f"{path}[{number}]")
+    elif wanted != found:
+        yield path, wanted, found
+
+
+def describe_difference(wanted: Any, found: Any) -> list[str]:
+    """List where two normalized values differ, in words."""
+    return [_describe(*each) for each in find_differences(wanted, found)]
 
 
 def render_differences(wanted: Any, found: Any) -> str:
@@ -45,15 +47,12 @@ def _are_lists(*values: Any) -> bool:
     return all(isinstance(value, list) for value in values)
 
 
-def _compare_member(
-    wanted: Mapping[str, Any], found: Mapping[str, Any], name: str, path: str
-) -> list[str]:
-    place = f"{path}.{name}" if path else name
-    if name not in found:
-        return [f"{place} is missing"]
-    if name not in wanted:
-        return [f"{place} is there, {_short(found[name])}"]
-    return describe_difference(wanted[name], found[name], place)
+def _describe(place: str, wanted: Any, found: Any) -> str:
+    if found is ABSENT:
+        return f"{place} is missing"
+    if wanted is ABSENT:
+        return f"{place} is there, {_short(found)}"
+    return f"{place}: {_short(wanted)} became {_short(found)}"
 
 
 def _short(value: Any) -> str:

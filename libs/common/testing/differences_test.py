@@ -17,7 +17,7 @@ def test_differences_are_told_by_their_path() -> None:
 
 
 def test_lists_of_other_lengths_differ_as_a_whole() -> None:
-    assert describe_difference([1], [1, 2], "x") == ["x: [1] became [1, 2]"]
+    assert describe_difference({"x": [1]}, {"x": [1, 2]}) == ["x: [1] became [1, 2]"]
 
 
 def test_differences_without_end_are_cut() -> None:

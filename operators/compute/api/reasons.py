@@ -158,6 +158,8 @@ class Reason(StrEnum):
     """ClaimElsewhere means that spec.target of the IPClaim names another object."""
     SIZE_MISSING = "SizeMissing"
     """SizeMissing means that the InstanceSize that spec.size names does not exist."""
+    USER_DATA_MISSING = "UserDataMissing"
+    """UserDataMissing means that the Secret that spec.userDataSecretName names does not exist."""
     INSTANCETYPE_MISSING = "InstancetypeMissing"
     """InstancetypeMissing means that the instancetype that spec.instancetype names does not exist.
     A machine that exists keeps its size until then."""

@@ -106,6 +106,15 @@ def test_address_is_ready_only_if_something_routes_it(
     assert (f"{shown.status}/{shown.reason}", shown.message) == (expected, message)
 
 
+def test_address_at_a_node_that_does_not_report_is_not_called_ready() -> None:
+    observed = build_observation(claim=build_claim(HTTP, DNS), run=show_run(), silent_node="node-1")
+
+    shown = evaluate_address(parse_instance(publicIP=AUTO), observed)
+
+    assert (shown.status, shown.reason) == ("Unknown", "NodeSilent")
+    assert "node node-1 does not report" in shown.message
+
+
 def test_claim_of_the_user_without_ports_names_the_field_of_the_claim() -> None:
     instance = parse_instance(publicIP={"mode": "Claim", "claimName": "web-public"})
 

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
+from libs.common.client import METADATA
+from libs.common.errors import NotFound
 from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
-from libs.common.plan import Apply, Create, Outcome, Patch
+from libs.common.plan import Apply, Create, Delete, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import MATCHED_KINDS, shrink_instancetype
@@ -19,14 +21,16 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
 from libs.contracts.network import FIREWALL, NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
-from operators.compute.api.instance import INSTANCE, Instance, InstanceStatus
+from operators.compute.api.instance import INSTANCE, Instance, InstanceStatus, Power
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.boot import seconds_to_deletion
 from operators.compute.instance.observe import observe
+from operators.compute.instance.observed import Observed, find_current_disk
 from operators.compute.instance.places import find_place
 from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
+from operators.compute.instance.record import inherit_record
 from operators.compute.instance.resources import hash_cloud_init
 from operators.compute.instance.status import build_final_status, build_status
 from operators.compute.instance.teardown import plan_teardown
@@ -55,6 +59,8 @@ from operators.compute.settings import Settings
 _WRITES: Final = ("create", "patch", "delete")
 _STALE_SECONDS: Final = 1.0
 """Seconds until the retry of an Instance whose cached version is outdated."""
+_USER_DATA_SECONDS: Final = 15.0
+"""Interval in which a missing Secret with user data is looked for; Secrets are not watched."""
 
 
 def build_instances(settings: Settings) -> Controller:
@@ -152,6 +158,10 @@ class InstanceReconciler:
         """Reconcile an Instance that is not being deleted."""
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance, self._settings.image_hosts)
+        if disk := observed.disks.get(find_current_disk(instance, observed)):
+            instance = inherit_record(instance, disk.manifest)
+        lacks = await _lacks_user_data(ctx, instance, observed)
+        observed = replace(observed, lacks_user_data=lacks)
         actions = plan_instance(instance, observed, ctx.now())
         steps = [action.step for action in actions]
         if any(isinstance(step, Create) and step.kind == DATA_VOLUME for step in steps):
@@ -164,6 +174,7 @@ class InstanceReconciler:
         outcome = await ctx.execute(*batches_of(actions))
         report_actions(ctx, actions, outcome)
         observed = observe(ctx, instance, self._settings.image_hosts)
+        observed = replace(observed, lacks_user_data=lacks)
         refusals = refusals_of(actions, outcome)
         status = build_status(instance, observed, refusals, now=ctx.now())
         _show_cloud_init(status, actions, outcome)
@@ -173,8 +184,12 @@ class InstanceReconciler:
         waits = (
             seconds_to_deletion(instance, kept, ctx.now()),
             seconds_to_rerun(observed, ctx.now()),
+            _USER_DATA_SECONDS if lacks else None,
         )
         again = min((seconds for seconds in waits if seconds is not None), default=None)
+        if outcome.ok and any(isinstance(action.step, Delete) for action in actions):
+            # No event of our own deletion triggers the reconcile that creates the object again.
+            again = NEXT_SECONDS
         if observed.missing_apis:
             again = self._settings.missing_api_poll_seconds
         return Result.from_outcome(outcome, requeue_after=again)
@@ -203,6 +218,19 @@ class InstanceReconciler:
         # A machine may be deleted immediately; then the next step deletes its disk without delay.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
+
+
+async def _lacks_user_data(ctx: Context, instance: Instance, observed: Observed) -> bool:
+    """Return whether a machine that must start waits for a Secret; its content is not read."""
+    name, run = instance.spec.user_data_secret_name, observed.run
+    runs = run is not None and (run.view.running or run.view.deleting)
+    if name is None or runs or instance.spec.power is Power.STOPPED:
+        return False
+    try:
+        await ctx.client.raw("GET", SECRET.path(ctx.key.namespace, name), accept=METADATA)
+    except NotFound:
+        return True
+    return False
 
 
 def _show_cloud_init(status: Manifest, actions: tuple[Action, ...], outcome: Outcome) -> None:

@@ -124,8 +124,10 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
     if claim.target != f"Instance/{instance.metadata.name}":
         message = (
             f"spec.target of IPClaim {claim.key.name} is {claim.target or 'not set'}; "
-            f"set it to Instance {instance.metadata.name}{_remedy_for_moved(instance)}"
+            f"set it to Instance {instance.metadata.name}"
         )
+        if public.mode is PublicIPMode.AUTO:
+            message += ", or set spec.publicIP.mode to None"
         return Condition.false(type_, Reason.CLAIM_ELSEWHERE, message)
     if not claim.address:
         message = claim.message or f"IPClaim {claim.key.name} has no address yet"
@@ -151,13 +153,11 @@ def evaluate_address(instance: Instance, observed: Observed) -> Condition:
     if claim.vmi_uid != run.view.uid:
         message = f"{claim.address} is not routed to the current run of the machine yet"
         return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
+    if node := observed.silent_node:
+        message = f"nothing shows whether {claim.address} is reachable: node {node} does not report"
+        return Condition.unknown(type_, Reason.NODE_SILENT, message)
     ports = ", ".join(claim.ports)
     return Condition.true(type_, Reason.BOUND, f"{claim.address} routes {ports} to the machine")
-
-
-def _remedy_for_moved(instance: Instance) -> str:
-    auto = instance.spec.public_ip.mode is PublicIPMode.AUTO
-    return ", or set spec.publicIP.mode to None" if auto else ""
 
 
 def evaluate_running(instance: Instance, observed: Observed) -> Condition:

@@ -20,11 +20,12 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.naming import label_value
+from libs.common.ownership import controller_uid
 from libs.common.quantity import parse_quantity
 from libs.common.reading import condition_at, text_at, texts_at
 from libs.common.runtime import Context
 from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
-from libs.contracts.compute import OperationView
+from libs.contracts.compute import INSTANCE_LABEL, OperationView
 from libs.contracts.instancetypes import InstancetypeView, Matcher
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.contracts.kubevirt import (
@@ -53,9 +54,8 @@ from operators.compute.instance.watches import (
     claim_of,
     instance_uid,
 )
-from operators.compute.marks import is_former, is_moved, is_ours
+from operators.compute.marks import is_former, is_ours
 from operators.compute.naming import (
-    ROLE_LABEL,
     private_claim_name,
     public_claim_name,
     root_disk_name,
@@ -79,7 +79,7 @@ def observe(ctx: Context, instance: Instance, image_hosts: Sequence[str] = ()) -
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     if missing:
         return Observed(missing_apis=missing)
-    spec = _parse_size(_get_size(ctx, instance))
+    spec = _find_size(ctx, instance)
     held = ctx.get(VIRTUAL_MACHINE, ctx.key)
     ours = held is not None and is_ours(held, ctx.uid)
     machine = Machine.parse(held) if held is not None and ours else None
@@ -127,9 +127,13 @@ def _is_own(held: Manifest, instance: Instance) -> bool:
     return adopts and is_former(held, instance)
 
 
-def _get_size(ctx: Context, instance: Instance) -> Manifest | None:
+def _find_size(ctx: Context, instance: Instance) -> InstanceSize | None:
     name = instance.spec.size
-    return ctx.get(INSTANCE_SIZE, Key("", name)) if name else None
+    held = ctx.get(INSTANCE_SIZE, Key("", name)) if name else None
+    try:
+        return None if held is None else InstanceSize.parse(held)
+    except ParseError:
+        return None
 
 
 def _find_instancetype(ctx: Context, instance: Instance) -> InstancetypeView | None:
@@ -147,13 +151,6 @@ def _get_matched(ctx: Context, matcher: Matcher) -> Manifest | None:
     """Return an instancetype or a preference; None if it, or its kind, does not exist."""
     kind, key = matcher.locate(ctx.key.namespace)
     return ctx.get(kind, key) if ctx.is_served(kind) else None
-
-
-def _parse_size(manifest: Manifest | None) -> InstanceSize | None:
-    try:
-        return None if manifest is None else InstanceSize.parse(manifest)
-    except ParseError:
-        return None
 
 
 def _find_run(ctx: Context) -> Run | None:
@@ -201,7 +198,10 @@ def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
 def shows_shutdown(view: VmiView, pods: Iterable[LauncherView]) -> bool:
     """Return whether a pod shows that the guest of a run that has ended shut itself down."""
     return any(
-        not (pod.deleting or pod.disrupted) and view.launcher in ("", pod.key.name) for pod in pods
+        not (pod.deleting or pod.disrupted)
+        and view.launcher in ("", pod.key.name)
+        and view.node_name in ("", pod.node_name)
+        for pod in pods
     )
 
 
@@ -225,8 +225,16 @@ def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
     if public.mode is PublicIPMode.NONE:
         return None
     held = _get(ctx, IP_CLAIM, public_claim_name(instance.metadata.name))
-    known = held is not None and (_is_own(held, instance) or is_moved(held, instance))
-    return held if known else None
+    return held if held is not None and _is_usable(held, instance) else None
+
+
+def _is_usable(claim: Manifest, instance: Instance) -> bool:
+    """Return whether an IPClaim is ours, or was until its address was moved to another target.
+
+    The user who moves the address back keeps the claim, which then has no owner.
+    """
+    public = key_of(claim).name == public_claim_name(instance.metadata.name)
+    return _is_own(claim, instance) or (public and not controller_uid(claim))
 
 
 def _find_private_claim(ctx: Context, instance: Instance) -> IpClaimView | None:
@@ -354,9 +362,10 @@ def _find_root(
         "" if machine is None else machine.disk,
         "" if status is None else status.name,
         read_record(instance).disk,
-        default if default in former or disks or len(rest) != 1 else rest[0],
+        rest[0] if len(rest) == 1 and not disks else "",
+        default if disks else "",
     )
-    return {next(filter(None, known)), asked} & former.keys()
+    return {next(filter(None, known), ""), asked} & former.keys()
 
 
 def _find_disk_problem(
@@ -379,8 +388,8 @@ def _find_disk_problem(
     if former and not (disks or root):
         names = ", ".join(sorted(former))
         return (
-            f"an earlier Instance has left the root disks {names}; remove label {ROLE_LABEL} from "
-            "the DataVolumes and PersistentVolumeClaims that must not be used"
+            f"an earlier Instance has left the root disks {names}; remove label {INSTANCE_LABEL} "
+            "from the DataVolumes and PersistentVolumeClaims that must not be used"
         )
     return ""
 
@@ -440,7 +449,7 @@ def _find_foreign(
                 break
     for name in _list_claim_names(instance):
         held = _get(ctx, IP_CLAIM, name)
-        if held is not None and not (_is_own(held, instance) or is_moved(held, instance)):
+        if held is not None and not _is_usable(held, instance):
             yield describe(IP_CLAIM, key_of(held))
 
 

@@ -252,6 +252,7 @@ class Observed:
         silent_node: Node of the run if it has stopped reporting; otherwise empty.
         operation: Operation in progress.
         place: Node on which a new root disk must be usable; empty for any.
+        lacks_user_data: Whether the Secret with the user data of the next run does not exist.
     """
 
     size: Capacity | None = None
@@ -279,6 +280,7 @@ class Observed:
     silent_node: str = ""
     operation: OperationView | None = None
     place: str = ""
+    lacks_user_data: bool = False
 
 
 def find_current_disk(instance: Instance, observed: Observed) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from libs.common.actions import Action
 from libs.common.conditions import parse_time
-from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.kinds import SECRET, Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.ip_claims import IP_CLAIM
@@ -135,6 +135,7 @@ def may_start(instance: Instance, observed: Observed) -> bool:
         and has_network(instance, observed)
         and is_protected(instance, observed)
         and not observed.volumes.problems
+        and not observed.lacks_user_data
     )
 
 
@@ -376,7 +377,7 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
         if observed.claim_manifest is not None:
             return _plan_ports(instance, observed.claim_manifest)
         if observed.claim is not None:
-            # It was ours before its address was moved to another Instance.
+            # It was ours before its address was moved to another target.
             return []
         if any(key_of(held).name == name for held in observed.former_claims):
             return []
@@ -390,7 +391,9 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     # released instead of deleted.
     if public.claim_name == name or is_moved(held, instance):
         return [release(IP_CLAIM, held, uid)]
-    return [_delete_address(instance, uid_of(held))]
+    note = f"Deleting {describe(IP_CLAIM, key_of(held))}"
+    step = Delete(IP_CLAIM, key_of(held), uid_of(held))
+    return [Action(step, Reason.WITHDRAWING_ADDRESS, note)]
 
 
 def release(kind: Kind, held: Manifest, uid: str) -> Action:
@@ -400,12 +403,6 @@ def release(kind: Kind, held: Manifest, uid: str) -> Action:
     step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
     name = describe(kind, key_of(held))
     return Action(step, Reason.KEPT, f"Kept {name}, which has no owner now")
-
-
-def _delete_address(instance: Instance, uid: str) -> Action:
-    key = Key(instance.metadata.namespace, public_claim_name(instance.metadata.name))
-    note = f"Deleting {describe(IP_CLAIM, key)}"
-    return Action(Delete(IP_CLAIM, key, uid), Reason.WITHDRAWING_ADDRESS, note)
 
 
 def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:

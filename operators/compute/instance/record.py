@@ -2,7 +2,7 @@
 
 Backup tools and GitOps recreate an Instance without its status and with another UID. The record
 contains what must not change then: the seed of the MAC address and firmware UUID, and the root
-disk.
+disk. The root disks have it as well, for a later Instance that boots from a kept disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.reasons import Reason
 
 RECORD: Final = f"{COMPUTE_GROUP}/record"
-"""Annotation on an Instance: its record as JSON."""
+"""Annotation on an Instance and its root disks: the record of the Instance as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,28 @@ def read_recorded_disk(instance: Manifest) -> str:
     )
 
 
+def inherit_record(instance: Instance, disk: Manifest) -> Instance:
+    """Return an Instance without a record with the record of its disk.
+
+    An earlier Instance with its name has left the disk, whose guest knows the MAC address and the
+    firmware UUID.
+    """
+    metadata = instance.metadata
+    text = text_at(disk, "metadata", "annotations", RECORD)
+    if _read(metadata.annotations.get(RECORD, ""), metadata.key) or not _read(text, metadata.key):
+        return instance
+    annotations = {**metadata.annotations, RECORD: text}
+    return instance.model_copy(
+        update={"metadata": metadata.model_copy(update={"annotations": annotations})}
+    )
+
+
+def render_record(instance: Instance, disk: str = "") -> str:
+    """Render the record of an Instance, or of its disk."""
+    record = {"instance": str(instance.metadata.key), "seed": read_record(instance).seed}
+    return orjson.dumps(record | ({"disk": disk} if disk else {})).decode()
+
+
 def _read(text: str, key: Key) -> Manifest:
     try:
         held = orjson.loads(text)
@@ -68,10 +90,9 @@ def plan_record(instance: Instance, disk: str) -> list[Action]:
     if record.disk == disk or instance.spec.directive(DirectiveKind.ROOT_DISK) is not None:
         # While a directive exists, the machine may return to its earlier disk.
         return []
-    new = {"instance": str(metadata.key), "seed": record.seed, "disk": disk}
-    text = orjson.dumps(new).decode()
+    text = render_record(instance, disk)
     change: Manifest = {"op": "add", "path": "/metadata/annotations", "value": {RECORD: text}}
-    if metadata.annotations:
+    if metadata.annotations.keys() - {RECORD}:
         path = f"/metadata/annotations/{escape_pointer(RECORD)}"
         change = {"op": "add", "path": path, "value": text}
     # The version guards annotations that others add meanwhile.

@@ -37,7 +37,7 @@ from operators.compute.api.instance import (
     OnGuestShutdown,
 )
 from operators.compute.instance.observed import Capacity
-from operators.compute.instance.record import read_record
+from operators.compute.instance.record import RECORD, read_record, render_record
 from operators.compute.instance.sizing import Sizing
 from operators.compute.marks import build_mark, build_reference
 from operators.compute.naming import (
@@ -103,6 +103,7 @@ def build_disk(
         # Backup tools restore the claim first. The operator itself never creates a disk whose claim
         # exists.
         ALLOW_CLAIM_ADOPTION: "true",
+        RECORD: render_record(instance),
     }
     if node:
         annotations[SELECTED_NODE] = node

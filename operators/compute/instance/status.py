@@ -206,6 +206,10 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
     if refusals:
         message = "; ".join(dict.fromkeys(refusals.values()))
         return Condition.false(ConditionType.READY, Reason.WRITE_FAILED, message)
+    if observed.lacks_user_data:
+        name = instance.spec.user_data_secret_name
+        message = f"spec.userDataSecretName: Secret {name} does not exist; create it"
+        return Condition.false(ConditionType.READY, Reason.USER_DATA_MISSING, message)
     if problems := [*_list_root_users(instance, observed), *observed.volumes.problems]:
         reason = Reason.DISK_IN_USE if observed.in_use else Reason.VOLUME_NOT_READY
         return Condition.false(ConditionType.READY, reason, "; ".join(problems))
@@ -259,6 +263,7 @@ def _build(
     kept: list[KeptDisk],
 ) -> Manifest:
     seed, run, machine = read_record(instance).seed, observed.run, observed.machine
+    held = observed.operation
     size = find_current_size(instance, observed)
     current = [condition.to_manifest() for condition in instance.observed.conditions]
     status = InstanceStatus(
@@ -277,7 +282,7 @@ def _build(
         firmware_uuid=firmware_uuid(seed),
         private_ip=_find_private_ip(instance, observed),
         public_ip=_find_public_ip(instance, observed),
-        operation=_show_operation(observed),
+        operation=held and ObjectReference(name=held.key.name, uid=held.uid),
         directives=[
             build_directive_status(instance, held, observed) for held in instance.spec.directives
         ],
@@ -295,13 +300,6 @@ def _show_disk(instance: Instance, observed: Observed) -> RootDiskStatus | None:
     if disk is None:
         return instance.observed.root_disk
     return RootDiskStatus(name=name, uid=disk.uid)
-
-
-def _show_operation(observed: Observed) -> ObjectReference | None:
-    operation = observed.operation
-    if operation is None:
-        return None
-    return ObjectReference(name=operation.key.name, uid=operation.uid)
 
 
 def _find_public_ip(instance: Instance, observed: Observed) -> str | None:

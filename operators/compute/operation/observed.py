@@ -132,6 +132,17 @@ class Target:
         reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
         return self.message(ConditionType.RUNNING) if reason == Reason.START_FAILED else ""
 
+    @property
+    def obstacle(self) -> str:
+        """What keeps a machine from starting, such as a Firewall that is not ready; or empty."""
+        ready, running = (
+            condition_at(self.manifest, each)
+            for each in (ConditionType.READY, ConditionType.RUNNING)
+        )
+        waits = self.powered and text_at(running, "status") == "False"
+        other = text_at(ready, "reason") != text_at(running, "reason")
+        return text_at(ready, "message") if waits and other and self.current else ""
+
     def holds(self, condition: ConditionType) -> bool:
         """Return whether a condition is True for the current spec."""
         return holds_at(self.manifest, condition)

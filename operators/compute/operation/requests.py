@@ -86,6 +86,8 @@ def _find_problem(target: Target) -> str:
         return target.message(ConditionType.BLOCKED)
     if target.start_problem:
         return target.start_problem
+    if target.obstacle:
+        return target.obstacle
     if target.address_wait:
         return target.message(ConditionType.ADDRESS_READY)
     if target.runs and target.is_false(ConditionType.GUEST_VERIFIED):

@@ -21,9 +21,9 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION, Operation
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.operation.observe import observe_operation
-from operators.compute.samples import build_operation
+from operators.compute.samples import build_instance, build_operation, build_size
 from operators.compute.scenario import NEW, OP, WEB, Scenario
-from operators.compute.simulation import SimulatedContext
+from operators.compute.simulation import SimulatedContext, Simulation
 
 BROKEN = {"url": "https://example.com/broken.qcow2"}
 STRIDES = {"Restore": 3, "Rescue": 2}
@@ -337,3 +337,28 @@ async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() ->
 
     assert observed.lock is not None
     assert (observed.lock.holder, observed.lock.alive) == (uid_of(api.get(OPERATION, OP)), True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        ({"firewallRef": {"name": "web"}}, "Firewall web does not exist"),
+        ({"networkRef": {"name": "lan"}}, "Network lan does not exist"),
+        ({"volumes": [{"name": "data", "claim": "data"}]}, "PersistentVolumeClaim data"),
+        ({"size": "huge"}, "InstanceSize huge does not exist"),
+    ],
+)
+async def test_operation_names_what_the_machine_waits_for(spec: dict[str, Any], cause: str) -> None:
+    simulation = Simulation()
+    simulation.api.create(build_size())
+    simulation.api.create(build_instance("web", power="Stopped", **spec))
+    await simulation.settle()
+    simulation.api.create(build_operation("Start"))
+    await simulation.settle()
+    assert cause in simulation.api.get(OPERATION, OP)["status"]["message"]
+
+    simulation.clock.advance(3600)
+    await simulation.settle()
+    status = simulation.api.get(OPERATION, OP)["status"]
+    assert status["reason"] == "DeadlineExceeded"
+    assert cause in status["message"]

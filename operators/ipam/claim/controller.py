@@ -447,7 +447,7 @@ async def _release_owner(ctx: Context, claim: IPClaim, operations: Sequence[Mani
     outcome = await ctx.execute([Patch(IP_CLAIM, ctx.key, ctx.uid, operations)])
     if outcome.ok:
         note = (
-            f"The claim does not belong to another Instance any more, because spec.target is "
+            f"The claim no longer belongs to its Instance, because spec.target is "
             f"{claim.spec.target}"
         )
         ctx.event("Normal", ClaimReason.OWNER_RELEASED, note)

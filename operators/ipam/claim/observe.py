@@ -114,15 +114,10 @@ async def has_target(ctx: Context, claim: IPClaim) -> bool:
     return await ctx.live_get(kind, Key(ctx.key.namespace, target.name or "")) is not None
 
 
-def observe_slices(ctx: Context) -> list[Manifest]:
-    """Return the slices of the claim."""
-    return ctx.children(ENDPOINT_SLICE)
-
-
 def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
     """Return the current binding: from the slices, or from the status if there are none."""
     shown = claim.status.binding if claim.status is not None else None
-    slices = observe_slices(ctx)
+    slices = ctx.children(ENDPOINT_SLICE)
     if slices:
         held = parse_binding(slices)
         return replace(held, epoch=max(held.epoch, shown.epoch if shown is not None else 0))

@@ -141,18 +141,18 @@ def admit_unserved(plan: BindingPlan, addresses: Sequence[str]) -> BindingPlan:
 
 
 def plan_owner_release(claim: Manifest) -> list[Manifest]:
-    """Plan that a claim no longer belongs to an Instance if its target is another Instance.
+    """Plan that a claim no longer belongs to an Instance if it has another target.
 
-    Otherwise the address of the other Instance would be released with the former one. Without the
-    labels, the former Instance does not adopt the claim again.
+    Otherwise the address of the other target would be released with the Instance. Without the
+    labels, the Instance does not adopt the claim again.
 
     Returns:
         Operations of a JSON patch; empty if nothing changes.
     """
     owner, target = controller_of(claim) or {}, map_at(claim, "spec", "target")
-    if owner.get("kind") != INSTANCE.kind or target.get("kind") != TargetKind.INSTANCE:
+    if owner.get("kind") != INSTANCE.kind or not target:
         return []
-    if target.get("name") == owner.get("name"):
+    if (target.get("kind"), target.get("name")) == (TargetKind.INSTANCE, owner.get("name")):
         return []
     labels = text_map_at(claim, "metadata", "labels")
     return [
@@ -201,8 +201,11 @@ def build_status(
         queue_position=max((each for each in waiting if each is not None), default=None),
         binding=_show(binding),
     ).to_manifest()
+    ready = evaluate_ready(holdings)
+    if terminating is not None:
+        ready = Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
     conditions = [
-        terminating_ready(terminating) or evaluate_ready(holdings),
+        ready,
         evaluate_bound(binding),
         *(each for each in (announced, terminating) if each is not None),
     ]
@@ -210,13 +213,6 @@ def build_status(
         current, conditions, generation=claim.metadata.generation, now=now
     )
     return status
-
-
-def terminating_ready(terminating: Condition | None) -> Condition | None:
-    """Build the condition Ready of a claim that is being deleted; None for other claims."""
-    if terminating is None:
-        return None
-    return Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
 
 
 def evaluate_ready(holdings: Sequence[Holding]) -> Condition:

@@ -106,7 +106,7 @@ async def finalize(ctx: Context) -> Result | None:
     listing = await ctx.client.list(
         IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
     )
-    held = [each for each in listing.items if _is_from(each, name)]
+    held = [each for each in listing.items if text_at(each, "spec", "poolRef", "name") == name]
     if not held:
         _forget(ctx, name)
         return None
@@ -334,10 +334,6 @@ def _evaluate(ctx: Context, pool: IPPool, request: Request) -> PendingReason | N
         return None
     message = f"IPPool {name} does not serve namespace {namespace}; see its spec.allowedNamespaces"
     return PendingReason(ClaimReason.NAMESPACE_NOT_ALLOWED, message)
-
-
-def _is_from(entry: Manifest, pool: str) -> bool:
-    return text_at(entry, "spec", "poolRef", "name") == pool
 
 
 def _measure(ctx: Context, status: Manifest) -> None:

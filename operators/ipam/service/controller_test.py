@@ -88,6 +88,7 @@ async def test_corrected_request_of_a_service_without_an_address_is_applied(
     api.patch(SERVICE, SHOP, {**pool, "spec": {"loadBalancerIP": "203.0.113.9"}})
     await harness.converged()
     assert ingress(api) == [], "the pool does not have this address"
+    assert "AddressOutOfRange" in reasons(api)
     api.patch(SERVICE, SHOP, {"spec": {"loadBalancerIP": "203.0.113.2"}})
     await harness.converged()
     assert ingress(api) == ["203.0.113.2"]

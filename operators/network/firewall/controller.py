@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from libs.common.conditions import conditions_of
-from libs.common.kinds import NETWORK_POLICY, POD, Key
+from libs.common.kinds import NETWORK_POLICY, Key
 from libs.common.plan import Outcome, Step
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.compute import INSTANCE, InstanceView
@@ -32,10 +32,8 @@ from operators.network.metrics import COMPILE_SECONDS
 from operators.network.naming import FINALIZER, FIREWALL_CONTROLLER
 from operators.network.observe import (
     BY_FIREWALL,
-    INSTANCE_INDEXES,
     POLICY_INDEXES,
     POLICY_KINDS,
-    UNLABELLED_PODS,
     confirm_closed_elsewhere,
     find_networks,
     list_closed_elsewhere,
@@ -52,8 +50,7 @@ from operators.network.observe import (
     map_pod_to_firewalls,
     map_policy_to_firewalls,
     map_to_firewall,
-    shrink_instance,
-    shrink_pod,
+    watch_machines,
 )
 from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Enforcement, Settings
@@ -62,7 +59,7 @@ from operators.network.settings import Enforcement, Settings
 def build_controller(settings: Settings) -> Controller:
     """Build the controller of Firewall."""
     reconciler = Reconciler(settings)
-    return (
+    controller = (
         Controller(
             FIREWALL_CONTROLLER,
             primary=FIREWALL,
@@ -83,23 +80,8 @@ def build_controller(settings: Settings) -> Controller:
         .watches(NETWORK_POLICY, map_closing_policy)
         .watches(MULTI_NETWORK_POLICY, map_policy_to_firewalls, optional=True)
         .watches(NETWORK, map_network_to_firewalls)
-        .watches(
-            INSTANCE,
-            map_instance_to_firewalls,
-            transform=shrink_instance,
-            optional=True,
-            indexes=INSTANCE_INDEXES,
-            why="find the instances of a network or a firewall",
-        )
-        .watches(
-            POD,
-            map_pod_to_firewalls,
-            transform=shrink_pod,
-            label_selector=UNLABELLED_PODS,
-            source="reflector",
-            why="find machines that were started before pods carried the label of a network",
-        )
     )
+    return watch_machines(controller, map_instance_to_firewalls, map_pod_to_firewalls)
 
 
 class Reconciler:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.crd import ParseError
-from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, Manifest, key_of
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, Key, Manifest, key_of
 from libs.common.plan import Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
@@ -39,10 +39,8 @@ from operators.network.observe import (
     BY_NETWORK,
     BY_PROVIDER,
     FIREWALL_INDEXES,
-    INSTANCE_INDEXES,
     NETWORK_INDEXES,
     POLICY_INDEXES,
-    UNLABELLED_PODS,
     list_live,
     list_objects,
     list_owned,
@@ -54,9 +52,8 @@ from operators.network.observe import (
     map_pod_to_networks,
     map_provider_to_networks,
     map_to_network,
-    shrink_instance,
     shrink_namespace,
-    shrink_pod,
+    watch_machines,
 )
 from operators.network.permissions import ATTACHED_POLICIES, POLICIES, WRITES
 from operators.network.settings import Settings
@@ -67,7 +64,7 @@ _KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINI
 def build_controller(settings: Settings) -> Controller:
     """Build the controller of Network."""
     reconciler = Reconciler(settings)
-    return (
+    controller = (
         Controller(
             NETWORK_CONTROLLER,
             primary=NETWORK,
@@ -95,14 +92,6 @@ def build_controller(settings: Settings) -> Controller:
         .watches(MULTI_NETWORK_POLICY, map_deny_policy, optional=True)
         .watches(FIREWALL, map_to_network, indexes=FIREWALL_INDEXES)
         .watches(
-            INSTANCE,
-            map_instance_to_networks,
-            transform=shrink_instance,
-            optional=True,
-            indexes=INSTANCE_INDEXES,
-            why="find the instances of a network or a firewall",
-        )
-        .watches(
             PROVIDER_NETWORK,
             map_provider_to_networks,
             writes=("patch",),
@@ -114,15 +103,8 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_namespace,
             why="match namespaces with the selectors of a ProviderNetwork",
         )
-        .watches(
-            POD,
-            map_pod_to_networks,
-            transform=shrink_pod,
-            label_selector=UNLABELLED_PODS,
-            source="reflector",
-            why="find machines that were started before pods carried the label of a network",
-        )
     )
+    return watch_machines(controller, map_instance_to_networks, map_pod_to_networks)
 
 
 class Reconciler:
@@ -165,17 +147,18 @@ class Reconciler:
         network = Network.parse(ctx.primary)
         if list_users(network, self._observe(ctx, network)):
             return await self.reconcile(ctx)
-        instances = map(InstanceView.parse, await list_live(ctx, INSTANCE))
+        instances = tuple(map(InstanceView.parse, await list_live(ctx, INSTANCE)))
         firewalls = [
             each["metadata"]["name"]
             for each in await list_live(ctx, FIREWALL)
             if ctx.key in map_to_network(each, None)
         ]
-        if list_users(network, Observed(tuple(instances), tuple(firewalls))):
+        if list_users(network, Observed(instances, tuple(firewalls))):
             return Result(requeue_after=1)
         # The policies that isolate are deleted last, after no instance needs them any more.
         observed = self._observe(ctx, network)
-        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed)]
+        users = {each.network for each in instances}
+        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed, users)]
         outcome = await ctx.execute(*batches)
         return None if outcome.ok else Result.from_outcome(outcome)
 
@@ -236,18 +219,25 @@ def _find_first(ctx: Context, network: Network, bridge: Iterable[Manifest]) -> K
     return find_first(candidates)
 
 
-async def _plan_vlan_release(ctx: Context, observed: Observed) -> list[Step]:
-    """Plan the release of VLANs that no remaining Network of the namespace uses."""
+async def _plan_vlan_release(ctx: Context, observed: Observed, used: Collection[str]) -> list[Step]:
+    """Plan the release of VLANs that no remaining Network of the namespace uses.
+
+    Nothing is released while a machine of the namespace uses another Network with the
+    ProviderNetwork: it stays on the VLAN that the Network had when the machine started.
+    """
     if observed.provider is None:
         return []
     name = observed.provider.metadata.name
     left = [
-        map_at(each, "spec").get("vlan")
+        each
         for each in await list_live(ctx, NETWORK)
         if key_of(each) != ctx.key and text_at(each, "spec", "providerNetworkRef", "name") == name
     ]
+    if any(key_of(each).name in used for each in left):
+        return []
+    vlans = [map_at(each, "spec").get("vlan") for each in left]
     provider = next(each for each in observed.bridge if key_of(each).name == name)
-    step = plan_vlan_release(provider, ctx.key.namespace, left)
+    step = plan_vlan_release(provider, ctx.key.namespace, vlans)
     return [] if step is None else [step]
 
 

@@ -26,12 +26,6 @@ def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> l
     return [_resolve(network, route, instances) for route in network.spec.routes]
 
 
-def list_hops(network: Network) -> list[str]:
-    """Return the names of the instances that are next hops of routes."""
-    hops = (route.next_hop.instance_ref for route in network.spec.routes)
-    return sorted({hop.name for hop in hops if hop is not None})
-
-
 def find_obstacle(network: Network) -> str:
     """Return why no guest receives the routes, and the remedy; empty if guests receive them."""
     if network.spec.backend is not Backend.MULTUS:

@@ -151,7 +151,7 @@ class MessageAcknowledger:
             self._memory.fail(message, self._memory.paused_until, message.attempt)
             return
         decision = plan_retry(self._policy, message.attempt, error, self._roll())
-        shown = redact_text(f"{type(error).__name__}: {error}")
+        shown = _describe(error)
         origin = message.origin
         fields = {
             "topic": origin.topic,
@@ -182,9 +182,7 @@ class MessageAcknowledger:
     def _pause(self, error: Pause) -> None:
         now = self._monotonic()
         if not self._memory.is_paused(now):
-            log.warning(
-                "Pausing consumption", seconds=error.seconds, reason=redact_text(str(error))
-            )
+            log.warning("Pausing consumption", seconds=error.seconds, reason=_describe(error))
         self._memory.pause(now + min(max(0.0, error.seconds), _LONGEST_PAUSE))
 
     def _build_retry(self, message: Received, delay: float, headers: Mapping[str, str]) -> Copy:
@@ -222,3 +220,14 @@ class MessageAcknowledger:
         # redelivers the message, which must not be copied twice.
         self._journal.remember_copied(message.identity)
         self._acknowledge(message, Event.STORED, copy.result)
+
+
+def _describe(error: BaseException) -> str:
+    """Return the text of an error of a handler, without secrets, as text that can be encoded."""
+    name = type(error).__name__
+    try:
+        text = f"{name}: {error}"
+    except Exception:  # noqa: BLE001  # The text of an error is code of the handler.
+        text = name
+    # A text can contain half of a character, for example of the JSON string "\\ud800".
+    return redact_text(text.encode(errors="backslashreplace").decode())

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from operators.pulsarconsumer.app import redelivery
+from operators.pulsarconsumer.app.failures_broker_test import send_batch
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -166,6 +167,44 @@ def test_skipped_messages_do_not_wait_any_more(
 
     assert handler.times["p0"] == calls
     assert handler.times["m1"] == (1 if kind == "Shared" else 0)
+
+
+@pytest.mark.usefixtures("short_times")
+def test_skipped_message_blocks_no_partition_although_the_memory_is_full(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    handler = Poisoned()
+    sent = ["p0", *(f"g{number}" for number in range(100))]
+    retry = {"retry_initial_delay_seconds": 0.2, "retry_max_delay_seconds": 0.2}
+    values = {"subscription_type": "Exclusive", "receiver_queue_size": 10, **retry}
+    values |= {"held_messages": 10, "held_bytes": 10_000}
+    with consuming(pulsar_broker, topic, handler, tmp_path, **values) as worker:
+        peer.send(topic, [each.encode() for each in sent])
+        wait_until(lambda: worker.value("waiting_retries") >= 10, "the memory is full")
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 10, "the broker was asked several times")
+        skip_all(pulsar_broker, topic)
+        peer.send(topic, [b"new"])
+        wait_until(lambda: handler.times["new"] == 1, "later messages are handled")
+        assert worker.value("waiting_retries") == 0
+
+
+@pytest.mark.usefixtures("short_times")
+def test_messages_beside_one_that_waits_are_not_handled_again_and_again(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """A batch goes back to the broker with it, which then delivers the batch to any consumer."""
+    handlers = [Poisoned(), Poisoned()]
+    values = {"retry_initial_delay_seconds": 1.5, "retry_max_delay_seconds": 1.5}
+    send_batch(peer, topic, ["g0", "p1", "g2"])
+    with (
+        consuming(pulsar_broker, topic, handlers[0], tmp_path, **values),
+        consuming(pulsar_broker, topic, handlers[1], tmp_path, **values),
+    ):
+        wait_until(lambda: all(each.times["p1"] >= 4 for each in handlers), "it moves often", 300)
+
+    assert [each.times["g0"] for each in handlers] == [1, 1]
+    assert [each.times["g2"] for each in handlers] == [1, 1]
 
 
 @pytest.mark.usefixtures("short_times")

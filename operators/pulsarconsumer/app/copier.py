@@ -22,7 +22,7 @@ import structlog
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.states import State
 from operators.pulsarconsumer.app.received import Copy, Received
-from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS, describe
+from operators.pulsarconsumer.app.source import describe
 
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -130,7 +130,7 @@ class Copier:
             error: Exception | None = None
             try:
                 self._store(circuit, message, copy)
-            except SUBSCRIBE_ERRORS as err:
+            except Exception as err:  # noqa: BLE001  # Otherwise, no further copy would be sent.
                 error = err
             self._settle(circuit, message, copy, error)
 

@@ -113,6 +113,32 @@ def test_messages_that_fail_together_have_their_attempts_and_others_are_handled_
         assert order == sent, "none is begun before those that were sent before it ended"
 
 
+class Speechless(Exception):
+    """An error without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [ValueError("half of a character: \ud800"), Speechless()])
+def test_message_whose_error_has_a_text_that_cannot_be_sent_is_moved_like_others(
+    error: Exception, pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    def handle(message: Message) -> None:
+        if message.data != b"good":
+            raise error
+
+    peer.send(topic, [b"p"] * 20 + [b"good"])
+    environ = build_environment(
+        pulsar_broker.service_url, topic, retry_max_attempts=1, dead_letter="Enabled"
+    )
+    with running(environ, handle, tmp_path / "log") as worker:
+        wait_until(lambda: worker.handled("dead_lettered") == 20, "all are dead letters")
+        wait_until(lambda: worker.handled("acknowledged") == 1, "others are handled")
+    (letter,) = peer.read(f"{topic}-{SUBSCRIPTION}-DLQ", 1)
+    assert letter.properties()["EXCEPTION"].startswith(type(error).__name__)
+
+
 def test_outage_behind_the_handler_that_the_attempts_outlast_moves_nothing(
     pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
 ) -> None:

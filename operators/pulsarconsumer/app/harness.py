@@ -108,9 +108,9 @@ class RunningWorker:
         """Wait until the worker is subscribed."""
         wait_until(lambda: self.worker.check_ready() is None, "the worker is ready")
 
-    def wait_ended(self) -> None:
+    def wait_ended(self, seconds: float = 60.0) -> None:
         """Wait until the worker has ended by itself."""
-        wait_until(lambda: not self._thread.is_alive(), "the worker ends")
+        wait_until(lambda: not self._thread.is_alive(), "the worker ends", seconds)
 
     def stop(self, seconds: float = 10.0) -> None:
         """Stop the worker, with a time-out for running handlers, and close the file."""

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,8 @@ _SLOT: Final = 64
 _SLOTS: Final = 1024
 _RUNNING: Final = b"running"
 _ENDED: Final = b"ended\0\0"
-_COPIED: Final = 0
-"""Number of attempts that marks a message as replaced by a copy."""
+_COPIED_SECONDS: Final = 600.0
+"""Time for which a message that a copy replaced is known; later, its cursor was moved back."""
 _REMEMBERED: Final = 20_000
 """Maximum number of messages whose attempts are remembered."""
 _COUNTED: Final = 1000
@@ -56,7 +57,7 @@ class Journal:
         self.attempts: dict[str, int] = {}
         """Number of attempts that failed in earlier processes, by identity of the message."""
         self.copied: list[str] = []
-        """Identities of messages that a copy replaced in earlier processes."""
+        """Identities of messages that a copy replaced in earlier processes, minutes ago."""
         self.careful = False
         """Whether the identity of each message is written before it is handled."""
         self.has_entries = False
@@ -74,11 +75,6 @@ class Journal:
                 self._open(Path(folder))
             except (OSError, ValueError) as err:
                 log.warning("Crashes of the handler will not be counted", error=str(err))
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether messages are looked up or written before they are handled."""
-        return self.careful or bool(self.unsettled)
 
     def begin(self, thread: int, identity: str) -> None:
         """Write the identity of the message that a thread handles."""
@@ -124,7 +120,7 @@ class Journal:
         with self._lock:
             if self._failures >= 0:
                 with self._tolerant():
-                    self._append(identity, _COPIED)
+                    self._append(identity, -int(time.time()))
 
     def close(self) -> None:
         """Record a regular exit of the process; ids of unfinished messages are kept."""
@@ -162,10 +158,9 @@ class Journal:
             log.warning("The process ended while it handled a message", message=identity)
         if self._attempts.exists():
             self._known = _parse_attempts(self._attempts.read_text(errors="replace"))
-        self.attempts = {
-            identity: count for identity, count in self._known.items() if count != _COPIED
-        }
-        self.copied = [identity for identity, count in self._known.items() if count == _COPIED]
+        since = time.time() - _COPIED_SECONDS
+        self.attempts = {identity: count for identity, count in self._known.items() if count > 0}
+        self.copied = [identity for identity, count in self._known.items() if -count >= since]
         self._write_attempts()
         self.careful = before.startswith(_RUNNING)
         if any(found):
@@ -175,7 +170,7 @@ class Journal:
     def _append(self, identity: str, count: int) -> None:
         self._known.pop(identity, None)
         self._known[identity] = count  # As the newest.
-        os.write(self._failures, f"{identity} {count}\n".encode())
+        os.write(self._failures, _render(identity, count).encode())
         self._lines += 1
         if self._lines > 2 * _REMEMBERED:
             self._write_attempts()
@@ -184,9 +179,7 @@ class Journal:
         """Replace the file by the newest attempts, and continue at its end."""
         self._known = dict(list(self._known.items())[-_REMEMBERED:])
         partial = self._attempts.with_suffix(".partial")
-        partial.write_text(
-            "".join(f"{identity} {count}\n" for identity, count in self._known.items())
-        )
+        partial.write_text("".join(_render(*each) for each in self._known.items()))
         partial.rename(self._attempts)
         before = self._failures
         self._failures = os.open(self._attempts, os.O_WRONLY | os.O_APPEND)
@@ -201,14 +194,29 @@ class Journal:
         partial.rename(self._counts)
 
 
+def _render(identity: str, count: int) -> str:
+    """Return a line: an identity and the number of attempts, or 0 and the time of its copy."""
+    return f"{identity} {count}\n" if count > 0 else f"{identity} 0 {-count}\n"
+
+
 def _parse_attempts(text: str) -> dict[str, int]:
+    """Return the attempts by identity; for copied messages, the negative time of the copy."""
     found: dict[str, int] = {}
     for line in text.splitlines():
-        identity, _, count = line.rpartition(" ")
+        identity, *counts = line.split(" ")
         # A killed process may have left an incomplete line.
-        if identity and count.isascii() and count.isdigit() and len(count) < 10:
+        if all(each.isascii() and each.isdigit() and len(each) < 12 for each in counts):
+            match [int(each) for each in counts]:
+                case [0]:
+                    count = -int(time.time())  # Earlier releases did not write the time.
+                case [0, copied_at]:
+                    count = -copied_at
+                case [count]:
+                    pass
+                case _:
+                    continue
             found.pop(identity, None)
-            found[identity] = int(count)
+            found[identity] = count
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,32 @@ def test_messages_that_were_copied_are_known_after_a_crash(tmp_path: Path) -> No
     second = Journal(str(tmp_path))
     assert (second.attempts, second.copied) == ({"1:3:-1:0": 1}, ["1:2:-1:0"])
     assert Journal(str(tmp_path)).copied == ["1:2:-1:0"]
+
+
+def test_message_that_was_copied_long_ago_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the broker delivers it again, its cursor was moved back."""
+    Journal(str(tmp_path)).remember_copied("1:2:-1:0")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 601)
+
+    assert Journal(str(tmp_path)).copied == []
+
+
+def test_journal_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    """Recorded from a process that was killed in its second call of a message that had crashed."""
+    lines = ["1700000000001:2:0:-1:-1 2", "1700000000002:2:1:-1:-1 1", "1700000000002:2:1:-1:-1 0"]
+    (tmp_path / "attempts").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "crashes.json").write_text('{"1700000000003:2:2:-1:-1": 1}')
+    slots = [b"running", b"1700000000003:2:2:-1:-1"]
+    (tmp_path / "in-flight").write_bytes(b"".join(slot.ljust(64, b"\0") for slot in slots))
+
+    journal = Journal(str(tmp_path))
+    assert journal.attempts == {"1700000000001:2:0:-1:-1": 2}
+    assert journal.copied == ["1700000000002:2:1:-1:-1"]
+    assert (journal.interrupted, journal.careful) == (("1700000000003:2:2:-1:-1",), True)
+    assert journal.settle("1700000000003:2:2:-1:-1") == 2
 
 
 def test_full_volume_does_not_stop_the_consumer(

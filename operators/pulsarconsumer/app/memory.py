@@ -100,20 +100,22 @@ class Memory:
         """Return whether no more messages of a source should be received now.
 
         Copies from the retry topic are counted separately: messages that are kept because their
-        copy cannot be stored must not prevent the retry topic from being drained. More messages are
-        received if kept ones wait for their redelivery.
+        copy cannot be stored must not prevent the retry topic from being drained. Messages that
+        wait for their redelivery are not counted, up to as many again.
         """
-        factor = 2 if self.redeliveries.is_watched(source) else 1
-        most, most_bytes = factor * self._most, factor * self._most_bytes
+        most, most_bytes = self._most, self._most_bytes
         if len(self._messages) < most and self._bytes < most_bytes:
             return False
         with self._lock:
-            sizes = [
-                len(message.data)
-                for message in self._list_waiting()
-                if message.source.is_retry is source.is_retry
+            kept = [
+                each for each in self._list_waiting() if each.source.is_retry is source.is_retry
             ]
-        return len(sizes) >= most or sum(sizes) >= most_bytes
+            sure = [each for each in kept if not self.redeliveries.is_unconfirmed(each)]
+        return any(
+            len(messages) >= factor * most
+            or sum(len(each.data) for each in messages) >= factor * most_bytes
+            for factor, messages in ((1, sure), (2, kept))
+        )
 
     def _list_waiting(self) -> list[Received]:
         """Return the messages that no thread has, or will take next."""
@@ -275,7 +277,7 @@ class Memory:
                 return
             self._move(message, event)
             self._attempts.pop(message.identity, None)
-            self.redeliveries.remember_finished(message.identity)
+            self.redeliveries.remember_finished(message.identity, message.seen_at)
             self._remove(message)
 
     def fail(self, message: Received, due: float, attempt: int) -> None:
@@ -371,7 +373,18 @@ class Memory:
             new, done = self.redeliveries.sort_out(source, batch, now)
             redelivered = len(batch) - len(new)
             is_over = self.redeliveries.note_received(source, len(batch), redelivered, now)
-            return new, done, self._end_watch(source) if is_over else []
+            if not is_over:
+                return new, done, []
+            gone = self._end_watch(source)
+            return new, done + self.redeliveries.pop_repetitions(source, now), gone
+
+    def note_full(self, source: Source, now: float) -> list[Received]:
+        """Return messages to give up although no more messages of a source are received.
+
+        Otherwise, a memory that is full would wait for redeliveries that it does not receive.
+        """
+        with self._lock:
+            return self._end_watch(source) if self.redeliveries.is_over(source, now) else []
 
     def note_empty(self, source: Source, now: float) -> tuple[list[RawMessage], list[Received]]:
         """Record that a source found its queue empty.
@@ -381,7 +394,7 @@ class Memory:
             messages that are given up because the broker did not redeliver them.
         """
         with self._lock:
-            gone = self._end_watch(source) if self.redeliveries.is_over(source, now) else []
+            gone = self.note_full(source, now)
             return self.redeliveries.pop_repetitions(source, now), gone
 
     def _end_watch(self, source: Source) -> list[Received]:

@@ -52,8 +52,11 @@ def build(clock: Clock | None = None) -> Memory:
     return Memory(10, 1000, clock or Clock())
 
 
-def raw(number: int, published: int = 1000, index: int = -1, data: object = b"x") -> Any:
+def raw(
+    number: int, published: int = 1000, index: int = -1, data: object = b"x", repeated: int = 0
+) -> Any:
     return SimpleNamespace(
+        redelivery_count=lambda: repeated,
         message_id=lambda: f"({number},0,-1,{index})",
         publish_timestamp=lambda: published,
         topic_name=lambda: "persistent://a/b/c",
@@ -278,6 +281,40 @@ def test_broker_is_asked_for_messages_that_wait_for_long() -> None:
     assert (len(memory), pop_due(memory, clock.now)) == (0, [])
 
 
+def test_broker_is_asked_by_a_source_whatever_others_do() -> None:
+    """A source that receives many messages looks more often whether it must ask."""
+    clock = Clock()
+    memory, quiet = build(clock), Source()
+    keep(memory, received(1, quiet))
+    clock.now = ASK_SECONDS + 1
+    assert not memory.redeliveries.must_ask(_TOPIC)
+    assert memory.redeliveries.must_ask(quiet)
+
+
+def test_broker_that_is_slow_is_not_asked_again_while_it_may_answer() -> None:
+    """It would begin from the start each time."""
+    clock = Clock()
+    memory = build(clock)
+    keep(memory, received(1))
+    clock.now = ASK_SECONDS + 1
+    memory.redeliveries.watch(_TOPIC, clock.now)
+    assert memory.redeliveries.must_ask(_TOPIC)
+    memory.redeliveries.ask(_TOPIC, clock.now)
+    clock.now += ANSWER_SECONDS - 1
+    assert not memory.redeliveries.must_ask(_TOPIC)
+    clock.now += 1
+    assert memory.redeliveries.must_ask(_TOPIC)
+
+
+def test_message_that_another_consumer_returned_with_its_batch_is_not_handled_again() -> None:
+    """The broker counts deliveries from zero after the cursor was moved."""
+    memory = build()
+    memory.redeliveries.remember_finished("1000:1:0:-1:0")
+
+    assert is_known(memory, _TOPIC, raw(1, index=0, repeated=1))
+    assert not is_known(memory, _TOPIC, raw(1, index=0))
+
+
 def test_copy_that_must_not_be_stored_any_more_is_given_up() -> None:
     clock = Clock()
     memory, message = build(clock), received(1)
@@ -500,6 +537,22 @@ def test_copies_from_the_retry_topic_have_room_of_their_own_and_a_bound() -> Non
     assert memory.is_full(retry)
     assert pop_due(memory, 0.5) == copies[:1]
     assert not memory.is_full(retry)
+
+
+def test_memory_that_is_full_receives_redeliveries_and_ends_its_watch() -> None:
+    clock = Clock()
+    memory = Memory(2, 1000, clock)
+    kept = [received(number) for number in range(4)]
+    keep(memory, *kept[:2])
+    assert memory.is_full(_TOPIC)
+    clock.now = ASK_SECONDS + 1
+    memory.redeliveries.ask(_TOPIC, clock.now)
+    assert not memory.is_full(_TOPIC)
+    keep(memory, *kept[2:])  # They come first.
+    assert memory.is_full(_TOPIC)
+    assert memory.note_full(_TOPIC, clock.now + ANSWER_SECONDS - 1) == []
+    assert memory.note_full(_TOPIC, clock.now + ANSWER_SECONDS) == kept[:2]
+    assert not memory.redeliveries.is_watched(_TOPIC)
 
 
 def test_messages_that_threads_have_or_will_take_next_need_no_room() -> None:

@@ -58,6 +58,8 @@ _DOUBTFUL: Final = 1000
 """Maximum number of messages that are neither handled nor acknowledged until more is known."""
 _DOUBT_SECONDS: Final = 2.0
 """Time without messages after which a broker has redelivered everything that it redelivers."""
+_SENT_SECONDS: Final = 1.0
+"""Time after which a connected client has sent an acknowledgment."""
 _SAME_LOSS_SECONDS: Final = 1.0
 """Maximum time between two observations of one lost connection."""
 
@@ -132,27 +134,32 @@ class _Watch:
         found, self.doubtful = self.doubtful, []
         return found
 
-    def trusts(self, identity: str, finished_at: float, *, is_sibling: bool) -> bool:
-        """Return whether a redelivered message that was finished at a time is a repetition.
+    def trusts(self, identity: str, times: tuple[float, float], *, is_sibling: bool) -> bool:
+        """Return whether a redelivered message that was finished is a repetition.
+
+        If it was delivered after the loss or the request, that does not explain another delivery:
+        the connection was lost again for a moment that nobody has seen.
 
         Args:
             identity: Identity of the message.
-            finished_at: Time at which the message was acknowledged.
+            times: Times at which the message was delivered last, and acknowledged.
             is_sibling: Whether a message of its batch waits, so that brokers which acknowledge only
                 whole batches redeliver it however long ago that was.
         """
+        seen_at, finished_at = times
+        is_open = seen_at <= max(self.since, self.asked_at)
         if self.lost_at is None:
-            return True
+            return is_sibling or (is_open and finished_at >= self.asked_at - _SENT_SECONDS)
         if self.is_order:
             is_first = identity not in self.repeated
             remember(self.repeated, identity, None)
             if is_sibling and not self.has_moved:
                 return is_first
             # It was being handled when the connection was lost.
-            is_known = is_first and finished_at >= self.lost_at
+            is_known = is_first and is_open and finished_at >= self.lost_at
             self.has_moved = self.has_moved or not is_known
             return is_known
-        return is_sibling or finished_at >= self.lost_at - STORED_SECONDS
+        return is_sibling or (is_open and finished_at >= self.lost_at - STORED_SECONDS)
 
 
 class Redeliveries:
@@ -175,11 +182,11 @@ class Redeliveries:
             monotonic: Returns seconds of a monotonic clock.
         """
         self._messages, self._lock, self._monotonic = messages, lock, monotonic
-        self._finished: OrderedDict[str, float] = OrderedDict()
+        self._finished: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._copies: OrderedDict[str, str] = OrderedDict()
         self._watches: dict[Any, _Watch] = {}
-        self._repetitions: list[RawMessage] = []
-        self._checked_at = 0.0
+        self._repetitions: dict[Any, list[RawMessage]] = {}
+        self._checked_at: dict[Any, float] = {}
 
     # Sources.
 
@@ -239,7 +246,7 @@ class Redeliveries:
     def must_ask(self, source: Source) -> bool:
         """Return whether the broker must be asked to redeliver the messages of a source."""
         now, watch = self._monotonic(), self._watches.get(source)
-        if not self._messages or now < self._checked_at + _CHECK_SECONDS:
+        if not self._messages or now < self._checked_at.get(source, 0.0) + _CHECK_SECONDS:
             return False
         if watch is not None:
             # The connection to one of several brokers may have been lost, and the others redeliver
@@ -248,11 +255,13 @@ class Redeliveries:
                 return watch.lost_at is not None and not watch.asked_at
             if not watch.asked_at:
                 return True
-        self._checked_at = now
+            if now < watch.asked_at + ANSWER_SECONDS:
+                return False  # Each request lets the broker begin from the start.
+        self._checked_at[source] = now
         with self._lock:
             return any(
                 message.source is source
-                and message.state in (State.WAITING, State.COPIED)
+                and message.state is not State.IN_HANDLER
                 and self.is_old(message)
                 for message in self._messages.values()
             )
@@ -304,7 +313,8 @@ class Redeliveries:
             and message.state is not State.IN_HANDLER
             and self.is_unconfirmed(message)
         ]
-        self._repetitions += self._watches.pop(source).pop_doubtful()
+        doubtful = self._watches.pop(source).pop_doubtful()
+        self._repetitions.setdefault(source, []).extend(doubtful)
         return gone
 
     def pop_repetitions(self, source: Source, now: float) -> list[RawMessage]:
@@ -314,7 +324,7 @@ class Redeliveries:
             source: Source that found its queue empty, or whose watch has ended.
             now: Monotonic time.
         """
-        found, self._repetitions = self._repetitions, []
+        found = self._repetitions.pop(source, [])
         watch = self._watches.get(source)
         if watch is not None and now >= watch.until - REDELIVERY_SECONDS + _DOUBT_SECONDS:
             found += watch.pop_doubtful()
@@ -336,14 +346,15 @@ class Redeliveries:
             return False  # The broker was asked for another message only.
         return message.seen_at < max(watch.since, watch.asked_at)
 
-    def remember_finished(self, identity: str) -> None:
+    def remember_finished(self, identity: str, seen_at: float | None = None) -> None:
         """Remember a message that was finished, perhaps by an earlier process.
 
         A broker that crashes loses the acknowledgments of the last seconds. Without the record,
         the message would be handled, or copied, a second time.
         """
         with self._lock:
-            remember(self._finished, identity, self._monotonic())
+            now = self._monotonic()
+            remember(self._finished, identity, (now if seen_at is None else seen_at, now))
 
     def sort_out(
         self, source: Source, batch: Sequence[RawMessage], now: float
@@ -380,8 +391,11 @@ class Redeliveries:
     ) -> None:
         """Sort a message that was finished; `is_sibling`: whether one of its batch is not."""
         identity = render_identity(raw)
-        if watch is None:
-            # The client has asked for a message whose acknowledgment timed out.
+        if raw.redelivery_count() > 0:
+            # A consumer has returned a message of its batch, or the client has asked for a message
+            # whose acknowledgment timed out. The broker counts from zero if the cursor is moved.
+            is_done = True
+        elif watch is None:
             is_done = is_sibling
         elif watch.trusts(identity, self._finished[identity], is_sibling=is_sibling):
             if watch.is_order and is_sibling and watch.add_doubtful(raw):

@@ -48,6 +48,7 @@ _CLOSE_SECONDS: Final = 5.0
 """Time to close the connection after the drain, which fits into the grace period of the pod."""
 _HOOKS_SECONDS: Final = 5.0
 """Time for `close` of the handler and for atexit functions, after that."""
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger("app")
@@ -71,6 +72,8 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         return MISCONFIGURED
     if unknown := find_unknown(environ):
         log.warning("Ignoring unknown environment variables", variables=unknown)
+    if proxies := sorted(each for each in environ if each.upper() in _PROXIES and environ[each]):
+        log.warning("Connections to Pulsar use no proxy", variables=proxies)
     return asyncio.run(serve(settings, handler, take_standard_output()))
 
 

@@ -228,7 +228,10 @@ class Worker:
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
                 return
             self._ask(source, now)
-            if self._memory.is_full(source) or self._memory.is_paused(now):
+            is_full = self._memory.is_full(source)
+            if is_full or self._memory.is_paused(now):
+                if is_full and source.is_connected:
+                    self._settle_redeliveries(source, [], self._memory.note_full(source, now))
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             try:

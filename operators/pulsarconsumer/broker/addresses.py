@@ -16,6 +16,8 @@ from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from libs.common.node_addresses import find_embedded, is_of_node
+
 _CLUSTER_SUFFIXES: Final = (".svc.cluster.local", ".svc")
 _DOMAIN_LABELS: Final = 2
 """Minimum number of labels of a domain whose hosts count as neighbors; a domain with fewer labels
@@ -32,17 +34,11 @@ class AddressRefused(Exception):
 
 def is_reachable(address: str, *, allow_loopback: bool = False) -> bool:
     """Return whether the operator may connect to an IP address."""
-    parsed: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address)
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    if parsed.is_loopback:
+    parsed = ipaddress.ip_address(address)
+    meant = find_embedded(parsed)
+    if meant.is_loopback or parsed.is_loopback:
         return allow_loopback
-    return not (
-        parsed.is_link_local
-        or parsed.is_unspecified
-        or parsed.is_multicast
-        or (parsed.version == 4 and parsed.is_reserved)
-    )
+    return not (is_of_node(parsed) or (meant.version == 4 and meant.is_reserved))
 
 
 def check_literal(host: str, *, allow_loopback: bool = False) -> None:

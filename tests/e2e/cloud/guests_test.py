@@ -2,7 +2,9 @@
 
 KubeVirt is simulated; the guests of its machines are containers with systemd and cloud-init, so
 kubeadm, etcd, kubelets and the network between them are real, and so is the way to them through
-the public address.
+the public addresses of the API and of a Service of type LoadBalancer. Containers are no pods, so
+Firewalls do not apply to them: `tests/interplay/cluster_packets_test.py` shows that one opens the
+port of a Service and no other.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
 
-ADDRESS: Final = "192.0.2.211"
+ADDRESSES: Final = "192.0.2.211-192.0.2.212"
 SECONDS: Final = 600.0
 """Longest time for a step; two containers become nodes in about a minute on two idle cores."""
 
@@ -56,11 +58,12 @@ async def test_machines_become_a_cluster_that_outlives_restarts_and_a_new_disk(
 ) -> None:
     image = {"registry": "docker://registry.example.com/node:v1"}
     edge = await GuestCluster.create(
-        cluster, kind_cluster, address=ADDRESS, image=image, seconds=SECONDS
+        cluster, kind_cluster, addresses=ADDRESSES, image=image, seconds=SECONDS
     )
     await edge.wait_ready()
     await edge.check_nodes()
     await edge.check_pod("hello")
+    await edge.check_page("page")
 
     # Certificates are renewed before they expire.
     before = await read_certificate(guests)
@@ -92,6 +95,7 @@ async def test_machines_become_a_cluster_that_outlives_restarts_and_a_new_disk(
     await edge.wait_ready()
     await edge.check_nodes()
     await edge.check_pod("again")
+    await edge.check_page("other-page")
     await edge.remove()
 
 

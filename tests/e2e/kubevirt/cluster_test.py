@@ -15,7 +15,7 @@ from tests.e2e.guest_cluster import GuestCluster
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
 
-ADDRESS: Final = "192.0.2.210"
+ADDRESSES: Final = "192.0.2.213-192.0.2.214"
 SECONDS: Final = 5400.0
 """Longest time for two guests to become nodes under emulation on two cores."""
 
@@ -39,7 +39,7 @@ async def test_two_guests_become_a_cluster_that_runs_a_pod(
     edge = await GuestCluster.create(
         cluster,
         kind_cluster,
-        address=ADDRESS,
+        addresses=ADDRESSES,
         image={"url": NODE_URL},
         seconds=SECONDS,
         # CDI does not know how the StorageClass of a kind cluster works.

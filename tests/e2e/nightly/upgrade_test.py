@@ -186,7 +186,7 @@ class Releases:
 
     def __init__(self, cluster: Cluster, namespace: str, previous: Path) -> None:
         self._cluster, self._namespace, self._previous = cluster, namespace, previous
-        self._where = ("--namespace", namespace, "--wait", "--timeout", "4m")
+        self._where = ("--namespace", namespace, "--wait", "--timeout", "15m")
 
     async def install_previous(self, operator: str) -> None:
         """Install the previous release of an operator."""

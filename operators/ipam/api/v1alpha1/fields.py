@@ -25,11 +25,6 @@ class Family(StrEnum):
     IPV6 = "IPv6"
 
 
-def family_of(address: str) -> Family:
-    """Return the family of an address."""
-    return Family.IPV6 if ":" in address else Family.IPV4
-
-
 def _check_canonical(value: str) -> str:
     try:
         parsed = ipaddress.ip_address(value)

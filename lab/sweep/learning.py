@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Any, Final
 
@@ -16,13 +17,14 @@ from lab.sweep.recorder import NamespaceRecord
 from lab.sweep.triggers import Trigger
 from lab.sweep.workload import State
 from libs.common.kinds import Kind, Manifest
+from libs.common.testing import differences
+from libs.common.testing.differences import ABSENT
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
 _SEPARATOR: Final = re.compile(r"([-.])")
 _RANDOM: Final = re.compile(r"[a-z0-9]{4,}")
 _NAMESPACE: Final = "<namespace>"
-ABSENT: Final = "(absent)"
-"""What is shown in place of a value that does not exist."""
+_NUMBER: Final = re.compile(r"\[\d+\]| #\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ class Knowledge:
     Attributes:
         names: Pattern of each name with a random part, and its replacement.
         varying: Places that differ, with two of their values.
+        ignored: Patterns of places that the user wants to ignore.
     """
 
     names: tuple[tuple[re.Pattern[str], str], ...] = ()
     varying: Mapping[str, Difference] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
     def blur(self, text: str) -> str:
         """Replace the random parts of names."""
@@ -89,7 +93,8 @@ class Knowledge:
 
     def varies(self, place: str) -> bool:
         """Return whether a field, or one that contains it, varies."""
-        return any(f"{place}.".startswith(f"{known}.") for known in self.varying)
+        is_known = any(f"{place}.".startswith(f"{known}.") for known in self.varying)
+        return is_known or any(fnmatchcase(place, pattern) for pattern in self.ignored)
 
     def with_varying(self, place: str) -> Knowledge:
         """Return the knowledge that another field varies."""
@@ -145,22 +150,15 @@ def learn_places(knowledge: Knowledge, states: Sequence[Mapping[str, State]]) ->
     varying = dict(knowledge.varying)
     for first, second in combinations(states, 2):
         for phase in first.keys() & second.keys():
-            for each in find_differences(first[phase], second[phase]):
+            for each in knowledge.compare(first[phase], second[phase]):
                 varying.setdefault(each.place, each)
     return replace(knowledge, varying=varying)
 
 
-def find_differences(wanted: Any, found: Any, place: str = "") -> Iterator[Difference]:
-    """Find the places in which two states differ."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for name in sorted({*wanted, *found}):
-            inner = f"{place}.{name}" if place else name.partition(" #")[0]
-            yield from find_differences(wanted.get(name, ABSENT), found.get(name, ABSENT), inner)
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for first, second in zip(wanted, found, strict=True):
-            yield from find_differences(first, second, place)
-    elif wanted != found:
-        yield Difference(place, wanted, found)
+def find_differences(wanted: Any, found: Any) -> Iterator[Difference]:
+    """Find the fields in which two states differ; all items of a list are one field."""
+    for place, *values in differences.find_differences(wanted, found):
+        yield Difference(_NUMBER.sub("", place), *values)
 
 
 def _match(title: str, others: Collection[str]) -> Iterator[tuple[str, str]]:

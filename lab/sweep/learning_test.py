@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.sweep.anyop.learning import Knowledge, find_differences, learn_names, learn_places
+from lab.sweep.learning import Knowledge, find_differences, learn_names, learn_places
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan
 from lab.sweep.recorder import NamespaceRecord
@@ -113,3 +113,12 @@ def test_moments_with_random_names_are_counted_together() -> None:
         ("web-*", 1),
         ("web-*", 2),
     ]
+
+
+def test_state_has_what_is_there_by_name() -> None:
+    record = NamespaceRecord()
+    record.note("ADDED", CONFIG_MAP, build_map("s-1-web", "s-1"))
+
+    assert list(Knowledge().build_state(record, KINDS, "s-1")) == ["configmaps <namespace>-web"]
+    record.note("DELETED", CONFIG_MAP, build_map("s-1-web", "s-1"))
+    assert Knowledge().build_state(record, KINDS, "s-1") == {}
