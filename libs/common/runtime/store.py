@@ -196,19 +196,6 @@ class Store:
         """
         return Listing(self, namespace)
 
-    def replace(
-        self, items: Iterable[Manifest], version: int, namespace: str | None = None
-    ) -> Changes:
-        """Process a complete listing: objects that it lacks and that are not newer were deleted.
-
-        Args:
-            items: All objects of the listing.
-            version: Resource version of the listing.
-            namespace: Namespace that was listed; None for all.
-        """
-        listing = self.begin_listing(namespace)
-        return [*listing.take(items), *listing.finish(version)]
-
     def clear(self, namespace: str | None = None) -> Changes:
         """Remove all objects of one namespace or of all, as if they had never been seen."""
         changes: Changes = []

@@ -17,6 +17,7 @@ from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
+from libs.common.testing.writing import fill_scope
 
 KEY = Key("default", "a")
 
@@ -254,7 +255,7 @@ async def test_sweeps_begin_a_period_after_the_first_listing(bench: Bench) -> No
     await turns()
     assert bench.clock.next_due() is None, "the source has not listed yet"
 
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     await until(lambda: bench.clock.next_due() is not None)
     assert bench.clock.next_due() == pytest.approx(600)
     await advance_until(bench.clock, lambda: bench.lists() == 2)
@@ -262,7 +263,7 @@ async def test_sweeps_begin_a_period_after_the_first_listing(bench: Bench) -> No
 
 
 async def test_failing_sweep_is_tried_again_after_growing_pauses(bench: Bench) -> None:
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     bench.api.fail("list", status=500, times=3)
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
 
@@ -274,7 +275,7 @@ async def test_failing_sweep_is_tried_again_after_growing_pauses(bench: Bench) -
 
 async def test_period_of_zero_disables_sweeps(fake_api: FakeApi, fake_client: Client) -> None:
     bench = Bench(fake_api, fake_client, period=0.0)
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
     await turns(200)
 
@@ -283,7 +284,7 @@ async def test_period_of_zero_disables_sweeps(fake_api: FakeApi, fake_client: Cl
 
 
 async def test_kind_that_is_not_served_is_not_asked_for(bench: Bench) -> None:
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     bench.informer.served = False
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
     await until(lambda: bench.clock.next_due() is not None)

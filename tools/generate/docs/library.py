@@ -55,6 +55,7 @@ PUBLIC: Final = {
 """Names that operators may rely on, by module; all others are internal."""
 _LIBRARY: Final = "libs.common"
 _SECTION: Final = re.compile(r"\n\n(Args|Attributes|Returns|Raises|Yields):\n")
+_PRIVATE: Final = re.compile(r"\b_[A-Z][A-Z_]+\b")
 _ITEM: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
 _INTRODUCTION: Final = f"""\
 Version {__version__}. The library is `libs.common` in this repository, and `{PACKAGE}` in the wheel
@@ -92,11 +93,12 @@ def _render_module(module: str) -> str:
 
 
 def _render_name(name: str, node: ast.stmt, text: str) -> str:
-    lines = [f"**`{_await(node)}{_sign(name, node)}`**" + (f": {_join(text)}" if text else "")]
+    signature = _PRIVATE.sub("...", _sign(name, node))
+    lines = [f"**`{_await(node)}{signature}`**" + (f": {_join(text)}" if text else "")]
     lines += _list_items(text)
     for part in node.body if isinstance(node, ast.ClassDef) else ():
         said = ast.get_docstring(part) if isinstance(part, _FUNCTION) else ""
-        if isinstance(part, _FUNCTION) and said and not part.name.startswith("_"):
+        if isinstance(part, _FUNCTION) and said and not part.name.startswith(("_", "test_")):
             lines += [f"* `{_await(part)}.{_sign(part.name, part)}`: {_join(said)}"]
             lines += [f"  {item}" for item in _list_items(said)]
     return "\n\n".join([lines[0], "\n".join(lines[1:])]).rstrip()
