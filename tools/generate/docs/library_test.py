@@ -27,7 +27,7 @@ def test_public_name_can_be_imported_and_is_described(module: str, name: str) ->
     "line",
     [
         "**`build_name(*parts: str, limit: int=DNS_LABEL_LIMIT) -> str`**",
-        "**`PrinterColumn(name: str, type: str, path: str, ",
+        "**`PrinterColumn(name: str, type: Literal[",
         "* `await .execute(",
         "* raises `NotFound`",
         "* `transform`: ",
