@@ -43,9 +43,12 @@ def test_configuration_is_read_once_however_many_passes_ask(
 ) -> None:
     """A long one takes a third of a second, in which nobody else is served."""
     read: list[str] = []
-    monkeypatch.setattr(
-        "libs.common.fastyaml.load_untrusted", lambda text: read.append(text) or [{}]
-    )
+
+    def load(text: str) -> list[dict[str, str]]:
+        read.append(text)
+        return [{}]
+
+    monkeypatch.setattr("libs.common.fastyaml.load_untrusted", load)
     config_map = {"data": {"config.yaml": "rules: [] # read once"}}
 
     first, second = (read_config(SOURCE, config_map) for _ in range(2))

