@@ -144,7 +144,7 @@ def service(name: str) -> Manifest:
     return {"target": {"kind": "Service", "name": name}}
 
 
-PLAIN: Final = {
+PLAIN: Final[Manifest] = {
     "target": {"kind": "Address", "address": "10.96.0.1"},
     "ports": [{"name": "a", "port": 443}],
 }
