@@ -144,7 +144,7 @@ def service(name: str) -> Manifest:
     return {"target": {"kind": "Service", "name": name}}
 
 
-PLAIN: Final = {
+PLAIN: Final[Manifest] = {
     "target": {"kind": "Address", "address": "10.96.0.1"},
     "ports": [{"name": "a", "port": 443}],
 }
@@ -371,9 +371,9 @@ WORKLOADS: Final = (
         "foreign-pod",
         "take over a pod of somebody else with a PodSet of its name",
         PODSET,
-        (pods(), "Ready=False: NameTaken"),
+        (pods(), "Conflict=True: NameTaken"),
         "a name that is free",
-        (pods(), "Ready=False: PodsNotReady"),
+        (pods(), "Conflict=False: AsExpected"),
         prepare=take_pod,
     ),
     row(

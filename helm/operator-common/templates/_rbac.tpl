@@ -217,6 +217,10 @@ to the cluster like the CRDs, so only one release per cluster should create them
 {{ include "operator-common.catalogBinding" (dict "root" $root "name" (printf "%s-viewer" $name)) }}
 {{- end }}
 {{- end }}
+{{- if eq (include "operator-common.id" .) "compute" }}
+---
+{{ include "operator-common.consoleRole" . }}
+{{- end }}
 {{- end -}}
 {{- end -}}
 
@@ -242,6 +246,19 @@ subjects:
     kind: Group
     name: {{ . | quote }}
   {{- end }}
+{{- end -}}
+
+{{/*
+operator-common.consoleRole: consoles of machines for editors of compute. The role kubevirt.io:edit would allow them
+to create machines past Instances.
+*/}}
+{{- define "operator-common.consoleRole" -}}
+{{- $screens := list "virtualmachineinstances/console" "virtualmachineinstances/vnc" "virtualmachineinstances/vnc/screenshot" -}}
+{{- $switches := list "virtualmachineinstances/pause" "virtualmachineinstances/unpause" -}}
+{{- $rules := list (dict "apiGroups" (list "subresources.kubevirt.io") "resources" $screens "verbs" (list "get")) -}}
+{{- $rules = append $rules (dict "apiGroups" (list "subresources.kubevirt.io") "resources" $switches "verbs" (list "update")) -}}
+{{- $rules = append $rules (dict "apiGroups" (list "kubevirt.io") "resources" (list "virtualmachines" "virtualmachineinstances") "verbs" (list "get" "list" "watch")) -}}
+{{ include "operator-common.userRole" (dict "root" . "name" "compute-console" "joins" (list "admin" "edit") "rules" $rules) }}
 {{- end -}}
 
 {{/*
