@@ -92,11 +92,15 @@ class AttemptLog:
         self._trim_at = 0.0
         self.threads: list[threading.Thread] = []
         """Threads that end after `stop`."""
-        self.repeats = bool(self.topic) and settings.subscription_type in (
+        self._repeats = settings.subscription_type in (
             SubscriptionType.SHARED,
             SubscriptionType.KEY_SHARED,
         )
-        """Whether the broker reports how often it has delivered a message."""
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether records can be read, and the broker reports repeated deliveries."""
+        return self._repeats and bool(self._is_usable)
 
     def start(self) -> None:
         """Start to read and to publish, if attempts are shared at all."""
@@ -182,11 +186,6 @@ class AttemptLog:
                 lambda: self._caught_up >= now or self._is_usable is False or self._is_stopped(),
                 seconds,
             )
-
-    def catch_up_if_known(self) -> None:
-        """Wait for the records of the last moments, if records can be read at all."""
-        if self._is_usable:
-            self.catch_up()
 
     # Threads.
 

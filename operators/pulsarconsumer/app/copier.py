@@ -110,15 +110,13 @@ class Copier:
     def stop(self, seconds: float) -> None:
         """Wait for copies that can be stored, at most for some time, and send no more."""
         with self._changed:
-            self._changed.wait_for(self._has_no_chance, seconds)
+            circuits = self._circuits.values()
+            self._changed.wait_for(
+                lambda: all(each.pause or not (each.waiting or each.began) for each in circuits),
+                seconds,
+            )
             self._is_stopped = True
             self._changed.notify_all()
-
-    def _has_no_chance(self) -> bool:
-        return all(
-            circuit.pause or not (circuit.waiting or circuit.began)
-            for circuit in self._circuits.values()
-        )
 
     def _run(self, circuit: _Circuit) -> None:
         while True:

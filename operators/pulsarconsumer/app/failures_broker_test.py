@@ -346,7 +346,14 @@ def test_topic_that_is_missing_does_not_interrupt_the_subscription_to_another(
     topic, missing = (f"persistent://{plain_namespace}/{name}" for name in ("one", "missing"))
     pulsar_broker.request("PUT", topic.replace("://", "/"))
     refused: list[str] = []
-    monkeypatch.setattr(Source, "mark_refused", lambda self, _: refused.append(self.name))
+    close = Source.close
+
+    def note(source: Source, problem: str = "closed") -> None:
+        if problem.startswith("not subscribed"):
+            refused.append(source.name)
+        close(source, problem)
+
+    monkeypatch.setattr(Source, "close", note)
     environ = build_environment(pulsar_broker.service_url, "", topics=f"{missing},{topic}")
     with running(environ, Poisoned(), tmp_path / "log") as worker:
         worker.wait_ready()

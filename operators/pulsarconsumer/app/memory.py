@@ -168,6 +168,10 @@ class Memory:
             group.units.append(unit)
             if len(group.units) > 1:
                 return []
+        first, *others = unit
+        is_new = first.state is State.RECEIVED and not others
+        if is_new and self.redeliveries.is_unconfirmed(first):  # It may have been skipped.
+            self._wait(first, Event.EARLY, self._monotonic())
         left = [message for message in unit if message.state is State.RECEIVED]
         for message in left:
             self._move(message, Event.TAKEN)

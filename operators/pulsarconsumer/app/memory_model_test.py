@@ -7,7 +7,6 @@ number of schedules of both.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -178,10 +177,6 @@ class World:
         self.fence()
 
     def lose(self, seconds: float) -> None:
-        # A documented limit: a message behind a running call that the broker need not confirm.
-        for message, state in self.states.items():
-            if state is State.RECEIVED and message.raw.number in self.skipped_at:
-                self.skipped_at[message.raw.number] = math.inf
         self.now += 0.1
         until = self.now + seconds
         while self.now < until:
@@ -318,7 +313,8 @@ class World:
         for message in self.memory._messages.values():
             expected = self.states[message]
             if message.state is not expected:
-                assert message.state is TRANSITIONS[expected, Event.DUE]
+                event = Event.EARLY if expected is State.RECEIVED else Event.DUE
+                assert message.state is TRANSITIONS[expected, event]
                 self.states[message] = message.state
 
     def acknowledge(self, number: int) -> None:
@@ -362,7 +358,7 @@ def replay(schedule: Schedule) -> None:
 
     assert not world.backlog
     assert len(world.memory) == 0
-    assert not world.memory.redeliveries.is_watched(world.source)
+    assert world.source not in world.memory.redeliveries._watches
     assert set(world.states.values()) <= _FINISHED
     short = {number: owed for number, owed in world.owed.items() if world.handled[number] < owed}
     assert not short

@@ -434,7 +434,7 @@ def test_connection_that_is_lost_again_starts_the_time_again() -> None:
     note(memory, 1, 0, 10.0)
     memory.redeliveries.watch(_TOPIC, _OVER - 1, crashed=True)
     memory.note_empty(_TOPIC, _OVER - 1 + REDELIVERY_SECONDS)
-    assert memory.redeliveries.is_watched(_TOPIC)
+    assert _TOPIC in memory.redeliveries._watches
 
 
 def test_redeliveries_are_recognized_for_each_source() -> None:
@@ -463,7 +463,7 @@ def test_new_connection_of_a_source_that_never_lost_one_is_not_watched() -> None
 
     memory.redeliveries.restart(_TOPIC, 500.0)
     memory.redeliveries.restart(other, 500.0)
-    assert not memory.redeliveries.is_watched(other)
+    assert other not in memory.redeliveries._watches
     memory.note_empty(_TOPIC, 500.0 + SILENT_SECONDS - 1)
     assert is_recognized(memory)
     memory.note_empty(_TOPIC, 500.0 + SILENT_SECONDS)
@@ -552,7 +552,7 @@ def test_memory_that_is_full_receives_redeliveries_and_ends_its_watch() -> None:
     assert memory.is_full(_TOPIC)
     assert memory.note_full(_TOPIC, clock.now + ANSWER_SECONDS - 1) == []
     assert memory.note_full(_TOPIC, clock.now + ANSWER_SECONDS) == kept[:2]
-    assert not memory.redeliveries.is_watched(_TOPIC)
+    assert _TOPIC not in memory.redeliveries._watches
 
 
 def test_messages_that_threads_have_or_will_take_next_need_no_room() -> None:

@@ -76,7 +76,7 @@ def test_sample_producer_and_default_app_show_each_message_and_their_state(
         process.wait_ready()
         command = [sys.executable, "-m", "operators.pulsarconsumer.app.producer"]
         sent = subprocess.run(
-            command, env=producing, capture_output=True, text=True, timeout=60, check=True
+            command, env=producing, capture_output=True, text=True, timeout=600, check=True
         )
         wait_until(lambda: len(process.payloads) >= 2000, "all are shown")
         status, metrics = process.get("/metrics", metrics=True)

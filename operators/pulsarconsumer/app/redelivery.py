@@ -122,13 +122,6 @@ class _Watch:
             return False
         return self.since - self.lost_at < CRASH_SECONDS
 
-    def add_doubtful(self, raw: RawMessage) -> bool:
-        """Keep a message until it is known whether the cursor was moved, if there is room."""
-        if len(self.doubtful) >= _DOUBTFUL:
-            return False
-        self.doubtful.append(raw)
-        return True
-
     def pop_doubtful(self) -> list[RawMessage]:
         """Return these messages, because the cursor was moved or the watch ends."""
         found, self.doubtful = self.doubtful, []
@@ -233,10 +226,6 @@ class Redeliveries:
             with self._lock:
                 watch.since, watch.until, watch.has_begun = now, now + SILENT_SECONDS, False
                 watch.asked_at = now  # Nothing but copies is kept of it.
-
-    def is_watched(self, source: Source) -> bool:
-        """Return whether messages of a source may be redelivered."""
-        return source in self._watches
 
     def is_order(self, source: Source) -> bool:
         """Return whether the cursor of a source may have been moved."""
@@ -398,7 +387,8 @@ class Redeliveries:
         elif watch is None:
             is_done = is_sibling
         elif watch.trusts(identity, self._finished[identity], is_sibling=is_sibling):
-            if watch.is_order and is_sibling and watch.add_doubtful(raw):
+            if watch.is_order and is_sibling and len(watch.doubtful) < _DOUBTFUL:
+                watch.doubtful.append(raw)
                 return
             is_done = True
         else:

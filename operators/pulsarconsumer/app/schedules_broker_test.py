@@ -95,7 +95,7 @@ class World:
                     raise pulsar.AlreadyClosed("it was killed")
             send(*arguments)
 
-        publishing.send_copy = send_later  # type: ignore[method-assign]
+        publishing.send_copy = send_later  # type: ignore[method-assign,assignment]
         return worker
 
     @property

@@ -124,10 +124,6 @@ class Source:
             return f"no access to {', '.join(self._missing)}"
         return "" if self.is_connected else "not connected to the broker"
 
-    def mark_refused(self, problem: str) -> None:
-        """Record why `open` failed."""
-        self._closed_because = problem
-
     def open(self) -> None:
         """Subscribe.
 

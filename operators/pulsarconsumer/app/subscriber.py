@@ -59,7 +59,7 @@ class Subscriber:
                     self._stopping.wait(_OPTIONAL_RETRY_SECONDS)
                     continue
                 self._meters.fail("subscribe")
-                source.mark_refused(f"not subscribed: {describe(err)}")
+                source.close(f"not subscribed: {describe(err)}")
                 log.warning(
                     "Cannot subscribe",
                     topic=source.name,

@@ -1,13 +1,6 @@
 """Receives, handles and finishes messages in threads until it is stopped.
 
-Each thread has a reason:
-
-* One for each topic subscribes and receives, so that an unreachable topic does not block others.
-* `maxInFlight` threads call the handler (`pool.py`).
-* One supervises them: it lets due messages be handled again, and notices calls that hang.
-* Up to 16 for each retry or dead-letter topic send copies, because a topic that accepts none must
-  not block the handlers (`copier.py`).
-* Two read and write the attempts that consumers share (`attempt_log.py`).
+docs/explanation/consumer-states.md says why each thread exists.
 
 All messages are in one `Memory`, which alone changes their states. On `stop`, no further messages
 are started, and started messages are finished. The others stay unacknowledged, so that the broker
@@ -248,8 +241,8 @@ class Worker:
                 return
             if source.is_retry and not (batch := self._leave_others(source, batch)):
                 continue
-            if self._attempts.repeats and any(raw.redelivery_count() for raw in batch):
-                self._attempts.catch_up_if_known()
+            if self._attempts.has_repeats and any(raw.redelivery_count() for raw in batch):
+                self._attempts.catch_up()
             if self._memory.redeliveries.is_order(source):
                 # If the cursor was moved back, dead letters are handled again as well.
                 self._attempts.table.forget_dead_letters()

@@ -29,7 +29,7 @@ class Event(StrEnum):
 
     __hash__ = str.__hash__
 
-    EARLY = "it is a copy in the retry topic that comes before its delay is over"
+    EARLY = "its delay in the retry topic is not over, or the broker must confirm it first"
     TAKEN = "a thread takes it"
     PUT_BACK = "an earlier message of its list must be handled first, or consumption is paused"
     SUCCEEDED = "the handler returns, or its payload is skipped"
