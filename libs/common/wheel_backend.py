@@ -97,6 +97,8 @@ def render_metadata(project: Mapping[str, Any], version: str) -> str:
         f"Requires-Python: {project['requires-python']}",
         f"License-Expression: {project['license']}",
         "License-File: LICENSE",
+        f"Keywords: {','.join(project['keywords'])}",
+        *(f"Classifier: {each}" for each in project["classifiers"]),
         *(f"Requires-Dist: {each}" for each in project["dependencies"]),
     ]
     for extra, requirements in project["optional-dependencies"].items():

@@ -108,7 +108,7 @@ def _await(node: ast.stmt) -> str:
     return "await " if isinstance(node, ast.AsyncFunctionDef) else ""
 
 
-_FUNCTION: Final = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _sign(name: str, node: ast.stmt) -> str:
