@@ -17,6 +17,7 @@ from libs.common.client_requests import (
     ObjectList,
     Page,
     WatchEvent,
+    is_object,
     parse_event,
     path_to,
     selectors,
@@ -414,4 +415,4 @@ class Client:
 
 def _items_of(response: Manifest) -> list[Manifest]:
     items = response.get("items")
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return [item for item in items if is_object(item)] if isinstance(items, list) else []

@@ -94,4 +94,12 @@ def parse_event(line: bytes, request: Request) -> WatchEvent:
         raise Unreachable(request.operation, "the stream ended in the middle of a frame") from err
     if event.type == "ERROR":
         raise api_error(500, event.object, operation=request.operation)
+    if event.type != "BOOKMARK" and not is_object(event.object):
+        raise Unreachable(request.operation, f"the server sent {event.type} without an object")
     return event
+
+
+def is_object(item: object) -> bool:
+    """Return whether a value that a server sent is an object with a name."""
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)

@@ -79,7 +79,7 @@ def load_untrusted(text: str) -> list[Any]:
     try:
         _check_limits(text)
         return list(_read(_KubernetesLoader(text)))
-    except (ValueError, AttributeError) as err:
+    except (ValueError, AttributeError, LookupError, ArithmeticError, TypeError) as err:
         # PyYAML does not check the text of a scalar that has an explicit tag.
         raise yaml.YAMLError(str(err)) from err
 

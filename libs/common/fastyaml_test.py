@@ -81,6 +81,14 @@ def test_text_of_others_that_would_exhaust_the_process_is_refused(text: str, wor
         fastyaml.load_untrusted(text)
 
 
+@pytest.mark.parametrize(
+    "value", ["!!bool maybe", "!!int ''", "!!timestamp soon", f"!!float {'1:' * 400}1.5"]
+)
+def test_value_that_does_not_fit_its_tag_is_an_error_of_the_text(value: str) -> None:
+    with pytest.raises(yaml.YAMLError):
+        fastyaml.load_untrusted(f"a: {value}")
+
+
 def test_text_of_others_within_the_limits_is_read_with_its_aliases() -> None:
     nested = f"{'[' * (fastyaml.DEEPEST - 1)}{']' * (fastyaml.DEEPEST - 1)}"
     text = f"a: &a {{b: 1}}\nc: *a\nd: {{<<: *a, e: 2}}\n---\n---\n{nested}"

@@ -146,6 +146,11 @@ def uid_of(manifest: Mapping[str, Any]) -> str:
     return manifest.get("metadata", {}).get("uid") or ""
 
 
+def identity_of(manifest: Mapping[str, Any]) -> str:
+    """Return the UID of an object, or its key: objects of some aggregated APIs have no UID."""
+    return uid_of(manifest) or str(key_of(manifest))
+
+
 def version_of(manifest: Mapping[str, Any]) -> int:
     """Return the resourceVersion as a number, or 0 if it is absent or not a number.
 
@@ -169,10 +174,10 @@ def parse_version(text: str) -> int:
 def is_outdated(text: str, other: str) -> bool:
     """Return whether a resource version is not as new as another one of the same object.
 
-    Versions that are no numbers have no order, so a version that differs counts as outdated.
+    Versions that are no numbers have no order, so one that differs or is absent counts as outdated.
     """
     mine, theirs = parse_version(text), parse_version(other)
-    return mine < theirs if mine and theirs else text != other
+    return mine < theirs if mine and theirs else text != other or not text
 
 
 def is_deleting(manifest: Mapping[str, Any]) -> bool:
@@ -200,16 +205,8 @@ LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
 CONTROLLER_REVISION: Final = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 REPLICA_SET: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
-STORAGE_CLASS: Final = Kind(
-    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False
-)
-CRD: Final = Kind(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    namespaced=False,
-)
+STORAGE_CLASS: Final = Kind.of("storage.k8s.io/v1", "StorageClass", namespaced=False)
+CRD: Final = Kind.of("apiextensions.k8s.io/v1", "CustomResourceDefinition", namespaced=False)
 NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 ENDPOINTS: Final = Kind("", "v1", "Endpoints", "endpoints")
@@ -217,25 +214,15 @@ ENDPOINTS: Final = Kind("", "v1", "Endpoints", "endpoints")
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 ROLE: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE: Final = Kind(
-    "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False
+CLUSTER_ROLE: Final = Kind.of("rbac.authorization.k8s.io/v1", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDING: Final = Kind.of(
+    "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", namespaced=False
 )
-CLUSTER_ROLE_BINDING: Final = Kind(
-    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+MUTATING_WEBHOOK_CONFIGURATION: Final = Kind.of(
+    "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", namespaced=False
 )
-MUTATING_WEBHOOK_CONFIGURATION: Final = Kind(
-    "admissionregistration.k8s.io",
-    "v1",
-    "MutatingWebhookConfiguration",
-    "mutatingwebhookconfigurations",
-    namespaced=False,
-)
-VALIDATING_WEBHOOK_CONFIGURATION: Final = Kind(
-    "admissionregistration.k8s.io",
-    "v1",
-    "ValidatingWebhookConfiguration",
-    "validatingwebhookconfigurations",
-    namespaced=False,
+VALIDATING_WEBHOOK_CONFIGURATION: Final = Kind.of(
+    "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", namespaced=False
 )
 
 

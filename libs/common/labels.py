@@ -35,10 +35,8 @@ _EXISTS_RULE: Final = re.compile(r"(!?)\s*" + _NAME)
 def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Return whether labels satisfy a `LabelSelector` (`matchLabels` and `matchExpressions`).
 
-    An empty selector matches everything, as in Kubernetes.
-
-    Raises:
-        ValueError: An expression has an operator that Kubernetes does not know.
+    An empty selector matches everything, as in Kubernetes. An expression that Kubernetes does not
+    know, such as of a later version, matches nothing.
     """
     for name, value in (selector.get("matchLabels") or {}).items():
         if labels.get(name) != value:
@@ -115,8 +113,8 @@ def render_selector(selector: Mapping[str, Any]) -> str:
 
 
 def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    name, values = rule["key"], rule.get("values") or ()
-    match rule["operator"]:
+    name, values = rule.get("key"), rule.get("values") or ()
+    match rule.get("operator"):
         case "In":
             return name in labels and labels[name] in values
         case "NotIn":
@@ -125,8 +123,8 @@ def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             return name in labels
         case "DoesNotExist":
             return name not in labels
-        case unknown:
-            raise ValueError(f"Unknown selector operator {unknown!r}")
+        case _:
+            return False
 
 
 def _render_rule(rule: Mapping[str, Any]) -> str:

@@ -53,11 +53,11 @@ def test_empty_selector_matches_everything(selector: dict[str, Any]) -> None:
     assert render_selector(selector) == ""
 
 
-def test_unknown_operator_is_refused() -> None:
+def test_unknown_operator_matches_nothing() -> None:
     selector = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}
 
-    with pytest.raises(ValueError, match="Gt"):
-        matches_selector(selector, {})
+    assert not matches_selector(selector, {"a": "2"})
+    assert not matches_selector({"matchExpressions": [{"key": "a"}]}, {"a": "2"})
     with pytest.raises(ValueError, match="Gt"):
         render_selector(selector)
 

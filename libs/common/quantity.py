@@ -1,6 +1,6 @@
 """Kubernetes quantities: exact parsing, comparison and rendering.
 
-The rules are those of `resource.Quantity` in apimachinery: decimal suffixes (`n u m k M G T P E`),
+The rules equal `resource.Quantity` in apimachinery: decimal suffixes (`n u m k M G T P E`),
 binary suffixes (`Ki Mi Gi Ti Pi Ei`) or a decimal exponent (`1e3`). Quantities are compared as
 numbers, never as text: `16Gi`, `16384Mi` and `17179869184` are the same size.
 """

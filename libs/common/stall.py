@@ -74,7 +74,7 @@ class StallReporter:
                 "Event loop is blocked: probes fail and signals are not handled, so the kubelet"
                 " kills the process if this continues",
                 seconds=round(seconds, 1),
-                stack=_describe(frame),
+                frames=_describe(frame),
             )
         elif seconds <= self._limit and self._blocked:
             log.warning("Event loop runs again")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.dev import ConsoleRenderer
 from structlog.testing import capture_logs
 
 from libs.common import stall
@@ -46,7 +47,8 @@ async def test_blocked_loop_is_reported_with_its_stack(lines: list[Any]) -> None
     (line,) = lines
     assert line["event"].startswith("Event loop is blocked")
     assert line["seconds"] == 40.0
-    assert any("stall_test.block" in frame for frame in line["stack"])
+    assert any("stall_test.block" in frame for frame in line["frames"])
+    assert "stall_test.block" in ConsoleRenderer()(None, "error", dict(line))
 
 
 def test_block_is_logged_once_and_its_end_as_well(lines: list[Any]) -> None:

@@ -100,6 +100,8 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
     text = (config_map.get("data") or {}).get(source.config_map_key)
     if not isinstance(text, str):
         message = f"{name} has no key {source.config_map_key}; see spec.config.configMapKey"
+        if source.config_map_key in (config_map.get("binaryData") or {}):
+            message = f"{name}: {source.config_map_key} is binary data; save it as UTF-8 text"
         return Config(reason=Reason.CONFIG_MISSING, message=message)
     digest = hashlib.sha256(text.encode()).hexdigest()
     problem = find_problem(text)
@@ -139,7 +141,7 @@ def _examine(text: str) -> tuple[str, str]:
     in use have such keys.
 
     Cached: each reconcile calls this twice, and parsing a long configuration blocks the event loop,
-    and with it the webhook, for a third of a second.
+    and with it the webhook.
     """
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB", ""
@@ -184,8 +186,10 @@ def _describe(error: yaml.YAMLError) -> str:
 
     The description is shown in the status, to people who may not have the right to read ConfigMaps.
     """
+    if isinstance(error, yaml.reader.ReaderError):
+        return "it contains a control character"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return type(error).__name__
+        return "a value does not fit its tag"
     mark = error.problem_mark
     # Remove text that the parser quotes from the configuration, such as an unexpected token.
     problem = re.sub(r"'[^']*'", "...", error.problem or "syntax error")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common import fastyaml
 from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.config import LIMIT, find_problem, read_config
@@ -41,14 +42,14 @@ def test_configuration_of_the_exporter_is_taken(text: str) -> None:
 def test_configuration_is_read_once_however_many_passes_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A long one takes a third of a second, in which nobody else is served."""
+    """A long one takes a while, in which nobody else is served."""
     read: list[str] = []
 
-    def load(text: str) -> list[dict[str, str]]:
+    def parse(text: str) -> list[object]:
         read.append(text)
-        return [{}]
+        return []
 
-    monkeypatch.setattr("libs.common.fastyaml.load_untrusted", load)
+    monkeypatch.setattr(fastyaml, "load_untrusted", parse)
     config_map = {"data": {"config.yaml": "rules: [] # read once"}}
 
     first, second = (read_config(SOURCE, config_map) for _ in range(2))
@@ -71,6 +72,11 @@ def test_configuration_is_read_once_however_many_passes_ask(
         ("rules: [{name: x}]", "rules[0] needs a pattern"),
         ("rules: [{pattern: x, labels: {}}]", "labels need a name"),
         (f"# {'x' * LIMIT}", "longer than"),
+        ("a: !!bool maybe", "a value does not fit its tag"),
+        ("a: !!int ''", "a value does not fit its tag"),
+        (f"a: !!float {'1:' * 40_000}1.5", "a value does not fit its tag"),
+        ("a: \x00", "control character"),
+        (f"a: {'[' * 200}{']' * 200}", "nested deeper"),
         ("a: " + "[" * 30_000, "nesting depth"),
         (_nest_merges(3_000), "nested deeper than"),
         (_multiply_aliases(8), "expands to more than"),
@@ -104,6 +110,13 @@ def test_any_text_has_an_answer(text: str) -> None:
     config = read_config(SOURCE, {"data": {"config.yaml": text}})
 
     assert config.hash and (config.reason is None) == (config.message == "")
+
+
+def test_configuration_in_another_encoding_is_told() -> None:
+    config = read_config(SOURCE, {"binaryData": {"config.yaml": "//5y"}})
+
+    assert config.reason is Reason.CONFIG_MISSING
+    assert "is binary data; save it as UTF-8 text" in config.message
 
 
 @pytest.mark.parametrize("held", [None, {}, {"data": {"other": "x"}}])

@@ -289,10 +289,7 @@ OPERATOR: Final = Operator(
     settings=Settings,
     permissions=(
         grant(
-            POD,
-            "patch",
-            subresource="ephemeralcontainers",
-            why="add injectors to pods with JVMs",
+            POD, "patch", subresource="ephemeralcontainers", why="add injectors to pods with JVMs"
         ),
     ),
     metrics=METRICS,

@@ -156,10 +156,7 @@ def build_pod_monitor(
     ]
     scrape = _build_scrape(exporter, monitor)
     scrape["relabelings"] = [*ours, *scrape.get("relabelings", ())]
-    manifest["spec"] = {
-        "selector": exporter.spec.pod_selector,
-        "podMetricsEndpoints": [scrape],
-    }
+    manifest["spec"] = {"selector": exporter.spec.pod_selector, "podMetricsEndpoints": [scrape]}
     return manifest
 
 

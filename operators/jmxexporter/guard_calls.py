@@ -11,6 +11,8 @@ from typing import Final
 
 from libs.common.node_addresses import is_of_node
 
+UNMATCHED: Final = "no rule matches a bean of the JVM"
+"""Message about an endpoint that serves no metric of a rule."""
 ATTEMPTS: Final = 3
 """Failed attempts to reach a guard before an injector is used instead."""
 CHECK_PAUSE: Final = timedelta(minutes=2)
@@ -79,6 +81,7 @@ class GuardState:
         message: Explanation of the reason, for people.
         scrape: Why its last scrape failed or was incomplete; empty if it was complete.
         failures: Consecutive attempts that found no guard.
+        unmatched: Whether no rule matched a bean in its last scrape.
     """
 
     run: str
@@ -90,6 +93,7 @@ class GuardState:
     message: str = ""
     scrape: str = ""
     failures: int = 0
+    unmatched: bool = False
 
     @property
     def is_given_up(self) -> bool:
@@ -126,6 +130,11 @@ def describe_scrape(answer: Mapping[str, str]) -> str:
     if status == "200":
         return f"metrics are missing (jmx_scrape_error is 1): {error}" if error else ""
     return f"the last scrape failed with status {status[:3]}: {error}"
+
+
+def matches_nothing(answer: Mapping[str, str]) -> bool:
+    """Return whether the rules of a guard match no bean, which is no error of a scrape."""
+    return answer.get("lastScrapeFamilies") == "0"
 
 
 def parse_answer(text: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ from operators.jmxexporter.guard_calls import (
     GuardKey,
     GuardState,
     describe_scrape,
+    matches_nothing,
     parse_answer,
 )
 from operators.jmxexporter.injector.scrape import CONTROL_PATH
@@ -104,11 +105,7 @@ class Guards:
         if (
             state.failures
             and before is not None
-            and (before.run, before.wanted)
-            == (
-                call.run,
-                call.wanted,
-            )
+            and (before.run, before.wanted) == (call.run, call.wanted)
         ):
             # A failed call does not invalidate an earlier report on the endpoint.
             state = replace(
@@ -134,11 +131,14 @@ class Guards:
                     port=port,
                     config_hash=answer.get("configHash", ""),
                     scrape=describe_scrape(answer),
+                    unmatched=matches_nothing(answer),
                 )
                 if call.config is None or known.config_hash == call.wanted:
                     return _add_refusal(known, answer)
                 return await self._send(call, port, answer, known, key)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise TimeoutError from error  # aiohttp swallowed the end of the whole call.
                 blank = replace(blank, message=f"port {port}: {type(error).__name__}")
         return blank
 
@@ -161,7 +161,8 @@ class Guards:
             "PUT", call, port, data=call.config.encode(), headers=headers
         )
         if status == _OK:
-            return replace(known, config_hash=result.get("configHash", ""), scrape="")
+            served, unmatched = result.get("configHash", ""), matches_nothing(result)
+            return replace(known, config_hash=served, scrape="", unmatched=unmatched)
         if status == _REFUSED and result.get("reason"):
             return replace(known, reason=result["reason"], message=result.get("message", ""))
         # Usually the guard has another public key, for example after the Secret was lost. It is not

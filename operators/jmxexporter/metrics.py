@@ -44,8 +44,5 @@ BREAKER: Final = MetricSpec(
     ("object_namespace", "object"),
 )
 
-METRICS: Final[tuple[MetricSpec, ...]] = (
-    *(INJECTORS, JVMS_LOST, STARTUPS, PODS, FAILING),
-    BREAKER,
-)
+METRICS: Final[tuple[MetricSpec, ...]] = (INJECTORS, JVMS_LOST, STARTUPS, PODS, FAILING, BREAKER)
 """What the process registers and the reference lists."""

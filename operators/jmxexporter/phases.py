@@ -147,6 +147,9 @@ class Summary:
 def summarize(run: InjectorRun) -> Summary:
     """Summarize the reports of an injector on all JVMs of its container."""
     report = run.report
+    if run.finished is None and run.started is not None:
+        message = "the injector did not end in time, or its node is lost"
+        return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
     if run.finished is None:
         reported, message = (
             ReportReason.NOT_STARTED,

@@ -6,6 +6,7 @@ its termination message. Therefore a restart of the operator loses nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ _TMP: Final = "/tmp"  # noqa: S108 - where HotSpot listens; it is only compared.
 _IDENTITY: Final = ("runAsUser", "runAsGroup", "runAsNonRoot")
 _STATUS: Final = ("name", "containerID", "state", "lastState", "user", "restartCount")
 _GRACE: Final = timedelta(seconds=10)
+_TIMEOUTS: Final = 3
+"""How many of its time limits an injector may need for a JVM on a busy node."""
 _ANNOTATIONS: Final = (
     *(SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT, ENDPOINT),
     MIRROR,
@@ -76,15 +79,21 @@ class InjectorRun:
     report: Report | None = None
 
     def is_pending(self, now: datetime) -> bool:
-        """Return whether it is running or may still start.
+        """Return whether it is running or may still start."""
+        return self.finished is None and now.timestamp() <= self.last_second
 
-        An injector that starts after `not_after` does nothing. Requests of version 0.1 have no
-        such limit.
+    @property
+    def last_second(self) -> float:
+        """Time after which it does nothing more, even if nobody reports its end.
+
+        The kubelet of a lost node reports nothing, and the kernel can hold an injector
+        indefinitely. Requests of version 0.1 have no limit.
         """
-        if self.finished is not None:
-            return False
-        limit = self.request.not_after
-        return self.started is not None or not limit or now.timestamp() <= limit
+        request = self.request
+        if not request.not_after:
+            return math.inf
+        most = _TIMEOUTS * request.timeout_seconds * request.max_jvms
+        return request.not_after + (most if self.started is not None else 0)
 
     def has_reason(self, *reasons: Reason) -> bool:
         """Return whether the report, or its part on one JVM, has one of these reasons."""
@@ -281,6 +290,14 @@ def shrink_pod(pod: Manifest) -> Manifest:
     if "annotations" in metadata:
         annotations = metadata["annotations"]
         kept["annotations"] = {n: annotations[n] for n in _ANNOTATIONS if n in annotations}
+
+    def shrink(each: Mapping[str, Any]) -> Manifest:
+        return {
+            **_pick(each, "name", "securityContext", "restartPolicy"),
+            **_pick_mounts(each, shown),
+            **pick_limit(each, statuses.get(text_at(each, "name"))),
+        }
+
     return {
         "apiVersion": pod.get("apiVersion", "v1"),
         "kind": pod.get("kind", "Pod"),
@@ -293,23 +310,8 @@ def shrink_pod(pod: Manifest) -> Manifest:
             "volumes": [
                 {"name": name, "hostPath": {}} for name in sorted(shown & _node_volumes(spec))
             ],
-            "containers": [
-                {
-                    **_pick(each, "name", "securityContext"),
-                    **_pick_mounts(each, shown),
-                    **pick_limit(each, statuses.get(text_at(each, "name"))),
-                }
-                for each in maps_at(spec, "containers")
-            ],
-            "initContainers": [
-                {
-                    **_pick(each, "name", "securityContext", "restartPolicy"),
-                    **_pick_mounts(each, shown),
-                    **pick_limit(each, statuses.get(text_at(each, "name"))),
-                }
-                for each in _init_containers(spec)
-                if _is_sidecar(each)
-            ],
+            "containers": list(map(shrink, maps_at(spec, "containers"))),
+            "initContainers": list(map(shrink, filter(_is_sidecar, _init_containers(spec)))),
             "ephemeralContainers": [
                 {
                     **_pick(each, "name", "targetContainerName", "securityContext"),

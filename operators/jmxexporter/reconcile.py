@@ -22,10 +22,7 @@ from operators.jmxexporter.injector.messages import Request
 from operators.jmxexporter.phases import OF_RULES, Phase, Target
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.requests import build_request, build_stop
-from operators.jmxexporter.resources import (
-    Image,
-    build_injection,
-)
+from operators.jmxexporter.resources import Image, build_injection
 from operators.jmxexporter.targets import TargetEvaluator, counts, evaluate_started
 
 
@@ -147,11 +144,7 @@ class Plan:
 
     def refusals(self, outcome: Outcome) -> list[str]:
         """Return the errors of the API server for failed steps, each with the name of its pod."""
-        return [f"pod {_pod_of(failure.step)}: {failure.error}" for failure in outcome.failures]
-
-
-def _pod_of(step: Step) -> str:
-    return step.key.name
+        return [f"pod {failure.step.key.name}: {failure.error}" for failure in outcome.failures]
 
 
 def plan_exporter(

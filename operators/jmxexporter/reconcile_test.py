@@ -23,6 +23,7 @@ from operators.jmxexporter.reconcile import (
     Limits,
     Observed,
     list_addresses,
+    may_still_inject,
     plan_exporter,
     plan_stops,
 )
@@ -442,3 +443,25 @@ def test_annotation_that_no_webhook_of_ours_wrote_spoils_nothing(reported: dict[
 
     assert Started.parse(good.render()) == good
     assert Started.parse(json.dumps({**json.loads(good.render()), **reported})) is None
+
+
+def test_injector_whose_end_nobody_reports_holds_up_no_other_pod_for_good() -> None:
+    """Its node is lost, or the kernel holds it: nobody can end an ephemeral container."""
+    exporter = parse_exporter(maxConcurrent=1)
+    lost, other = build_pod(), build_pod("other")
+    take(lost, exporter)
+    name = lost["spec"]["ephemeralContainers"][0]["name"]
+    running = {"name": name, "state": {"running": {"startedAt": "2026-01-02T00:00:01Z"}}}
+    lost["status"]["ephemeralContainerStatuses"] = [running]
+    lost["status"]["conditions"][0]["status"] = "False"
+    observed = Observed(GOOD, [Pod.parse(lost), Pod.parse(other)])
+
+    before = plan_exporter(exporter, observed, NOW, LIMITS)
+    assert not before.actions
+    assert before.next_look is not None
+    after = plan_exporter(exporter, observed, before.next_look, LIMITS)
+
+    assert [action.step.key.name for action in after.actions] == ["other"]
+    assert not may_still_inject(observed.pods[0], "u-1", before.next_look)
+    lost["status"]["conditions"][0]["status"] = "True"
+    assert take(lost, exporter, before.next_look + timedelta(minutes=5)) == 1

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONFIG_MAP, POD, SECRET, Key, build_object
 from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
@@ -108,7 +109,8 @@ class FakeNetwork:
             return 422, {"reason": self.refusal, "message": "the beans say no"}
         self.served[container] = hash_of(data.decode())
         self.sent.append(data.decode())
-        return 200, {"configHash": self.served[container], "changed": "true"}
+        said = {"configHash": self.served[container], "changed": "true"}
+        return 200, said | {n: v for n, v in self.lies.items() if n == "lastScrapeFamilies"}
 
     def find_key(self) -> RSAPublicKey:
         """Return the key that the injector brought into the JVM."""
@@ -282,6 +284,35 @@ async def test_scrape_that_begins_to_fail_is_shown_until_it_works_again(
     await look(2)
     assert condition(api) == ("True", Reason.ALL_SERVING)
     assert signing.metric("jmxexporter_failing_scrapes", **labels) == 0
+
+
+async def test_rules_that_match_no_bean_of_a_jvm_are_told(
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
+) -> None:
+    """A misspelled pattern fails nowhere, and takes the metrics of every JVM away."""
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, signing)
+    network.lies = {"lastScrapeFamilies": "0"}
+
+    def message() -> str:
+        found = find_condition(api.get(PROMETHEUS_JMX_EXPORTER, JMX), "Ready") or {}
+        return str(found["message"])
+
+    edit(api, build_rule(7))
+    await play(api, signing)
+
+    assert condition(api) == ("True", Reason.ALL_SERVING), "beans may be registered later"
+    assert "shop-0/app: AllServing: no rule matches a bean of the JVM" in message()
+    await signing.restart()
+    await play(api, signing)
+    assert "no rule matches" in message()
+
+    network.lies = {"lastScrapeFamilies": "1"}
+    clock.seconds += 121
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"labels": {"n": "1"}}})
+    await play(api, signing)
+    assert message() == "1 of 1 pods serve metrics"
 
 
 async def test_endpoints_are_asked_again_without_a_write(

@@ -128,9 +128,7 @@ def generate_key() -> bytes:
 
     key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

@@ -14,12 +14,7 @@ from libs.common.kinds import Manifest
 from libs.common.plan import escape_pointer
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
-from operators.jmxexporter.api.v1alpha1 import (
-    HostNetwork,
-    Mode,
-    PrometheusJmxExporter,
-    Startup,
-)
+from operators.jmxexporter.api.v1alpha1 import HostNetwork, Mode, PrometheusJmxExporter, Startup
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
 from operators.jmxexporter.memory import read_limit
 from operators.jmxexporter.naming import MIRROR, STARTED

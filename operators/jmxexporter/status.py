@@ -199,6 +199,8 @@ def _evaluate_ready(
         return Condition.true(ready, Reason.NO_PODS, message)
     count = len(observed.pods) + observed.coming
     rest = f"; {unready} not ready" if unready else ""
+    if noted := [target for target in targets if target.phase is Phase.DONE and target.message]:
+        rest += f"; {_describe(noted)}"
     message = f"{count - unready} of {count} pods serve metrics{rest}"
     return Condition.true(ready, Reason.ALL_SERVING, message)
 

@@ -15,7 +15,13 @@ from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.endpoints import Endpoint, find_endpoints
-from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState, is_pod_address
+from operators.jmxexporter.guard_calls import (
+    UNMATCHED,
+    GuardCall,
+    GuardKey,
+    GuardState,
+    is_pod_address,
+)
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
 from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.phases import (
@@ -64,6 +70,8 @@ def evaluate_started(
     elif held != Started.of(exporter, held.containers):
         reason = Reason.RESTART_REQUIRED
         message = f"began with port {held.port}, path {held.path} and ConfigMap {held.config}"
+    elif state.unmatched:
+        message = UNMATCHED
     # The kubelet updates the mounted configuration within a minute or two.
     if not is_pod_address(pod.ip):
         message = f"the pod has no usable address: {pod.ip or 'none'}"
@@ -219,6 +227,8 @@ class TargetEvaluator:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
             target = fill(found, pod, container, last, attempts)
             known = [state for _, state in states if state is not None]
+            if target.phase is Phase.DONE and any(each.unmatched for each in known):
+                target = replace(target, message=UNMATCHED)
             if bad := next((each for each in known if each.scrape), None):
                 message = f"port {bad.port}: {bad.scrape}"
                 target = replace(
@@ -248,15 +258,8 @@ class TargetEvaluator:
             state.retry_at for state in asked if state.failures and state.retry_at > self.now
         ]:
             message = "the guard did not respond; the request is repeated"
-            return Target(
-                pod,
-                container,
-                Phase.WAITING,
-                Reason.UPDATING,
-                message,
-                attempts,
-                until=min(waiting),
-            )
+            due, reason = min(waiting), Reason.UPDATING
+            return Target(pod, container, Phase.WAITING, reason, message, attempts, until=due)
         calls = [
             replace(self._build_call(each, pod, container, last, request), config=self.config.text)
             for each, _ in behind
@@ -283,15 +286,11 @@ class TargetEvaluator:
         )
 
     def _await(self, pod: Pod, container: Container, run: InjectorRun, attempts: int) -> Target:
+        until = datetime.fromtimestamp(run.last_second + 1, UTC) if run.request.not_after else None
+        reason, message = Reason.STARTING, run.waits_for or "the injector is starting"
         if run.started is not None:
-            message = "the injector is running"
-            return Target(pod, container, Phase.WAITING, Reason.RUNNING, message, attempts)
-        message = run.waits_for or "the injector is starting"
-        limit = run.request.not_after
-        until = datetime.fromtimestamp(limit + 1, UTC) if limit else None
-        return Target(
-            pod, container, Phase.WAITING, Reason.STARTING, message, attempts, until=until
-        )
+            reason, message = Reason.RUNNING, "the injector is running"
+        return Target(pod, container, Phase.WAITING, reason, message, attempts, until=until)
 
     def _start(
         self, pod: Pod, container: Container, request: Request, user: Credentials, attempts: int

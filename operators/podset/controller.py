@@ -12,15 +12,7 @@ from typing import Final
 
 from libs.common.crd import kind_of
 from libs.common.errors import ApiError, Forbidden, ForeignObject, TerminalError
-from libs.common.kinds import (
-    CONTROLLER_REVISION,
-    POD,
-    Key,
-    Kind,
-    Manifest,
-    is_deleting,
-    uid_of,
-)
+from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Kind, Manifest, is_deleting, uid_of
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
@@ -38,13 +30,7 @@ from operators.podset.history import (
 from operators.podset.meaning import POD_TEMPLATE
 from operators.podset.naming import SET_LABEL, parse_pod_name
 from operators.podset.progress import find_time_left
-from operators.podset.reconcile import (
-    Desired,
-    Observed,
-    Plan,
-    assess,
-    plan_podset,
-)
+from operators.podset.reconcile import Desired, Observed, Plan, assess, plan_podset
 from operators.podset.resources import OPERATOR_ID
 from operators.podset.revisions import shrink_revision
 from operators.podset.settings import Settings
@@ -101,11 +87,12 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         # The PodSet was deleted or recreated; the event of that change triggers the next reconcile.
         return None
     work = RoundResults([], [], Outcome())
+    recorded = Outcome()
     if not desired.is_held:
-        work.outcome, desired, observed = await keep_history(context, desired, observed)
-    retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
+        recorded, desired, observed = await keep_history(context, desired, observed, image)
+    retry = _NAME_TAKEN_SECONDS if recorded.failures else None
     desired = await read_former(context, desired, observed, image)
-    for _ in range(_ROUNDS if not _must_stop(work.outcome) else 0):
+    for _ in range(_ROUNDS):
         plan = plan_podset(desired, observed, context.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after
@@ -122,6 +109,8 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
             break
     else:
         work.requeue_after = 0.0
+    if _must_stop(recorded) and not work.outcome.failures:
+        work.outcome = recorded
     if _is_namespace_terminating(work.outcome):
         # The namespace is being deleted, so the PodSet will be deleted as well: report nothing and
         # do not retry.
@@ -129,10 +118,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         return None
     status = await _publish_status(context, desired, observed, work)
     time_left = find_time_left(
-        desired,
-        assess(desired, observed, context.now()),
-        status["conditions"],
-        context.now(),
+        desired, assess(desired, observed, context.now()), status["conditions"], context.now()
     )
     deadline = time_left if time_left is not None and time_left > 0 else None
     delays = (work.requeue_after, deadline, retry)
@@ -316,9 +302,7 @@ def build_controller(settings: Settings) -> Controller:
     """Build the controller of PodSets."""
     return (
         Controller(
-            OPERATOR_ID,
-            primary=PODSET,
-            reconcile=partial(reconcile, image=settings.default_image),
+            OPERATOR_ID, primary=PODSET, reconcile=partial(reconcile, image=settings.default_image)
         )
         .owns(
             POD,

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Final
 
 from libs.common.crd import PodTemplate, kind_of
-from libs.common.errors import BadRequest, Forbidden, Invalid, TerminalError
+from libs.common.errors import ApiError, BadRequest, CreateError, Forbidden, Invalid, TerminalError
 from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
-from libs.common.plan import Outcome
+from libs.common.plan import Create, Outcome, StepFailure
 from libs.common.reading import text_at
 from libs.common.runtime import SERVER_WARNING, Cache, Context, IndexFunction
 from operators.podset.api.v1 import PodSet, Reason
-from operators.podset.meaning import means_same, normalize
+from operators.podset.meaning import POD_TEMPLATE, means_same, normalize
 from operators.podset.naming import SET_LABEL, parse_revision_name
 from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current
 from operators.podset.resources import Blueprint, build_blueprint
@@ -60,6 +60,11 @@ async def read_desired(context: Context, image: str) -> Desired:
             raise TerminalError(Reason.INVALID_SPEC, problem, field="spec.templateRevision")
         blueprint = held
     desired = build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+    return _hold(desired, held, problem)
+
+
+def _hold(desired: Desired, held: Blueprint | None, problem: str = "") -> Desired:
+    """Keep the template that pods have, also for new pods; None if it is not known."""
     budget = replace(desired.budget, paused=True)
     can_create = held is not None
     return replace(desired, budget=budget, former=held, can_create=can_create, problem=problem)
@@ -143,23 +148,28 @@ async def read_former(
 
 
 async def keep_history(
-    context: Context, desired: Desired, observed: Observed
+    context: Context, desired: Desired, observed: Observed, image: str
 ) -> tuple[Outcome, Desired, Observed]:
     """Record the template before pods are created from it, and delete revisions beyond the limit.
 
     The order matters: a pod whose template is not recorded could not be rolled back to, and a
-    partition could not recreate it.
+    partition could not recreate it. If it cannot be recorded, pods keep the template that they
+    have, and those that end are still replaced.
     """
+    outcome, used = Outcome(), frozenset[str]()
     if observed.history.orphans:
-        outcome, observed = await _write_history(context, desired, observed, frozenset())
-        if outcome.failures:
-            return outcome, desired, observed
-    current = find_current(desired, observed, assess(desired, observed, context.now()))
-    used = frozenset(pod.template_hash for pod in observed.pods)
-    if current is not None:
-        used |= {current.template_hash}
-    desired = await _recognize(context, desired, observed.history, used)
-    outcome, observed = await _write_history(context, desired, observed, used)
+        outcome, observed = await _write_history(context, desired, observed, used)
+    if outcome.ok:
+        current = find_current(desired, observed, assess(desired, observed, context.now()))
+        used = frozenset(pod.template_hash for pod in observed.pods)
+        if current is not None:
+            used |= {current.template_hash}
+        outcome, desired = await _recognize(context, desired, observed.history, used)
+    if outcome.ok:
+        outcome, observed = await _write_history(context, desired, observed, used)
+    if any(not isinstance(failure.error, CreateError) for failure in outcome.failures):
+        held = await _read_held(context, desired.podset, desired.blueprint, image)
+        desired = _hold(desired, held)
     return outcome, desired, observed
 
 
@@ -175,17 +185,25 @@ async def _write_history(
 
 async def _recognize(
     context: Context, desired: Desired, history: History, used: Container[str]
-) -> Desired:
-    """Give a new template the hash of a revision in use that means the same."""
+) -> tuple[Outcome, Desired]:
+    """Give a new template the hash of a revision in use that means the same.
+
+    A server that cannot tell now, for example because a webhook does not answer, is a failure: for
+    a new template all pods would be replaced.
+    """
     blueprint = history.recognize(desired.blueprint)
     if history.find(blueprint.template_hash) is None:
         in_use = [each for each in reversed(history.revisions) if each.template_hash in used]
-        same = await _find_same(context, desired.podset, blueprint.template, in_use)
+        try:
+            same = await _find_same(context, desired.podset, blueprint.template, in_use)
+        except ApiError as err:
+            step = Create(POD_TEMPLATE, {"metadata": context.key._asdict()})
+            return Outcome(failures=(StepFailure(step, err),)), desired
         if same is not None:
             alias = build_alias_patch(context.key.namespace, same, blueprint.template_hash)
             await context.execute([alias])
             blueprint = blueprint.with_hash(same.template_hash)
-    return replace(desired, blueprint=blueprint)
+    return Outcome(), replace(desired, blueprint=blueprint)
 
 
 async def _find_same(

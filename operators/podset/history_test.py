@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, uid_of
+from libs.common.kinds import CONTROLLER_REVISION, POD, Kind, Manifest, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.kstatus import compute_status
 from operators.podset.controller import PODSET
+from operators.podset.meaning import POD_TEMPLATE
 from operators.podset.naming import SET_LABEL, TEMPLATE_HASH_LABEL
 from operators.podset.samples import (
     TEMPLATE,
@@ -400,6 +401,41 @@ async def test_revision_that_cannot_be_written_is_reported_and_written_later(
 
     assert recorded(api) == {"one": 1}
     assert images(api) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        (POD_TEMPLATE, 500, 'failed calling webhook "a.example.com": refused'),
+        (CONTROLLER_REVISION, 500, 'failed calling webhook "a.example.com": refused'),
+        (CONTROLLER_REVISION, 403, "exceeded quota: revisions"),
+    ],
+)
+async def test_set_heals_with_the_template_of_its_pods_while_a_new_one_cannot_be_recorded(
+    api: FakeApi, operator: OperatorHarness, kind: Kind, code: int, words: str
+) -> None:
+    api.create(build_podset(replicas=3, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    fault = api.fail("create", kind, status=code, message=words, times=None)
+    change(api, template=build_template("two"), replicas=2)
+    await operator.eventually(lambda: fault.hits and len(names(api)) == 2)
+    api.delete(POD, ("default", "web-pod-0"))
+    await operator.eventually(lambda: names(api) == ["web-pod-0", "web-pod-1"])
+
+    assert images(api) == ["one", "one"]
+    await operator.eventually(lambda: condition(api, "Ready") == ("False", "FailedCreate"))
+    assert condition(api, "ReplicaFailure") == ("True", "FailedCreate")
+    found = find_condition(api.get(PODSET, WEB), "Ready")
+    assert found is not None and words in found["message"]
+
+    fault.release()
+
+    def is_updated() -> bool:
+        for pod in api.objects(POD):
+            make_ready(api, pod["metadata"]["name"])
+        return images(api) == ["two", "two"]
+
+    await operator.eventually(is_updated, "the pods have the new template")
 
 
 async def test_counts_are_current_while_the_spec_is_invalid(

@@ -86,8 +86,8 @@ class Desired:
         blueprint: Data that all its pods share.
         budget: Limits of an update.
         owner: Controller reference for the pods.
-        former: Blueprint of the pods that a partition protects, or of all new pods while
-            spec.paused or `problem` prevents an update; None if it is the same.
+        former: Blueprint of the pods that a partition protects, or of all new pods while `is_held`
+            prevents an update; None if it is the same.
         can_create: Whether a template is known from which pods may be created.
         problem: Why the template that the spec names cannot be used; empty if it can.
     """
@@ -115,7 +115,7 @@ class Desired:
     @property
     def is_held(self) -> bool:
         """Whether pods are created and deleted, but not updated."""
-        return self.podset.spec.paused or bool(self.problem)
+        return self.podset.spec.paused or self.budget.paused
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,11 +202,12 @@ def _state_ready(desired: Desired, facts: Assessment, refusal: Refusal | None) -
 def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tuple[Reason, str]:
     """Return reason and message of the most important cause why a PodSet is not ready."""
     wanted, active = desired.podset.spec.replicas, len(facts.active)
-    if not desired.can_create and active < wanted:
-        message = "spec.paused is set, so no pods are created from the first template"
-        return Reason.PAUSED, message
     if refusal is not None:
         return refusal.reason, refusal.message
+    paused = desired.podset.spec.paused
+    if paused and not desired.can_create and active < wanted:
+        message = "spec.paused is set, so no pods are created from the first template"
+        return Reason.PAUSED, message
     if facts.vacancies.waiting:
         return Reason.BACK_OFF, _describe_waiting(facts)
     if active < facts.rollout.target:
@@ -220,7 +221,7 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
         return Reason.SCALING_UP, f"{active} of {_count(facts.rollout.target, 'pod')} exist"
     if facts.surplus:
         return Reason.SCALING_DOWN, f"{_count(facts.surplus, 'pod')} to delete"
-    if facts.rollout.pending and desired.budget.paused:
+    if facts.rollout.pending and paused:
         return Reason.PAUSED, f"spec.paused is set: {_describe_update(facts)}"
     if facts.rollout.pending:
         return Reason.UPDATING, _describe_update(facts)

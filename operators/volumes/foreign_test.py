@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import CONFIG_MAP, PVC, Key, build_object, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
 from operators.volumes.fake_storage import DATA, bind, build, condition, status, take_name
-from operators.volumes.naming import KEPT_FOR
-from operators.volumes.samples import is_kept_for
+from operators.volumes.naming import KEPT_FOR, REQUESTED, VOLUME_LABEL
+from operators.volumes.samples import build_foreign_claim, is_kept_for
 
 THIEF = Key("default", "thief")
 
@@ -149,6 +152,45 @@ async def test_claim_that_was_restored_without_owner_and_uid_is_adopted(
     await harness.restart()
     await harness.converged()
     assert api.writes(mark) == []
+
+
+VELERO_SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "v-1"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        ({"dataSource": VELERO_SNAPSHOT, "dataSourceRef": VELERO_SNAPSHOT}, None),
+        ({"dataSource": VELERO_SNAPSHOT, "dataSourceRef": VELERO_SNAPSHOT}, {"snapshot": "first"}),
+        ({"selector": {"matchLabels": {"velero.io/dynamic-pv-restore": "default.data"}}}, None),
+    ],
+)
+@pytest.mark.parametrize("size", [5, 20])
+async def test_restored_claim_that_waits_for_its_data_is_not_replaced_by_an_empty_one(
+    api: FakeApi,
+    harness: OperatorHarness,
+    origin: dict[str, Any],
+    source: dict[str, str] | None,
+    size: int,
+) -> None:
+    """The spec comes from git, where the size is another one than in the backup."""
+    spec = {"size": size} if source is None else {"size": size, "source": source}
+    metadata = {"labels": {VOLUME_LABEL: "data"}, "annotations": {REQUESTED: "10Gi"}}
+    resources = {"requests": {"storage": "10Gi"}}
+    claim = build_foreign_claim()["spec"] | {"resources": resources, **origin}
+    del claim["volumeName"]
+    api.create(build_object(PVC, *reversed(DATA), metadata=metadata, spec=claim))
+    api.patch_status(PVC, DATA, {"phase": "Pending"})
+    uid = api.get(PVC, DATA)["metadata"]["uid"]
+
+    api.create(build(**spec))
+    await harness.converged()
+
+    assert api.get(PVC, DATA)["metadata"]["uid"] == uid
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+    drifted = find_condition(api.get(DEMO_VOLUME, DATA), "Drifted")
+    assert drifted is not None and "replaced" not in drifted.get("message", "")
+    assert (drifted["status"] == "True") == (size == 5)
 
 
 async def test_claim_that_a_deleted_volume_kept_is_not_taken_for_a_restored_one(

@@ -18,20 +18,10 @@ from libs.common.kinds import (
 )
 from libs.common.reading import text_at
 from libs.common.runtime import Cache, Context, IndexFunction
-from libs.contracts.claims import (
-    ClaimUser,
-    ClaimView,
-    StorageClassView,
-    claims_of,
-    holds_claims,
-)
+from libs.contracts.claims import ClaimUser, ClaimView, StorageClassView, claims_of, holds_claims
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
-from operators.volumes.naming import (
-    KEPT_FOR,
-    SNAPSHOT_OF,
-    last_snapshot_name,
-)
+from operators.volumes.naming import KEPT_FOR, SNAPSHOT_OF, last_snapshot_name
 from operators.volumes.observed import Observed, SourceView, belongs_to
 
 BY_CLAIM: Final = "claim"

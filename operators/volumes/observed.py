@@ -237,6 +237,20 @@ def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
     return problems
 
 
+def has_own_origin(volume: DemoVolume, observed: Observed, claim: ClaimView) -> bool:
+    """Return whether a claim gets its volume and data from elsewhere than the spec says.
+
+    A backup tool restores a claim with its snapshot as the data source, or with a selector for the
+    volume that it fills. Recreated from the spec, the claim would lose its data.
+    """
+    spec = volume.spec
+    selector = render_selector(spec.selector) if spec.selector is not None else None
+    unnamed = spec.source is None and spec.data_source_ref is None
+    unnamed &= any((*claim.data_source, *claim.data_source_ref))
+    filled = _is_filled_from_source(volume, observed, claim)
+    return unnamed or not filled or claim.selector != selector
+
+
 def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | None:
     """Return a condition with the cause why a volume cannot be populated yet, or None."""
     wanted, source = volume.spec.source, observed.source
@@ -306,11 +320,7 @@ def _evaluate_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> C
 def _is_filled_from_source(volume: DemoVolume, observed: Observed, claim: ClaimView) -> bool:
     wanted, reference = volume.spec.source, volume.spec.data_source_ref
     if reference is not None:
-        return claim.data_source_ref == (
-            reference.api_group or "",
-            reference.kind,
-            reference.name,
-        )
+        return claim.data_source_ref == (reference.api_group or "", reference.kind, reference.name)
     if wanted is None:
         return True
     if wanted.snapshot is not None:

@@ -26,6 +26,7 @@ from operators.volumes.observed import (
     find_ownership,
     find_policy,
     find_source_problem,
+    has_own_origin,
     is_lost,
     is_ours,
     is_restored,
@@ -152,7 +153,8 @@ def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -
     outdated = _plan_outdated(observed, claim)
     if outdated:
         return Plan(outdated)
-    if must_recreate(render_size(volume), claim, observed.users):
+    recreates = must_recreate(render_size(volume), claim, observed.users)
+    if recreates and not has_own_origin(volume, observed, claim):
         name, version = describe(PVC, claim.key), claim.resource_version
         delete = Delete(PVC, claim.key, claim.uid, resource_version=version)
         note = f"Replacing {name}, which has no volume yet, to request {render_size(volume)}"

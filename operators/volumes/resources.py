@@ -92,11 +92,7 @@ def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
     if source is None:
         return None
     if source.snapshot is not None:
-        return {
-            "apiGroup": SNAPSHOT_GROUP,
-            "kind": VOLUME_SNAPSHOT.kind,
-            "name": source.snapshot,
-        }
+        return {"apiGroup": SNAPSHOT_GROUP, "kind": VOLUME_SNAPSHOT.kind, "name": source.snapshot}
     return {"kind": PVC.kind, "name": source_claim}
 
 

@@ -36,6 +36,7 @@ from operators.volumes.observed import (
     find_ownership,
     find_policy,
     find_source_problem,
+    has_own_origin,
     is_lost,
     render_blockers,
     render_users,
@@ -161,7 +162,7 @@ def _evaluate(volume: DemoVolume, observed: Observed, refusals: Refusals) -> lis
         find_rule(claim, observed.storage_class),
         refusals.get(Reason.RESIZING, ""),
     )
-    drifted = _evaluate_drift(volume, claim, refusals)
+    drifted = _evaluate_drift(volume, observed, claim, refusals)
     ready = _evaluate_ready(claim, bound, resized, observed)
     modified = _evaluate_modified(volume, claim, refusals.get(Reason.MODIFYING, ""))
     return [ready, bound, resized, *modified, drifted, conflict]
@@ -300,7 +301,9 @@ def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
     )
 
 
-def _evaluate_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Condition:
+def _evaluate_drift(
+    volume: DemoVolume, observed: Observed, claim: ClaimView, refusals: Refusals
+) -> Condition:
     refused = refusals.get(Reason.CORRECTED)
     if refused is not None and build_metadata_patch(volume, claim):
         return Condition.true(ConditionType.DRIFTED, Reason.CORRECTION_FAILED, refused)
@@ -308,7 +311,7 @@ def _evaluate_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) ->
     if claim.requested is not None and claim.requested > size:
         sizes = f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}"
         remedy = "and a volume cannot shrink; set spec.size to the current size"
-        if not claim.volume_name:
+        if not claim.volume_name and not has_own_origin(volume, observed, claim):
             remedy = "and a claim without a volume cannot change; it will be replaced"
         message = f"{sizes}, {remedy}"
         return Condition.true(ConditionType.DRIFTED, Reason.LARGER_THAN_SPEC, message)

@@ -125,8 +125,7 @@ async def compute(
 ) -> AsyncIterator[Compute]:
     """Run ipam, network and clusters, and play compute."""
     loose = [build_loose_crd(each, None, ("status",)) for each in (INSTANCE, OPERATION)]
-    models = (*IPAM_RESOURCES, *NETWORK_RESOURCES, KubernetesCluster)
-    await serve(kube_client, *models, *loose)
+    await serve(kube_client, *IPAM_RESOURCES, *NETWORK_RESOURCES, KubernetesCluster, *loose)
     await proxied.register(kube_client)
     held: list[Compute] = []
     guests = GuestClusters(

@@ -12,9 +12,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.election import LeaseElector, SoleLeader, build_identity
-from libs.common.election.core import Step
-from libs.common.kinds import Kind, Manifest
-from libs.common.testing.candidates import (
+from libs.common.election.conftest import (
     KEY,
     TIMING,
     BrokenClient,
@@ -22,6 +20,8 @@ from libs.common.testing.candidates import (
     ShiftedClock,
     renewals,
 )
+from libs.common.election.core import Step
+from libs.common.kinds import Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
 

@@ -8,7 +8,6 @@ from libs.common.runtime.controller import (
     Predicate,
     Result,
     Watch,
-    generation_changed,
 )
 from libs.common.runtime.manager import Manager
 from libs.common.runtime.operator import Operator, main
@@ -29,6 +28,5 @@ __all__ = [
     "Projection",
     "Result",
     "Watch",
-    "generation_changed",
     "main",
 ]

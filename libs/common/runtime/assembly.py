@@ -1,4 +1,4 @@
-"""Builders of the components of a manager: elector, health server, work queues."""
+"""Builders of the components of a manager, and what it waits for before it uses them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import structlog
+
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
 from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
+from libs.common.errors import SlipwayError
 from libs.common.health import HealthServer
 from libs.common.kinds import Key, Kind
 from libs.common.metrics import Metrics
 from libs.common.metrics_access import MetricsAccess
 from libs.common.runtime.backoff import BackoffPolicy
+from libs.common.runtime.cache import Cache
 from libs.common.runtime.controller import Controller
+from libs.common.runtime.informer import Informer
 from libs.common.runtime.queue import WorkQueue
 from libs.common.settings import CommonSettings
 from libs.common.tls import build_server_context
 
+log = structlog.get_logger(__name__)
+
+_POLL_SECONDS: Final = 2.0
 _SELF_SIGNED_LIFETIME: Final = timedelta(days=365)
 """A long lifetime does no harm: clients cannot verify a self-signed certificate in any case."""
 
@@ -109,3 +117,38 @@ def build_queue(
 def list_finalizers(controllers: Sequence[Controller]) -> list[tuple[Kind, str]]:
     """Return the primary of each controller that has a finalizer, with the finalizer."""
     return [(each.primary, each.finalizer) for each in controllers if each.finalizer]
+
+
+def build_resource(
+    settings: CommonSettings, config: ConnectionConfig, version: str
+) -> dict[str, str]:
+    """Build the attributes that identify the process in traces."""
+    resource = {
+        "service.version": version,
+        "k8s.pod.name": settings.pod_name,
+        "k8s.namespace.name": settings.pod_namespace or config.namespace,
+    }
+    return {name: value for name, value in resource.items() if value}
+
+
+async def wait_served(client: Client, cache: Cache, clock: Clock) -> None:
+    """Wait until all kinds of a cache are served: CRDs may be installed after the operator."""
+    waiting = False
+    while True:
+        missing = [each.kind for each in cache if not await _is_served(client, each)]
+        if not missing:
+            return
+        if not waiting:
+            log.warning("Waiting for kinds to be served", kinds=[str(kind) for kind in missing])
+            waiting = True
+        await clock.sleep(_POLL_SECONDS)
+
+
+async def _is_served(client: Client, informer: Informer) -> bool:
+    if informer.optional:
+        return True
+    try:
+        return await client.serves(informer.kind)
+    except SlipwayError as err:
+        log.warning("Waiting for the API server", error=str(err))
+        return False

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict, Unpack
 
-from libs.common.kinds import Key, Kind, Manifest, is_deleting
+from libs.common.kinds import Key, Kind, Manifest
 from libs.common.plan import Outcome
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.cache import Cache, Projection
@@ -103,17 +103,6 @@ class WatchOptions(TypedDict, total=False):
 def always(_: Mapping[str, Any]) -> bool:
     """Return True: every object needs the finalizer."""
     return True
-
-
-def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
-    """Return whether an object was created or deleted, or its spec changed.
-
-    A predicate for kinds whose status or metadata changes often. Kinds without a generation, such
-    as ConfigMaps and pods, need another predicate.
-    """
-    if old is None or new is None or is_deleting(old) != is_deleting(new):
-        return True
-    return bool(old["metadata"].get("generation") != new["metadata"].get("generation"))
 
 
 @dataclass(slots=True)

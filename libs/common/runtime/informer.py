@@ -292,12 +292,6 @@ class Informer:
         self.notify([change] if change else [])
         return change
 
-    def replace(self, items: Iterable[Manifest], version: int, namespace: str = "") -> None:
-        """Process a complete listing of one scope and mark the scope as synced."""
-        self.mark_alive(namespace)
-        self.notify(self.store.replace(items, version, namespace or None))
-        self.mark_synced(namespace)
-
     def note_missing(self) -> bool:
         """Record that discovery does not contain the kind; return whether this can be trusted.
 

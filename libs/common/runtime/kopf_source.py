@@ -46,7 +46,7 @@ from libs.common.runtime.informer import Informer, run_in_scopes
 from libs.common.runtime.kopf_sessions import EXIT_SECONDS, REFUSED, Pause, Sessions
 from libs.common.runtime.kopf_settings import build_settings
 from libs.common.runtime.light_kopf import kopf
-from libs.common.runtime.listing import list_scope
+from libs.common.runtime.listing import check_storage, list_scope
 from libs.common.runtime.scope import Scope
 from libs.common.runtime.streams import RECONNECT
 from libs.common.tasks import wait_first
@@ -107,8 +107,9 @@ class KopfSource:
         logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_relevant)
         async with asyncio.TaskGroup() as group:
             listing = [
-                group.create_task(run_in_scopes(informer, partial(self._list_after_kopf, informer)))
+                group.create_task(run_in_scopes(informer, partial(work, informer)))
                 for informer in informers
+                for work in (self._list_after_kopf, self._check_after_kopf)
             ]
             try:
                 await self._keep_running(informers, stop)
@@ -155,6 +156,15 @@ class KopfSource:
                     )
                 await self._clock.sleep(delay)
                 scope.relisted.set()
+
+    async def _check_after_kopf(self, informer: Informer, scope: Scope) -> None:
+        """Check the storage each time after kopf has begun a watch, which may be silent."""
+        while True:
+            await scope.watched.wait()
+            scope.watched.clear()
+            # A later watch or a sweep checks again.
+            with contextlib.suppress(SlipwayError):
+                await check_storage(self._client, informer, scope.namespace)
 
     async def _run_once(self, informers: Sequence[Informer], stop: asyncio.Event) -> str:
         """Run kopf until `stop` is set or kopf must be restarted; return the reason."""
@@ -284,6 +294,8 @@ class _Watched:
             # kopf does not pass bookmarks on; the beginning of a stream, every few minutes, is the
             # sign of life.
             informer.mark_alive(scope.namespace)
+            if scope.synced:
+                scope.watched.set()
             return
         self._unlisted.discard(tail)
         scope.relisted.set()

@@ -20,6 +20,7 @@ from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.kopf_source import KopfSource
+from libs.common.runtime.listing import StorageRolledBack
 from libs.common.runtime.store import Change
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
@@ -278,10 +279,29 @@ async def test_gap_during_the_first_list_causes_another_list(api: FakeApi, clien
     await source
 
 
+async def test_watch_that_begins_after_a_restore_of_the_storage_ends_the_source(
+    api: FakeApi, client: Client
+) -> None:
+    """A watch from a version that the server has not reached is accepted, and silent for hours."""
+    made = api.create(build_config_map("a"))
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    stop = asyncio.Event()
+    source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
+    await until(lambda: informer.synced and api.watches.count(CONFIG_MAP))
+    ahead = str(int(made["metadata"]["resourceVersion"]) + 10_000)
+    informer.put({**made, "metadata": {**made["metadata"], "resourceVersion": ahead}})
+
+    api.watches.cut(CONFIG_MAP)
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await source
+    assert raised.group_contains(StorageRolledBack, match=ahead)
+
+
 def _lists(api: FakeApi) -> int:
     """Return how often objects were listed, and not only a version."""
     lists = api.requests.select("list", CONFIG_MAP)
-    return sum("fieldSelector" not in each.query for each in lists)
+    return sum("fieldSelector" not in each.query and each.query["limit"] != "1" for each in lists)
 
 
 async def test_refusal_in_one_namespace_does_not_affect_the_others(

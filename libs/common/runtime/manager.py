@@ -32,7 +32,9 @@ from libs.common.runtime.assembly import (
     build_elector,
     build_health_server,
     build_queue,
+    build_resource,
     list_finalizers,
+    wait_served,
 )
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.guard import BindingGuard
@@ -40,10 +42,8 @@ from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
 from libs.common.runtime.namespaces import NamespaceSelection
 from libs.common.runtime.reflector import Reflector
-from libs.common.runtime.resource import build_resource
 from libs.common.runtime.runner import Runner
 from libs.common.runtime.scope import PATIENCE_SECONDS
-from libs.common.runtime.served import wait_served
 from libs.common.runtime.services import Services
 from libs.common.runtime.sweep import Sweeper
 from libs.common.runtime.wiring import build_cache
@@ -210,12 +210,6 @@ class Manager:
         """
         if self.working.is_set():
             self._services.wake(kind, keys)
-
-    async def resweep(self) -> None:
-        """Compare all caches with the API server now."""
-        for informer in self.cache:
-            if informer.served:
-                await self.sweeper.sweep(informer)
 
     async def abandon(self) -> None:
         """Close the connections of a cancelled run; for tests of crashes."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from libs.common.clock import SystemClock
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object, is_deleting
 from libs.common.metrics import Metrics
-from libs.common.runtime import Cache, Controller, generation_changed
+from libs.common.runtime import Cache, Controller
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.triggers import Triggers
@@ -39,6 +39,12 @@ def build(controller: Controller) -> tuple[Cache, WorkQueue, Triggers]:
 async def drain(queue: WorkQueue) -> None:
     while len(queue):
         queue.done(await queue.get())
+
+
+def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
+    if old is None or new is None or is_deleting(old) != is_deleting(new):
+        return True
+    return bool(old["metadata"].get("generation") != new["metadata"].get("generation"))
 
 
 def boats() -> Controller:

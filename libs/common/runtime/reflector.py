@@ -28,10 +28,16 @@ from libs.common.errors import (
     TooManyRequests,
     Unreachable,
 )
+from libs.common.kinds import version_text
 from libs.common.runtime.informer import Informer, run_in_scopes
-from libs.common.runtime.listing import list_scope
+from libs.common.runtime.listing import check_storage, list_scope
 from libs.common.runtime.scope import Scope
-from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, choose_stream_seconds
+from libs.common.runtime.streams import (
+    RECONNECT,
+    SHORT_STREAM_SECONDS,
+    STREAM_SECONDS,
+    choose_stream_seconds,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -77,19 +83,24 @@ class Reflector:
     async def _follow(self, informer: Informer, scope: Scope) -> None:
         failures = 0
         version = ""
+        broken = False
         while True:
             opened = math.inf
             try:
                 if not version:
                     version = await self._list(informer, scope.namespace)
-                opened, received = self._clock.monotonic(), False
+                elif broken:
+                    await check_storage(self._client, informer, scope.namespace)
+                opened, received, broken = self._clock.monotonic(), False, True
                 stream = self._watch(informer, scope.namespace, version)
                 async with contextlib.aclosing(stream):
                     async for seen in stream:
-                        version, failures, received = seen, 0, True
+                        version, failures, received = seen or version, 0, True
                 # The server accepted the watch, even if nothing happened.
                 informer.mark_alive(scope.namespace)
-                if self._clock.monotonic() - opened >= SHORT_STREAM_SECONDS:
+                lasted = self._clock.monotonic() - opened
+                broken = lasted < STREAM_SECONDS
+                if lasted >= SHORT_STREAM_SECONDS:
                     failures = 0
                 elif not received:
                     # There must be a pause if the server ends each stream immediately.
@@ -148,7 +159,7 @@ class Reflector:
                     informer.remove(event.object)
                 else:
                     informer.put(event.object)
-                yield event.object["metadata"]["resourceVersion"]
+                yield version_text(event.object)
 
     def _delay(self, failures: int) -> float:
         return RECONNECT.delay(failures, self._rng())

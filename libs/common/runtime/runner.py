@@ -36,14 +36,13 @@ from libs.common.runtime.confirmation import PrimaryChanged, PrimaryGone
 from libs.common.runtime.context import Context
 from libs.common.runtime.controller import Controller, Result
 from libs.common.runtime.informer import Origin
-from libs.common.runtime.lookup import look_up
 from libs.common.runtime.objects import ObjectCounter
 from libs.common.runtime.queue import MIN_DELAY, QueueClosed, WorkQueue
 from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.triggers import Triggers
 from libs.common.runtime.unchanged_applies import UnchangedApplies
-from libs.common.runtime.writer import Writer
+from libs.common.runtime.writer import Writer, look_up
 
 log = structlog.get_logger(__name__)
 

@@ -34,6 +34,7 @@ class Scope:
         problem: Why it cannot be read; empty if it can.
         blocked: Whether it has been unreadable for so long that nobody waits for it any more.
         relisted: Set when the source listed it again after a gap.
+        watched: Set when the source began a watch of it.
     """
 
     def __init__(self, namespace: str, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
@@ -43,6 +44,7 @@ class Scope:
         self.problem = ""
         self.blocked = False
         self.relisted = asyncio.Event()
+        self.watched = asyncio.Event()
         self._clock = clock
         self._patience = patience
         self._failing_since: float | None = None

@@ -19,6 +19,7 @@ from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
+from libs.common.testing.writing import fill_scope
 
 REFUSED = Forbidden(403, "Forbidden", "no role")
 
@@ -81,7 +82,7 @@ def test_namespaces_that_come_and_go_take_their_objects_along() -> None:
     for namespace in ("a", "b"):
         found = build_object(CONFIG_MAP, "x", namespace)
         found["metadata"] |= {"uid": namespace, "resourceVersion": "5"}
-        informer.replace([found], 7, namespace)
+        fill_scope(informer, [found], 7, namespace)
     informer.add_handler(lambda change, _: reported.append((str(change.key), change.new is None)))
 
     informer.watch_namespaces(["b", "c"])
@@ -141,7 +142,7 @@ async def test_sweep_of_an_unreadable_namespace_delays_no_other(
     names = tuple(f"n{number:02}" for number in range(20))
     informer = build_informer(*names, clock=clock)
     for name in names:
-        informer.replace([], 1, name)
+        fill_scope(informer, [], 1, name)
     fake_api.fail("list", status=403, times=None, where=lambda r: r.key.namespace == "n03")
     sweeper = Sweeper(fake_client, clock=clock, rng=lambda: 0.5)
     keeping = asyncio.create_task(sweeper.keep(informer))
@@ -165,8 +166,8 @@ async def test_catching_up_leaves_out_what_stays_unreadable(
 ) -> None:
     clock = FakeClock()
     informer = build_informer("a", "b", clock=clock)
-    informer.replace([], 1, "a")
-    informer.replace([], 1, "b")
+    fill_scope(informer, [], 1, "a")
+    fill_scope(informer, [], 1, "b")
     fake_api.fail("list", status=403, times=None, where=lambda r: r.key.namespace == "a")
     task = asyncio.create_task(Sweeper(fake_client, clock=clock).catch_up(informer))
 
@@ -184,7 +185,7 @@ async def test_new_leader_gives_up_on_a_scope_that_fails_only_if_others_can_be_r
     clock = FakeClock()
     informer = build_informer("a", "b", clock=clock)
     for name in ("a", "b"):
-        informer.replace([], 1, name)
+        fill_scope(informer, [], 1, name)
     fault = fake_api.fail(
         "list", status=500, times=None, where=lambda r: r.key.namespace.startswith(failing)
     )
@@ -219,7 +220,7 @@ async def test_page_that_was_on_its_way_restores_no_object_of_a_deselected_names
     listing = InformerListing(informer, "a")
     informer.watch_namespaces(["b"])
 
-    listing.take([found])
+    listing.take([found], 7)
     listing.finish(7)
 
     assert not informer.store

@@ -22,6 +22,7 @@ from libs.common.kinds import (
     Key,
     Kind,
     Manifest,
+    identity_of,
     is_outdated,
     key_of,
     uid_of,
@@ -174,11 +175,11 @@ class Store:
                 deleted permanently.
         """
         # Without an order, an object that lost the selected label could not come back.
-        if version != 0:
+        if version != 0 and uid:
             self._add_tombstone(uid, _GONE_FOR_GOOD if version is None else version)
         self._newest = max(self._newest, version or 0)
         old = self.get(key)
-        if old is None or uid_of(old) != uid:
+        if old is None or identity_of(old) != (uid or str(key)):
             return None
         if version and version_of(old) > version:
             # Our own write is newer than the event: the object lost the selected label and got it
@@ -195,19 +196,6 @@ class Store:
         """
         return Listing(self, namespace)
 
-    def replace(
-        self, items: Iterable[Manifest], version: int, namespace: str | None = None
-    ) -> Changes:
-        """Process a complete listing: objects that it lacks and that are not newer were deleted.
-
-        Args:
-            items: All objects of the listing.
-            version: Resource version of the listing.
-            namespace: Namespace that was listed; None for all.
-        """
-        listing = self.begin_listing(namespace)
-        return [*listing.take(items), *listing.finish(version)]
-
     def clear(self, namespace: str | None = None) -> Changes:
         """Remove all objects of one namespace or of all, as if they had never been seen."""
         changes: Changes = []
@@ -217,8 +205,18 @@ class Store:
         return changes
 
     def uids(self, namespace: str | None = None) -> dict[str, Key]:
-        """Return the key of each UID, in one namespace or in all."""
-        return {uid_of(manifest): key for key, manifest in self._items(namespace)}
+        """Return the key of each UID, or of each object without one, in one namespace or in all."""
+        return {identity_of(manifest): key for key, manifest in self._items(namespace)}
+
+    def last_seen(self, key: Key, uid: str) -> int:
+        """Return the version of an incarnation or of its deletion, or 0 if neither is known."""
+        held = self.get(key)
+        version = version_of(held) if held is not None and uid_of(held) == uid else 0
+        return max(version, self._tombstones.get(uid, 0))
+
+    def is_gone(self, uid: str) -> bool:
+        """Return whether the deletion of an incarnation was seen."""
+        return self._tombstones.get(uid) == _GONE_FOR_GOOD
 
     @property
     def newest(self) -> int:
@@ -239,7 +237,7 @@ class Store:
 
     def _keep(self, key: Key, old: Manifest | None, new: Manifest) -> None:
         if old is not None:
-            if uid_of(old) != uid_of(new):
+            if uid_of(old) and uid_of(old) != uid_of(new):
                 self._add_tombstone(uid_of(old), _GONE_FOR_GOOD)
             self._unlink(key, old)
         else:
@@ -319,7 +317,7 @@ class Listing:
         """Process the objects of a page."""
         changes: Changes = []
         for manifest in items:
-            self._seen.add(uid_of(manifest))
+            self._seen.add(identity_of(manifest))
             change = self._store.put(manifest)
             if change is not None:
                 changes.append(change)

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object, key_of
 from libs.common.runtime.store import Store, strip_noise
+from libs.common.testing.writing import fill_store
 
 KEY = Key("default", "web")
 
@@ -93,7 +94,7 @@ def test_listing_drops_what_it_lacks_but_not_what_was_written_since() -> None:
     store.put(build_pod("old", version=3, uid="a"))
     store.put(build_pod("written", version=12, uid="b"))
 
-    changes = store.replace([build_pod("new", version=8, uid="c")], version=10)
+    changes = fill_store(store, [build_pod("new", version=8, uid="c")], version=10)
 
     assert {change.key.name: change.new is None for change in changes} == {
         "new": False,
@@ -107,7 +108,7 @@ def test_listing_of_one_namespace_leaves_the_others() -> None:
     store.put(build_pod("here", version=1, uid="a", namespace="one"))
     store.put(build_pod("there", version=1, uid="b", namespace="two"))
 
-    store.replace([], version=5, namespace="one")
+    fill_store(store, [], version=5, namespace="one")
 
     assert [key.namespace for key in store] == ["two"]
 
@@ -194,3 +195,17 @@ def _tell(store: Store, what: str, manifest: Manifest) -> None:
     else:
         key = Key(metadata["namespace"], metadata["name"])
         store.remove(key, metadata["uid"], int(metadata["resourceVersion"]))
+
+
+def test_objects_without_uid_or_version_come_change_and_go() -> None:
+    """Aggregated APIs such as metrics.k8s.io return neither."""
+    store = Store(CONFIG_MAP)
+    one, two = (build_object(CONFIG_MAP, name, "default") for name in ("one", "two"))
+    fill_store(store, [one, two], 0)
+
+    assert store.put({**one, "data": {"a": "b"}}) is not None
+    assert [change.key.name for change in fill_store(store, [one], 0) if change.new is None] == [
+        "two"
+    ]
+    assert store.remove(key_of(one), "") is not None
+    assert store.put(one) is not None, "another object came"

@@ -21,10 +21,15 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import ApiError, NotFound, SlipwayError
-from libs.common.kinds import Key, is_outdated, key_of, parse_version, uid_of, version_text
+from libs.common.kinds import Key, identity_of, is_outdated, key_of, parse_version, version_text
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer, run_in_scopes
-from libs.common.runtime.listing import check_version, list_scope
+from libs.common.runtime.listing import (
+    StorageRolledBack,
+    check_object,
+    check_version,
+    list_scope,
+)
 from libs.common.runtime.scope import Scope
 
 log = structlog.get_logger(__name__)
@@ -129,10 +134,10 @@ class Sweeper:
             ):
                 if page.first:
                     alive.clear()
-                alive |= {
-                    uid_of(item): _Listed(key_of(item), version_text(item)) for item in page.items
-                }
                 version = parse_version(page.resource_version)
+                for item in page.items:
+                    check_object(store, item, version)
+                    alive[identity_of(item)] = _Listed(key_of(item), version_text(item))
         check_version(informer.kind, version, newest)
         swept = 0
         for uid, key in before.items():
@@ -217,9 +222,14 @@ class Sweeper:
             for uid, listed in outdated.items():
                 if _is_current(informer, uid, listed):
                     continue  # The source delivered it while the others were read.
+                gone = informer.store.is_gone(uid)
                 with contextlib.suppress(NotFound):
                     manifest = await self._client.get(informer.kind, listed.key)
-                    if uid_of(manifest) == uid and informer.wrote(manifest) is not None:
+                    if identity_of(manifest) == uid and gone:
+                        raise StorageRolledBack(
+                            informer.kind, f"{listed.key} exists", "its deletion"
+                        )
+                    if identity_of(manifest) == uid and informer.wrote(manifest) is not None:
                         fetched += 1
         return fetched
 
@@ -246,4 +256,4 @@ def _is_current(informer: Informer, uid: str, listed: _Listed) -> bool:
     if held is None:
         return False
     # Another object with the same key is newer than the listing.
-    return uid_of(held) != uid or not is_outdated(version_text(held), listed.version)
+    return identity_of(held) != uid or not is_outdated(version_text(held), listed.version)

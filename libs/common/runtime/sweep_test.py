@@ -11,12 +11,13 @@ from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
-from libs.common.runtime.listing import StorageRolledBack
+from libs.common.runtime.listing import StorageRolledBack, list_scope
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
+from libs.common.testing.writing import fill_scope
 
 KEY = Key("default", "a")
 
@@ -38,6 +39,7 @@ class Bench:
         period: float = 600.0,
     ) -> None:
         self.api = api
+        self.client = client
         self.clock = FakeClock()
         self.metrics = Metrics()
         self.informer = Informer(
@@ -207,6 +209,28 @@ async def test_storage_that_was_set_back_ends_the_process(bench: Bench) -> None:
         await bench.sweep()
 
 
+@pytest.mark.parametrize("lists", [True, False], ids=["listing", "sweep"])
+async def test_object_that_is_older_than_it_was_ends_the_process(bench: Bench, lists: bool) -> None:
+    """After a restore, other changes can bring the server to a later version than before."""
+    made = bench.make()
+    for _ in range(10):
+        bench.api.create(build_map("other"))
+        bench.api.vanish(CONFIG_MAP, Key("default", "other"))
+    seen = int(made["metadata"]["resourceVersion"]) + 5
+    bench.informer.put({**made, "metadata": {**made["metadata"], "resourceVersion": str(seen)}})
+
+    with pytest.raises(StorageRolledBack, match=f"default/a is at version .* but {seen} was seen"):
+        await (list_scope(bench.client, bench.informer, "default") if lists else bench.sweep())
+
+
+async def test_object_whose_deletion_was_undone_ends_the_process(bench: Bench) -> None:
+    made = bench.make()
+    bench.informer.deleted(KEY, uid_of(made))
+
+    with pytest.raises(StorageRolledBack, match="default/a exists, but its deletion was seen"):
+        await bench.sweep()
+
+
 async def test_object_that_is_gone_before_it_is_read_is_left_out(bench: Bench) -> None:
     bench.api.create(build_map())
     bench.api.fail("get", status=404, times=None)
@@ -231,7 +255,7 @@ async def test_sweeps_begin_a_period_after_the_first_listing(bench: Bench) -> No
     await turns()
     assert bench.clock.next_due() is None, "the source has not listed yet"
 
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     await until(lambda: bench.clock.next_due() is not None)
     assert bench.clock.next_due() == pytest.approx(600)
     await advance_until(bench.clock, lambda: bench.lists() == 2)
@@ -239,7 +263,7 @@ async def test_sweeps_begin_a_period_after_the_first_listing(bench: Bench) -> No
 
 
 async def test_failing_sweep_is_tried_again_after_growing_pauses(bench: Bench) -> None:
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     bench.api.fail("list", status=500, times=3)
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
 
@@ -251,7 +275,7 @@ async def test_failing_sweep_is_tried_again_after_growing_pauses(bench: Bench) -
 
 async def test_period_of_zero_disables_sweeps(fake_api: FakeApi, fake_client: Client) -> None:
     bench = Bench(fake_api, fake_client, period=0.0)
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
     await turns(200)
 
@@ -260,7 +284,7 @@ async def test_period_of_zero_disables_sweeps(fake_api: FakeApi, fake_client: Cl
 
 
 async def test_kind_that_is_not_served_is_not_asked_for(bench: Bench) -> None:
-    bench.informer.replace([], 1, "default")
+    fill_scope(bench.informer, [], 1, "default")
     bench.informer.served = False
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
     await until(lambda: bench.clock.next_due() is not None)

@@ -437,3 +437,24 @@ def _refuse_changed(step: Apply, live: Manifest) -> None:
     if step.version and version_text(live) != step.version:
         message = f"{step}: planned from version {step.version}, but the object has changed"
         raise api_error(409, {"reason": "Conflict", "message": message}, operation=str(step))
+
+
+async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
+    """Read an object after a write without a response, and update the cache.
+
+    Raises:
+        ApiError: The server cannot be reached now.
+    """
+    informer = cache.find(kind)
+    if informer is None:
+        return
+    # Only an object that existed before the read can be missing afterwards: a delayed write may
+    # create a new object in the meantime, and its event may arrive before the response.
+    held = informer.store.get(key)
+    try:
+        live = await client.get(kind, key)
+    except NotFound:
+        if held is not None:
+            informer.deleted(key, uid_of(held))
+        return
+    informer.wrote(live)

@@ -33,7 +33,7 @@ from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.lookup import look_up
+from libs.common.runtime.writer import look_up
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
 from libs.common.testing.writing import KEY, OTHER, OWNER, Bench, build_map

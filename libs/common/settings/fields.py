@@ -360,7 +360,7 @@ class CommonSettings(BaseSettings):
         """Return the namespaces to watch, sorted; empty means all.
 
         Args:
-            own_namespace: Used where pod_namespace is empty, such as that of a kubeconfig context.
+            own_namespace: Used where pod_namespace is empty, such as the namespace of a kubeconfig.
         """
         if self.watches_all_namespaces:
             return ()

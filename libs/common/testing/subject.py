@@ -87,15 +87,15 @@ class Subject:
         return next(each.primary for each in controllers if each.primary.matches(first))
 
 
-def load_example(test_file: str, name: str, namespace: str = NAMESPACE) -> Build:
+def load_example(file: str, name: str, namespace: str = NAMESPACE) -> Build:
     """Return a function that reads the objects of an example.
 
     Args:
-        test_file: `__file__` of the test; the examples are in the folder `examples` next to it.
+        file: `__file__` of the test; the examples are in the folder `examples` next to it.
         name: Name of the example, without `.yaml`.
         namespace: Namespace of the objects; empty for cluster-scoped kinds.
     """
-    path = Path(test_file).with_name("examples") / f"{name}.yaml"
+    path = Path(file).with_name("examples") / f"{name}.yaml"
 
     def build() -> list[Manifest]:
         objects = fastyaml.load_all(path.read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.client import Client
@@ -11,7 +11,8 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer, Origin
-from libs.common.runtime.store import Change
+from libs.common.runtime.listing import InformerListing
+from libs.common.runtime.store import Change, Store
 from libs.common.runtime.unchanged_applies import UnchangedApplies
 from libs.common.runtime.writer import Writer
 from libs.common.testing.fakeapi import FakeApi
@@ -76,3 +77,18 @@ class Bench:
     def see(self, key: Key = KEY) -> None:
         """Bring what the server has into the cache."""
         self.informer.put(self.api.get(CONFIG_MAP, key))
+
+
+def fill_store(
+    store: Store, items: Sequence[Manifest], version: int, namespace: str | None = None
+) -> list[Change]:
+    """Process a complete listing of one namespace, or of all."""
+    listing = store.begin_listing(namespace)
+    return [*listing.take(items), *listing.finish(version)]
+
+
+def fill_scope(informer: Informer, items: Sequence[Manifest], version: int, namespace: str) -> None:
+    """Process a complete listing of one scope, which is synced then."""
+    listing = InformerListing(informer, namespace)
+    listing.take(items, version)
+    listing.finish(version)

@@ -19,10 +19,10 @@ class Review:
     Attributes:
         uid: Name of the question, which the response repeats.
         operation: CREATE, UPDATE, DELETE or CONNECT.
-        namespace: Namespace of the object, also where the object does not say it.
-        name: Its name; empty when the server is still to make one.
-        object: The object as it is to be; empty at a deletion.
-        old: The object as it is; empty at a creation.
+        namespace: Namespace of the object, even if the object does not contain it.
+        name: Its name; empty if the server will generate one.
+        object: The object as it will be; empty for a deletion.
+        old: The object as it is; empty for a creation.
         subresource: Subresource, such as `status` or `scale`; empty for the object itself.
         dry_run: Whether nothing will be stored, so that the review must have no side effects.
         user: Name of the user who makes the change.

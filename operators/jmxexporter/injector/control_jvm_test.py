@@ -106,6 +106,23 @@ async def test_fifty_rules_reach_a_jvm_after_one_injection(
     assert jvm.read_output() == printed, "the agent was loaded once, and warned once"
 
 
+async def test_rules_that_match_no_bean_are_told(
+    start_jvm: Start, guards: Guards, key: SigningKey, release: int
+) -> None:
+    """Nothing fails with them, and no metric of a bean is left."""
+    jvm, port = start_jvm(release=release), find_free_port()
+    inject(jvm, port, key)
+    assert not (await send(guards, build_call(port, None), key)).unmatched
+    misspelled = CONFIG.replace("shop<", "shops<")
+
+    state = await send(guards, build_call(port, misspelled), key)
+    assert (state.reason, state.failures, state.unmatched) == ("", 0, True)
+    assert (await send(guards, build_call(port, None), key)).unmatched
+
+    assert "shop_orders" not in scrape_metrics(port)
+    assert not (await send(guards, build_call(port, OTHER), key)).unmatched
+
+
 async def test_warnings_of_the_runtime_are_as_documented(
     start_jvm: Start, key: SigningKey, release: int
 ) -> None:

@@ -60,6 +60,11 @@ def is_untouched(jvm: Jvm) -> bool:
     ("options", "reason"),
     [
         (["-XX:+DisableAttachMechanism"], Reason.ATTACH_DISABLED),
+        # JDK-8384557: the socket is elsewhere, so nobody would listen in /tmp.
+        (
+            ["-XX:+IgnoreUnrecognizedVMOptions", "-XX:AltTempDir=/elsewhere"],
+            Reason.ATTACH_DISABLED,
+        ),
         (["-XX:-EnableDynamicAgentLoading"], Reason.DYNAMIC_AGENTS_DISABLED),
         (["-Djava.security.manager"], Reason.SECURITY_MANAGER),
     ],

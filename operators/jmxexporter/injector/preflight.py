@@ -17,17 +17,13 @@ from operators.jmxexporter.injector.messages import Action, Agent, Reason, Reque
 from operators.jmxexporter.injector.precheck import list_processes, read_free_memory
 from operators.jmxexporter.injector.processes import Process
 
-MODULES: Final = (
-    "java.instrument",
-    "java.management",
-    "java.desktop",
-    "java.logging",
-)
+MODULES: Final = ("java.instrument", "java.management", "java.desktop", "java.logging")
 """Modules that agent and engine use."""
 _SERVER: Final = "jdk.httpserver"
 """Module that the upstream agent uses; without it, that agent ends the JVM."""
 _SIGQUIT_BIT: Final = 1 << (signal.SIGQUIT - 1)
-_TMP: Final = "/tmp"  # noqa: S108 - HotSpot puts its socket there, whatever java.io.tmpdir says.
+_TMP: Final = "/tmp"  # noqa: S108 - HotSpot's socket is there, whatever java.io.tmpdir says.
+_MOVED: Final = "-XX:AltTempDir="
 _UPSTREAM: Final = re.compile(r"-javaagent:\S*jmx_prometheus")
 
 
@@ -60,13 +56,7 @@ def check_process(process: Process, request: Request, attachment: Attachment) ->
         request: The request.
         attachment: The connection for commands to the JVM.
     """
-    checks = (
-        _check_kind,
-        _check_state,
-        _check_options,
-        _check_modules,
-        _check_tmp,
-    )
+    checks = (_check_kind, _check_state, _check_options, _check_modules, _check_tmp)
     for check in checks:
         if (refusal := check(process, request)) is not None:
             return refusal
@@ -97,6 +87,9 @@ def _check_options(process: Process, request: Request) -> Refusal | None:
     options = process.options
     if "-XX:+DisableAttachMechanism" in options:
         return Refusal(Reason.ATTACH_DISABLED, "-XX:+DisableAttachMechanism is set")
+    if moved := next((each for each in options if each.startswith(_MOVED)), None):
+        message = f"{moved} is set, and only {_TMP} is known to be out of reach of other containers"
+        return Refusal(Reason.ATTACH_DISABLED, message)
     if request.action is Action.STOP:
         return None
     if "-XX:-EnableDynamicAgentLoading" in options:

@@ -125,6 +125,7 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
     answer.put("port", String.valueOf(server.port()));
     answer.put("configHash", metrics.configHash());
     answer.put("version", Metrics.version());
+    answer.put("lastScrapeFamilies", String.valueOf(metrics.last().families));
     return answer;
   }
 

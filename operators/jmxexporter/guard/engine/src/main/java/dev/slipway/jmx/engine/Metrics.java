@@ -19,6 +19,7 @@ import io.prometheus.metrics.instrumentation.jvm.JvmRuntimeInfoMetric;
 import io.prometheus.metrics.instrumentation.jvm.JvmThreadsMetrics;
 import io.prometheus.metrics.instrumentation.jvm.ProcessMetrics;
 import io.prometheus.metrics.model.registry.PrometheusRegistry;
+import io.prometheus.metrics.model.snapshots.MetricSnapshots;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -27,6 +28,7 @@ import java.util.Map;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Predicate;
 import java.util.zip.GZIPOutputStream;
+import javax.management.MalformedObjectNameException;
 import org.yaml.snakeyaml.LoaderOptions;
 import org.yaml.snakeyaml.Yaml;
 import org.yaml.snakeyaml.constructor.SafeConstructor;
@@ -43,6 +45,7 @@ final class Metrics {
   private Allocations allocations;
   private volatile int size = 64 << 10;
   private volatile LastScrape last;
+  private volatile int families;
 
   /**
    * Reads a configuration and tries it: twice, in both formats, as Prometheus may ask for it.
@@ -58,7 +61,7 @@ final class Metrics {
     }
     try {
       Map<?, ?> root = parse(config);
-      JmxCollector collector = new JmxCollector(config);
+      JmxCollector collector = new Counted(config);
       startNow(collector);
       collector.register(registry);
       if (!Boolean.TRUE.equals(root.get("excludeJvmMetrics"))) {
@@ -91,6 +94,20 @@ final class Metrics {
     return last;
   }
 
+  /** A collector that counts what the rules make of the beans: rules that fit no bean fail nowhere. */
+  private final class Counted extends JmxCollector {
+    Counted(String config) throws MalformedObjectNameException {
+      super(config);
+    }
+
+    @Override
+    public MetricSnapshots collect() {
+      MetricSnapshots found = super.collect();
+      families = found.size();
+      return found;
+    }
+  }
+
   /** A rendered scrape, as it is sent. */
   static final class Page extends ByteArrayOutputStream {
     final boolean gzip;
@@ -115,14 +132,14 @@ final class Metrics {
       Page page = render(beans, openMetrics, gzip);
       if (names == null) {
         size = Math.min(LARGEST_GUESS, page.size() + (page.size() >> 3) + 64);
-        last = new LastScrape(200, beans.error, start, page.size());
+        last = new LastScrape(200, beans.error, start, page.size(), families);
       }
       return page;
     } catch (TimeoutException e) {
-      last = new LastScrape(503, e.getMessage(), start, 0);
+      last = new LastScrape(503, e.getMessage(), start, 0, -1);
       throw e;
     } catch (RuntimeException | StackOverflowError | Budget.Exceeded e) {
-      last = new LastScrape(500, describe(e), start, 0);
+      last = new LastScrape(500, describe(e), start, 0, -1);
       throw e;
     }
   }
