@@ -201,10 +201,11 @@ def test_messages_beside_one_that_waits_are_not_handled_again_and_again(
         consuming(pulsar_broker, topic, handlers[0], tmp_path, **values),
         consuming(pulsar_broker, topic, handlers[1], tmp_path, **values),
     ):
-        wait_until(lambda: all(each.times["p1"] >= 4 for each in handlers), "it moves often", 300)
+        wait_until(lambda: all(each.times["p1"] >= 2 for each in handlers), "it moves often", 300)
+        # Not after the end of one of them: the broker then counts from zero.
+        others = [(each.times["g0"], each.times["g2"]) for each in handlers]
 
-    assert [each.times["g0"] for each in handlers] == [1, 1]
-    assert [each.times["g2"] for each in handlers] == [1, 1]
+    assert others == [(1, 1), (1, 1)]
 
 
 @pytest.mark.usefixtures("short_times")

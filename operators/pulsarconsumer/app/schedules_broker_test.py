@@ -301,7 +301,7 @@ def test_no_message_is_lost_and_none_is_handled_after_it_was_skipped(
         except AssertionError as err:
             return [*world.faults, str(err)]
 
-    seeds = range(first, first + count_schedules(8))
+    seeds = range(first, first + count_schedules(4))
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         results = dict(zip(seeds, pool.map(replay, seeds), strict=True))
     assert {seed: faults for seed, faults in results.items() if faults} == {}
