@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from libs.common.runtime import (
+    assembly,
     kopf_sessions,
     kopf_settings,
     kopf_source,
     operator,
     reflector,
     runner,
-    served,
     streams,
     sweep,
 )
@@ -110,7 +110,7 @@ def scale_time() -> None:
     _set(streams, RECONNECT=_SOURCE_BACKOFF)
     _set(reflector, RECONNECT=_SOURCE_BACKOFF)
     _set(kopf_sessions, RECONNECT=_SOURCE_BACKOFF)
-    _set(served, _POLL_SECONDS=0.2)
+    _set(assembly, _POLL_SECONDS=0.2)
     _set(sweep, _GRACE=0.3, _RETRY=_SWEEP_BACKOFF, _CATCH_UP_RETRY=0.2)
     build = kopf_settings.build_settings
 
