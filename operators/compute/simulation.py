@@ -177,12 +177,12 @@ class SimulatedContext(DirectContext):
         return True
 
 
-class SimulationClient(DirectClient):
+class SimulationClient:
     """A client for requests without a kind; it replaces `Client`."""
 
     def __init__(self, simulation: Simulation) -> None:
         """Store the simulation."""
-        super().__init__(simulation.api)
+        self._objects = DirectClient(simulation.api)
         self._simulation = simulation
 
     async def raw(
@@ -190,7 +190,7 @@ class SimulationClient(DirectClient):
     ) -> Manifest | None:
         """Read a Secret, or ask for a subresource of a machine, such as a reboot of its guest."""
         if method == "GET":
-            return await self.get(SECRET, Key(*path.split("/")[-3::2]))
+            return await self._objects.get(SECRET, Key(*path.split("/")[-3::2]))
         *_, namespace, plural, name, action = path.split("/")
         actions = find_kubevirt(self._simulation.api).actions
         key = Key(namespace, name)

@@ -282,7 +282,7 @@ def _build(
         firmware_uuid=firmware_uuid(seed),
         private_ip=_find_private_ip(instance, observed),
         public_ip=_find_public_ip(instance, observed),
-        operation=held and ObjectReference(name=held.key.name, uid=held.uid),
+        operation=None if held is None else ObjectReference(name=held.key.name, uid=held.uid),
         directives=[
             build_directive_status(instance, held, observed) for held in instance.spec.directives
         ],
