@@ -62,7 +62,7 @@ def bare(tmp_path: Path) -> Path:
     tools.mkdir()
     for name in (
         *("basename", "cat", "cp", "cut", "dirname", "grep", "id", "ls", "mkdir", "rm", "sh"),
-        *("sha256sum", "tr"),
+        *("sed", "sha256sum", "tr"),
     ):
         found = shutil.which(name)
         assert found is not None  # Every system has these.
