@@ -113,7 +113,7 @@ def render_selector(selector: Mapping[str, Any]) -> str:
 
 
 def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    name, values = rule.get("key"), rule.get("values") or ()
+    name, values = str(rule.get("key")), rule.get("values") or ()
     match rule.get("operator"):
         case "In":
             return name in labels and labels[name] in values

@@ -20,7 +20,7 @@ from typing import Final
 import grimp
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUDGETS: Final = {"shipped": 76_800, "support": 58_600, "generated": 30_000}
+BUDGETS: Final = {"shipped": 76_900, "support": 58_600, "generated": 30_000}
 """Maximum number of lines. The aims are 70,000 shipped, 42,000 support, 30,000 generated lines."""
 
 _PACKAGES: Final = ("kubectl_slipway", "lab", "libs", "operators", "slipway_handler", "tools")

@@ -392,8 +392,8 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     if public.claim_name == name or is_moved(held, instance):
         return [release(IP_CLAIM, held, uid)]
     note = f"Deleting {describe(IP_CLAIM, key_of(held))}"
-    step = Delete(IP_CLAIM, key_of(held), uid_of(held))
-    return [Action(step, Reason.WITHDRAWING_ADDRESS, note)]
+    withdrawal = Delete(IP_CLAIM, key_of(held), uid_of(held))
+    return [Action(withdrawal, Reason.WITHDRAWING_ADDRESS, note)]
 
 
 def release(kind: Kind, held: Manifest, uid: str) -> Action:
