@@ -23,8 +23,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.fake_cluster import run_cluster
-from operators.compute.instance.record import RECORD
-from operators.compute.naming import BEGUN_AS
+from operators.compute.naming import BEGUN_AS, RECORD
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.compute.scenario import NEW, OP, WEB
 from operators.compute.simulation import Simulation

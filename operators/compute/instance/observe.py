@@ -45,7 +45,7 @@ from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
 from operators.compute.instance.disk_users import find_other_users
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes
-from operators.compute.instance.record import RECORD, read_record
+from operators.compute.instance.record import read_record
 from operators.compute.instance.watches import (
     BY_INSTANCE,
     BY_RUN,
@@ -56,6 +56,7 @@ from operators.compute.instance.watches import (
 )
 from operators.compute.marks import is_former, is_ours
 from operators.compute.naming import (
+    RECORD,
     private_claim_name,
     public_claim_name,
     root_disk_name,

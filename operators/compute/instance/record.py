@@ -8,7 +8,6 @@ disk. The root disks have it as well, for a later Instance that boots from a kep
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import orjson
 
@@ -16,13 +15,10 @@ from libs.common.actions import Action
 from libs.common.kinds import Key, Manifest, key_of
 from libs.common.plan import Patch, escape_pointer
 from libs.common.reading import text_at
-from libs.contracts.compute import COMPUTE_GROUP
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.reasons import Reason
-
-RECORD: Final = f"{COMPUTE_GROUP}/record"
-"""Annotation on an Instance and its root disks: the record of the Instance as JSON."""
+from operators.compute.naming import RECORD
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,12 @@ from operators.compute.api.instance import (
     OnGuestShutdown,
 )
 from operators.compute.instance.observed import Capacity
-from operators.compute.instance.record import RECORD, read_record, render_record
+from operators.compute.instance.record import read_record, render_record
 from operators.compute.instance.sizing import Sizing
 from operators.compute.marks import build_mark, build_reference
 from operators.compute.naming import (
     OPERATOR,
+    RECORD,
     ROLE_LABEL,
     ROOT_ROLE,
     SPREAD_LABEL,
