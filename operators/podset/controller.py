@@ -92,7 +92,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         recorded, desired, observed = await keep_history(context, desired, observed, image)
     retry = _NAME_TAKEN_SECONDS if recorded.failures else None
     desired = await read_former(context, desired, observed, image)
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if desired.is_held or not _must_stop(recorded) else 0):
         plan = plan_podset(desired, observed, context.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after

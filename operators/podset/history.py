@@ -14,9 +14,9 @@ from libs.common.errors import ApiError, BadRequest, CreateError, Forbidden, Inv
 from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Outcome, StepFailure
-from libs.common.reading import text_at
+from libs.common.reading import holds_at, text_at
 from libs.common.runtime import SERVER_WARNING, Cache, Context, IndexFunction
-from operators.podset.api.v1 import PodSet, Reason
+from operators.podset.api.v1 import ConditionType, PodSet, Reason
 from operators.podset.meaning import POD_TEMPLATE, means_same, normalize
 from operators.podset.naming import SET_LABEL, parse_revision_name
 from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current
@@ -154,7 +154,8 @@ async def keep_history(
 
     The order matters: a pod whose template is not recorded could not be rolled back to, and a
     partition could not recreate it. If it cannot be recorded, pods keep the template that they
-    have, and those that end are still replaced.
+    have, and those that end are still replaced. A first failure only waits for the retry: pods
+    that were created from the old template meanwhile would be replaced at once.
     """
     outcome, used = Outcome(), frozenset[str]()
     if observed.history.orphans:
@@ -167,7 +168,8 @@ async def keep_history(
         outcome, desired = await _recognize(context, desired, observed.history, used)
     if outcome.ok:
         outcome, observed = await _write_history(context, desired, observed, used)
-    if any(not isinstance(failure.error, CreateError) for failure in outcome.failures):
+    failed = any(not isinstance(failure.error, CreateError) for failure in outcome.failures)
+    if failed and holds_at(context.primary, ConditionType.REPLICA_FAILURE):
         held = await _read_held(context, desired.podset, desired.blueprint, image)
         desired = _hold(desired, held)
     return outcome, desired, observed
