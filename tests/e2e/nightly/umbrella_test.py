@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,9 +17,9 @@ from helm.umbrella_test import (
     BINDING,
     MIRROR,
     POLICY,
-    UMBRELLA,
     build_values,
     enforce,
+    umbrella,
     wait_enforced,
 )
 from libs.common.kinds import NETWORK_POLICY, POD, Key, Manifest, build_object
@@ -27,6 +28,8 @@ from tests.e2e.cluster import TAKE_OVER, Cluster, build_busybox, eventually
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
+
+__all__ = ["umbrella"]
 
 USER: Final = 1000680000
 """User and group that a platform assigns to the namespace."""
@@ -59,7 +62,9 @@ async def namespace(cluster: Cluster) -> AsyncIterator[str]:
         await cluster.delete(kind, Key("", "company"))
 
 
-async def test_all_operators_run_under_the_rules(cluster: Cluster, namespace: str) -> None:
+async def test_all_operators_run_under_the_rules(
+    cluster: Cluster, umbrella: Path, namespace: str
+) -> None:
     metadata = {"labels": {"cost-center": "4711"}}
     spec = build_busybox("true")
     spec["containers"][0]["image"] = f"{MIRROR}/busybox"
@@ -76,7 +81,7 @@ async def test_all_operators_run_under_the_rules(cluster: Cluster, namespace: st
     # Without a platform that assigns users, the values do.
     values["global"]["platformAssignsUserIds"] = False
     where = ("--namespace", namespace, "--timeout", "15m")
-    command = ("install", "p", str(UMBRELLA), *where, *TAKE_OVER, "--wait", "--values", "-")
+    command = ("install", "p", str(umbrella), *where, *TAKE_OVER, "--wait", "--values", "-")
     cluster.remember("p", namespace)
     await cluster.run(cluster.helm, *command, stdin=json.dumps(values))
 
