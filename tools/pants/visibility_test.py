@@ -35,6 +35,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (
         *("pants", "pants.toml", "pants.ci.toml"),
         *("tools/pants/macros.py", "tools/python.sh"),
+        *(f"3rdparty/python/build/{tool}.txt" for tool in ("pants", "pex", "uv")),
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
