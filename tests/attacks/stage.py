@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lab.sweep.cluster import request_token
 from lab.sweep.workload import load_workloads
 from libs.common import fastyaml
 from libs.common.client import Client
@@ -65,6 +66,7 @@ class Stage:
         plane: The control plane.
         clients: A client for each user and, as `operator:ID`, for the account of each operator.
         processes: The running operators by id.
+        logs: Where each of them writes its log.
     """
 
     plane: ControlPlane
@@ -181,17 +183,9 @@ async def bind(root: Client, user: str, role: str, namespace: str) -> None:
 
 
 async def _log_in(stage: Stage, stack: AsyncExitStack, account: str, namespace: str) -> Client:
-    token = await create_token(stage.client(ROOT), account, namespace)
+    token = await request_token(stage.client(ROOT), namespace, account)
     client = Client(stage.plane.config_for(token), user_agent=account)
     return await stack.enter_async_context(client)
-
-
-async def create_token(client: Client, account: str, namespace: str) -> str:
-    """Create a token of a service account."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    path = SERVICE_ACCOUNT.path(namespace, account, "token")
-    token: str = (await client.raw("POST", path, request))["status"]["token"]
-    return token
 
 
 async def _add_objects(root: Client) -> None:
@@ -235,7 +229,7 @@ async def _start(stage: Stage, stack: AsyncExitStack, running: ExitStack, folder
     """Start each operator as its Deployment does, with the token of its account."""
     for operator in find_charts():
         stage.clients[f"operator:{operator}"] = await _log_in(stage, stack, operator, HOME)
-        token = await create_token(stage.client(ROOT), operator, HOME)
+        token = await request_token(stage.client(ROOT), HOME, operator)
         path = folder / f"{operator}.kubeconfig"
         kubeconfig = stage.plane.write_kubeconfig(path, token, HOME)
         stage.logs[operator] = folder / f"{operator}.log"
