@@ -102,10 +102,8 @@ class Reconciler:
         request = read_request(ctx.primary, self._settings.default_pool)
         if difference := explain_difference(claim, request, addresses):
             if not text_at(claim, "status", "address"):
-                # The spec of a claim is immutable, so it is created again. No event of our own
-                # deletion would trigger a reconcile.
-                outcome = await ctx.execute([Delete.of(IP_CLAIM, claim)])
-                return await self._claim(ctx) if outcome.ok else Result.from_outcome(outcome)
+                # The spec of a claim is immutable. The next reconcile creates the claim again.
+                return Result.from_outcome(await ctx.execute([Delete.of(IP_CLAIM, claim)]))
             ctx.event("Warning", "RequestNotApplied", difference)
         mismatches = {each: explain_mismatch(ctx.primary, each) for each in addresses}
         for mismatch in filter(None, mismatches.values()):
