@@ -115,7 +115,11 @@ def build_steps(python: str) -> tuple[Step, ...]:
             python,
             "unit",
             "Unit tests",
-            (*PRODUCT_TESTS, "-m", "not apiserver", f"--ignore-glob={BROKER_TESTS}"),
+            (
+                *PRODUCT_TESTS,
+                *("-m", "not apiserver and not other_java"),
+                f"--ignore-glob={BROKER_TESTS}",
+            ),
             needs=("jvm",),
             parallel=True,
         ),
@@ -165,6 +169,15 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "lab.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
+        ),
+        _tests(
+            python,
+            "java",
+            "Each other Java",
+            ("operators/jmxexporter", "-m", "other_java"),
+            needs=("jvm",),
+            parallel=True,
+            scope=Scope.ALL,
         ),
         _tests(
             python,
