@@ -7,8 +7,8 @@ from typing import Any, Final
 from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Manifest
 from libs.common.metrics import Metrics
-from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.metrics import BREAKER, FAILING, PODS
+from operators.jmxexporter.reasons import ConditionType, Reason
 
 _STATES: Final = ("instrumented", "pending", "failed")
 

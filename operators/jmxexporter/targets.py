@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.endpoints import Endpoint, find_endpoints
@@ -23,7 +22,6 @@ from operators.jmxexporter.guard_calls import (
     is_pod_address,
 )
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.phases import (
     OF_CONFIG,
     Phase,
@@ -36,6 +34,7 @@ from operators.jmxexporter.phases import (
     summarize,
 )
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.resources import Credentials
 from operators.jmxexporter.started import Started
 
@@ -202,7 +201,7 @@ class TargetEvaluator:
         return (
             last.request.action is Action.ENSURE
             and replace(last.request, config_hash=request.config_hash).wants_like(request)
-            and last.report.reason in ("", ReportReason.TOO_MANY_JVMS)
+            and last.report.reason in ("", Reason.TOO_MANY_JVMS)
             and {(jvm.pid, jvm.start) for jvm in last.report.jvms} == serving
         )
 
@@ -223,7 +222,7 @@ class TargetEvaluator:
         ]
         if not behind:
             found = summarize(last)
-            if found.phase is Phase.FAILED and found.reported in OF_CONFIG:
+            if found.phase is Phase.FAILED and found.reason in OF_CONFIG:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
             target = fill(found, pod, container, last, attempts)
             known = [state for _, state in states if state is not None]
