@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
@@ -181,17 +181,13 @@ def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
     return Credentials(uid, uid if container.gid is None else container.gid)
 
 
-def fill(
-    summary: Summary, pod: Pod, container: Container, run: InjectorRun, attempts: int
-) -> Target:
-    """Build the target of a container from the summary of its last injector."""
-    return Target(
-        pod,
-        container,
-        summary.phase,
-        summary.reason,
-        summary.message,
-        attempts,
+def fill(summary: Summary, target: Target, run: InjectorRun) -> Target:
+    """Return the target of a container with the summary of its last injector."""
+    return replace(
+        target,
+        phase=summary.phase,
+        reason=summary.reason,
+        message=summary.message,
         reports=run.report.jvms if run.report else (),
         verified=run.finished,
     )

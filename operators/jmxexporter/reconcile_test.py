@@ -138,6 +138,20 @@ def test_node_whose_clock_is_wrong_is_served_and_left(ahead: int, backoff: int) 
     assert request.not_after > (now + timedelta(seconds=ahead + 2)).timestamp()
 
 
+def test_stop_in_a_pod_that_is_not_ready_runs_as_the_user_of_the_jvm() -> None:
+    """The JVM responds to nobody else, so a stop as another user costs an attempt."""
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    pod["status"]["conditions"][0]["status"] = "False"
+
+    (action,) = plan_stops(exporter, [Pod.parse(pod)], NOW, LIMITS).actions
+
+    (operation,) = action.step.operations
+    context = operation["value"]["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (1234, 5678)
+
+
 @pytest.mark.parametrize("others", [0, 3])
 def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: int) -> None:
     exporter = parse_exporter(maxAttempts=10)
