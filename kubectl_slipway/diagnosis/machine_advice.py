@@ -13,7 +13,7 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "Change spec.target of the IPClaim, or name another IPClaim in spec.publicIP."
     ),
     ("Instance", "ClaimMissing"): "Create the IPClaim that spec.publicIP names.",
-    ("Instance", "Conflict"): "Rename the Instance, or delete the object that the message names.",
+    ("Instance", "Conflict"): "Use another name for the Instance.",
     ("Instance", "CrashLoop"): (
         "Look at the console of the guest (virtctl console {name} -n {namespace}), or boot a "
         "rescue image: kubectl slipway vm rescue {name}"
