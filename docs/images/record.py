@@ -1,6 +1,7 @@
-"""Run `./dev demo --kind` in a terminal and draw what it shows at the end: docs/images/demo.svg.
+"""Run commands in a terminal and draw what it shows at the end.
 
-Run `python docs/images/record.py [ARGUMENT]...`; the arguments go to the demo.
+Run `python docs/images/record.py PICTURE COMMAND...`, for example
+`python docs/images/record.py demo.svg './dev demo --detach'`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import struct
 import sys
 import termios
@@ -20,7 +22,6 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PICTURE: Final = Path(__file__).with_name("demo.svg")
 _WIDTH, _HEIGHT = 108, 60
 _CONTROL: Final = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\r|\n|\x1b\]8;[^\x1b]*\x1b\\")
 _REMOTE: Final = re.compile(r",\s*url\(\"https://[^)]*\)[^,;]*")
@@ -30,11 +31,7 @@ _ERASE: Final = "K"
 
 
 def run(command: list[str]) -> str:
-    """Run a command in a pseudo-terminal and return all that it wrote.
-
-    Raises:
-        SystemExit: The command failed.
-    """
+    """Run a command in a pseudo-terminal and return all that it wrote."""
     child, terminal = pty.fork()
     if child == 0:
         os.execvp(command[0], command)
@@ -49,9 +46,7 @@ def run(command: list[str]) -> str:
             break
         output += part
         sys.stdout.buffer.write(part)
-    _, status = os.waitpid(child, 0)
-    if code := os.waitstatus_to_exitcode(status):
-        raise SystemExit(code)
+    os.waitpid(child, 0)
     return output.decode(errors="replace")
 
 
@@ -79,15 +74,19 @@ def render_screen(output: str) -> str:
 
 
 def main() -> None:
-    """Record the demo."""
+    """Record the commands of the command line."""
     os.chdir(ROOT)
-    words = ["./dev", "demo", "--kind", *sys.argv[1:]]
-    screen = render_screen(run(words))
+    picture = Path(__file__).with_name(sys.argv[1])
+    shown = [
+        f"printf '\\033[1m$\\033[0m %s\\n' {shlex.quote(line)}\n{line}\n" for line in sys.argv[2:]
+    ]
+    screen = render_screen(run(["bash", "-c", "echo\n".join(shown)])).replace(str(Path.home()), "~")
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print(Text.from_ansi(f"\x1b[1m$\x1b[0m {' '.join(words)}\n{screen}"))
+    console.print(Text.from_ansi(screen))
     # Fonts from elsewhere are not loaded by who shows the picture, nor should they be.
-    PICTURE.write_text(_REMOTE.sub("", console.export_svg(title="Slipway")))
-    sys.stdout.write(f"\nWrote {PICTURE.relative_to(ROOT)}.\n")
+    drawn = _REMOTE.sub("", console.export_svg(title="Slipway"))
+    picture.write_text(re.sub(r"\n\s*", "", drawn) + "\n")  # Nobody reads a picture as text.
+    sys.stdout.write(f"\nWrote {picture.relative_to(ROOT)}.\n")
 
 
 if __name__ == "__main__":

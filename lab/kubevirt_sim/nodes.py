@@ -272,6 +272,7 @@ def build_node_status(node: Manifest, now: datetime, *, silent: bool) -> Manifes
     merged = merge_conditions(held, [ready], now)
     for item in merged:
         item.pop("lastProbeTime", None)
+        item["lastHeartbeatTime"] = item["lastTransitionTime"]
     octets = text_at(node, "metadata", "annotations", ADDRESSES).split(".")
     resources = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     return {

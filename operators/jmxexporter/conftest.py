@@ -61,7 +61,14 @@ def jvm_kit() -> Path:
     return Path(directory)
 
 
-@pytest.fixture(params=[11, 17, 21, 25])
+@pytest.fixture(
+    params=[
+        11,
+        pytest.param(17, marks=pytest.mark.other_java),
+        pytest.param(21, marks=pytest.mark.other_java),
+        25,
+    ]
+)
 def release(request: pytest.FixtureRequest, jvm_kit: Path) -> int:
     found: int = request.param
     if not (jvm_kit / "java" / str(found)).exists():
