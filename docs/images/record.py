@@ -84,7 +84,8 @@ def main() -> None:
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(screen))
     # Fonts from elsewhere are not loaded by who shows the picture, nor should they be.
-    picture.write_text(_REMOTE.sub("", console.export_svg(title="Slipway")))
+    drawn = _REMOTE.sub("", console.export_svg(title="Slipway"))
+    picture.write_text(re.sub(r"\n\s*", "", drawn) + "\n")  # Nobody reads a picture as text.
     sys.stdout.write(f"\nWrote {picture.relative_to(ROOT)}.\n")
 
 

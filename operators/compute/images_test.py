@@ -46,6 +46,12 @@ METADATA = "http://169.254.169.254/latest/meta-data/"
         {"url": "http://LocalHost./x"},
         {"url": "http://169.254.169.254\\@images.example.com/x"},
         {"url": "http://[images/x"},
+        {"url": "http://%EF%BC%91%EF%BC%96%EF%BC%99.254.169.254/x"},
+        {"url": "http://169%E3%80%82254%E3%80%82169%E3%80%82254/x"},
+        {"url": "http://169%2E254.169.254/x"},
+        {"url": "http://ip6-localhost/x"},
+        {"url": "http://metadata/x"},
+        {"registry": "docker://[::1%25x]/debian"},
         {"registry": "docker://127.0.0.1:5000/debian"},
     ],
     ids=lambda image: str(next(iter(image.values()))),
@@ -78,6 +84,27 @@ def test_other_hosts_are_allowed_unless_the_administrator_names_some(image: Any)
 def test_host_that_the_administrator_names_is_allowed_whatever_its_address() -> None:
     assert not explain_refused(Image(url="http://127.0.0.1/x"), ("127.0.0.1",))
     assert explain_refused(Image(url="http://images.example.com.evil.net/x"), ("*.example.com",))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::ffff:169.254.169.254%25x.example.com]/x",
+        "http://[fd00:ec2::254%25.example.com]/x",
+        "http://[::ffff:10.0.0.1%25a.example.com]/x",
+        "http://169.254.169.254/x",
+        "http://[fe80::1]/x",
+    ],
+)
+def test_pattern_allows_no_address_of_the_node(url: str) -> None:
+    assert explain_refused(Image(url=url), ("*.example.com", "*.169.254", "*::*"))
+
+
+@pytest.mark.parametrize("registry", ["docker://quay.io", "docker://quay.io/", "docker://quay/x"])
+def test_container_disk_without_a_registry_is_of_the_default_one(registry: str) -> None:
+    image = Image(registry=registry)
+    assert explain_refused(image, ("quay.io", "quay"))
+    assert not explain_refused(image, ("docker.io",))
 
 
 async def test_machine_of_a_refused_image_gets_no_disk_and_says_why() -> None:

@@ -74,26 +74,26 @@ class RoundResults:
         self.requeue_after = plan.requeue_after
 
 
-async def reconcile(context: Context, *, image: str) -> Result | None:
+async def reconcile(ctx: Context, *, image: str) -> Result | None:
     """Bring one PodSet closer to its spec."""
     try:
-        desired = await read_desired(context, image)
+        desired = await read_desired(ctx, image)
     except TerminalError as err:
         # The runtime reports the error. The counts remain current for autoscalers and people.
-        err.status = _count_pods(context)
+        err.status = _count_pods(ctx)
         raise
-    observed = await _observe(context, desired)
+    observed = await _observe(ctx, desired)
     if observed is None:
         # The PodSet was deleted or recreated; the event of that change triggers the next reconcile.
         return None
     work = RoundResults([], [], Outcome())
     recorded = Outcome()
     if not desired.is_held:
-        recorded, desired, observed = await keep_history(context, desired, observed, image)
+        recorded, desired, observed = await keep_history(ctx, desired, observed, image)
     retry = _NAME_TAKEN_SECONDS if recorded.failures else None
-    desired = await read_former(context, desired, observed, image)
+    desired = await read_former(ctx, desired, observed, image)
     for _ in range(_ROUNDS if desired.is_held or not _must_stop(recorded) else 0):
-        plan = plan_podset(desired, observed, context.now())
+        plan = plan_podset(desired, observed, ctx.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after
             if not _must_stop(work.outcome):
@@ -101,10 +101,10 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
                 # Conflict reports them.
                 work.outcome = Outcome()
             break
-        outcome = await _execute(context, plan)
+        outcome = await _execute(ctx, plan)
         work.add(plan, outcome)
         # The cache contains the responses to these writes, so the next plan is based on them.
-        observed = observe(context, desired)
+        observed = observe(ctx, desired)
         if _must_stop(outcome):
             break
     else:
@@ -114,11 +114,11 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     if _is_namespace_terminating(work.outcome):
         # The namespace is being deleted, so the PodSet will be deleted as well: report nothing and
         # do not retry.
-        context.log.debug("Skipping a PodSet in a namespace that is being deleted")
+        ctx.log.debug("Skipping a PodSet in a namespace that is being deleted")
         return None
-    status = await _publish_status(context, desired, observed, work)
+    status = await _publish_status(ctx, desired, observed, work)
     time_left = find_time_left(
-        desired, assess(desired, observed, context.now()), status["conditions"], context.now()
+        desired, assess(desired, observed, ctx.now()), status["conditions"], ctx.now()
     )
     deadline = time_left if time_left is not None and time_left > 0 else None
     delays = (work.requeue_after, deadline, retry)
@@ -126,16 +126,16 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     return Result.from_outcome(work.outcome, requeue_after=requeue_after)
 
 
-def _count_pods(context: Context) -> Manifest:
-    pods = [parse_pod(pod, context.key.name) for pod in context.children(POD) if not is_gone(pod)]
-    spec, held = (context.primary.get(part) or {} for part in ("spec", "status"))
-    return count_pods(held, pods, spec, context.now())
+def _count_pods(ctx: Context) -> Manifest:
+    pods = [parse_pod(pod, ctx.key.name) for pod in ctx.children(POD) if not is_gone(pod)]
+    spec, held = (ctx.primary.get(part) or {} for part in ("spec", "status"))
+    return count_pods(held, pods, spec, ctx.now())
 
 
-def observe(context: Context, desired: Desired) -> Observed:
+def observe(ctx: Context, desired: Desired) -> Observed:
     """Read the pods and revisions of a PodSet from the cache, without orphans to adopt."""
-    podset, namespace = desired.podset, context.key.namespace
-    children = [pod for pod in context.children(POD) if not is_gone(pod)]
+    podset, namespace = desired.podset, ctx.key.namespace
+    children = [pod for pod in ctx.children(POD) if not is_gone(pod)]
     released: list[Manifest] = []
     if podset.spec.selector is not None:
         selector = desired.blueprint.selector
@@ -143,37 +143,37 @@ def observe(context: Context, desired: Desired) -> Observed:
         children = [pod for pod in children if _matches(pod, selector)]
 
     def lookup(name: str) -> Manifest | None:
-        pod = context.get(POD, Key(namespace, name))
+        pod = ctx.get(POD, Key(namespace, name))
         return None if pod is None or is_gone(pod) else pod
 
     return Observed(
-        pods=tuple(parse_pod(pod, context.key.name) for pod in children),
+        pods=tuple(parse_pod(pod, ctx.key.name) for pod in children),
         # A pod that is being deleted needs no release: its owner reference disappears with it.
         released=tuple(pod for pod in released if not is_deleting(pod)),
-        history=observe_history(context),
+        history=observe_history(ctx),
         lookup=lookup,
     )
 
 
-async def _observe(context: Context, desired: Desired) -> Observed | None:
+async def _observe(ctx: Context, desired: Desired) -> Observed | None:
     """Read pods, revisions and orphans; None if the PodSet was deleted or recreated."""
-    observed = observe(context, desired)
-    orphans = _find_orphans(context, desired)
+    observed = observe(ctx, desired)
+    orphans = _find_orphans(ctx, desired)
     if not (orphans or observed.history.orphans):
         return observed
     # After `kubectl delete --cascade=orphan`, the garbage collector removes the owner references,
     # possibly before the cache shows the deletion of the PodSet. Adopting the pods again would make
     # the garbage collector delete them once the PodSet no longer exists. So check with the API
     # server, never with the cache, before adopting anything.
-    live = await context.live_get(PODSET, context.key)
-    if live is None or uid_of(live) != context.uid or is_deleting(live):
+    live = await ctx.live_get(PODSET, ctx.key)
+    if live is None or uid_of(live) != ctx.uid or is_deleting(live):
         return None
     return replace(observed, orphans=tuple(orphans))
 
 
-def _find_orphans(context: Context, desired: Desired) -> list[Manifest]:
-    selector, name = desired.blueprint.selector, context.key.name
-    orphans = context.indexed(POD, _ORPHANS, context.key.namespace)
+def _find_orphans(ctx: Context, desired: Desired) -> list[Manifest]:
+    selector, name = desired.blueprint.selector, ctx.key.name
+    orphans = ctx.indexed(POD, _ORPHANS, ctx.key.namespace)
     return [pod for pod in orphans if _matches(pod, selector) and parse_pod(pod, name).is_active]
 
 
@@ -181,18 +181,18 @@ def _matches(pod: Manifest, selector: Manifest) -> bool:
     return matches_selector(selector, pod["metadata"].get("labels") or {})
 
 
-async def _execute(context: Context, plan: Plan) -> Outcome:
+async def _execute(ctx: Context, plan: Plan) -> Outcome:
     """Execute a plan; an exhausted quota does not prevent its deletions.
 
     A failed batch normally skips the batches after it. But if an update allows both maxSurge and
     maxUnavailable and the quota refuses the surge, only the deletion of an old pod makes room for a
     new one.
     """
-    outcome = await context.execute(*plan.batches)
+    outcome = await ctx.execute(*plan.batches)
     if not outcome.failures or not all(map(_is_over_quota, outcome.failures)):
         return outcome
     deletions = [step for step in outcome.skipped if isinstance(step, Delete)]
-    rest = await context.execute(deletions)
+    rest = await ctx.execute(deletions)
     return replace(
         outcome,
         done=(*outcome.done, *rest.done),
@@ -230,17 +230,17 @@ def _is_namespace_terminating(outcome: Outcome) -> bool:
 
 
 async def _publish_status(
-    context: Context, desired: Desired, observed: Observed, work: RoundResults
+    ctx: Context, desired: Desired, observed: Observed, work: RoundResults
 ) -> Manifest:
     """Write the status, record Events for changes and problems, and return the status."""
-    status = build_status(desired, observed, context.now(), work.outcome)
+    status = build_status(desired, observed, ctx.now(), work.outcome)
     for reason, note in describe_work(work):
-        context.event("Normal", reason, note)
+        ctx.event("Normal", reason, note)
     for pod in work.replaced:
         note = f"{pod.name} ended and is replaced: {pod.problem or pod.phase}"
-        context.event("Warning", Reason.PODS_ENDED, note)
-    if await context.apply_status(status):
-        context.warn_on_new_condition(
+        ctx.event("Warning", Reason.PODS_ENDED, note)
+    if await ctx.apply_status(status):
+        ctx.warn_on_new_condition(
             status, ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT
         )
     return status

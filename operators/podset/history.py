@@ -34,7 +34,7 @@ from operators.podset.view import parse_pod
 _ORPHANS: Final = "orphaned revisions"
 
 
-async def read_desired(context: Context, image: str) -> Desired:
+async def read_desired(ctx: Context, image: str) -> Desired:
     """Read the spec, and the revision if the spec names one.
 
     If that revision does not exist, or if the set is paused, new pods get the template that the
@@ -44,22 +44,22 @@ async def read_desired(context: Context, image: str) -> Desired:
         TerminalError: The spec is invalid, or names a revision that is not a revision of the
             PodSet, and the template of its pods is not known either.
     """
-    podset = PodSet.parse(context.primary)
+    podset = PodSet.parse(ctx.primary)
     name = podset.spec.template_revision
-    blueprint = _build_own(context, podset, image)
+    blueprint = _build_own(ctx, podset, image)
     problem = ""
     if name is not None:
-        found = await _read_named(context, podset, name, image)
-        problem = "" if found is not None else _explain_missing(context, podset, name)
+        found = await _read_named(ctx, podset, name, image)
+        problem = "" if found is not None else _explain_missing(ctx, podset, name)
         blueprint = found or blueprint
     if not problem and not podset.spec.paused:
-        return build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
-    held = await _read_held(context, podset, blueprint, image)
+        return build_desired(podset, ctx.owner_reference(), image=image, blueprint=blueprint)
+    held = await _read_held(ctx, podset, blueprint, image)
     if problem:
         if held is None:
             raise TerminalError(Reason.INVALID_SPEC, problem, field="spec.templateRevision")
         blueprint = held
-    desired = build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+    desired = build_desired(podset, ctx.owner_reference(), image=image, blueprint=blueprint)
     return _hold(desired, held, problem)
 
 
@@ -70,12 +70,12 @@ def _hold(desired: Desired, held: Blueprint | None, problem: str = "") -> Desire
     return replace(desired, budget=budget, former=held, can_create=can_create, problem=problem)
 
 
-def _explain_missing(context: Context, podset: PodSet, name: str) -> str:
+def _explain_missing(ctx: Context, podset: PodSet, name: str) -> str:
     message = (
         f"PodSet {podset.key}: spec.templateRevision: ControllerRevision {name} is not a revision "
         "of this set; remove the field to use spec.template"
     )
-    if not observe_history(context).revisions:
+    if not observe_history(ctx).revisions:
         return message
     selector = f"{SET_LABEL}={podset.metadata.name}"
     return (
@@ -84,71 +84,69 @@ def _explain_missing(context: Context, podset: PodSet, name: str) -> str:
     )
 
 
-async def _read_named(context: Context, podset: PodSet, name: str, image: str) -> Blueprint | None:
+async def _read_named(ctx: Context, podset: PodSet, name: str, image: str) -> Blueprint | None:
     """Return the template of a revision, even if the revision was deleted.
 
     Its name contains the hash of its template, so spec.template or another revision can have the
     same template: after a restore, the same revision has another name.
     """
-    found = await _read_revision(context, podset, name, image)
+    found = await _read_revision(ctx, podset, name, image)
     if found is not None:
         return found
     template_hash = parse_revision_name(podset.metadata.name, name)
-    return await _read_template(context, podset, template_hash, image)
+    return await _read_template(ctx, podset, template_hash, image)
 
 
 async def _read_held(
-    context: Context, podset: PodSet, wanted: Blueprint, image: str
+    ctx: Context, podset: PodSet, wanted: Blueprint, image: str
 ) -> Blueprint | None:
     """Return the newest template that pods of a set have, or had before it was scaled to 0."""
-    pods = [parse_pod(pod, podset.metadata.name) for pod in context.children(POD)]
+    pods = [parse_pod(pod, podset.metadata.name) for pod in ctx.children(POD)]
     hashes = {pod.template_hash for pod in pods if pod.is_active}
     if wanted.template_hash in hashes:
         return wanted
-    history = observe_history(context)
+    history = observe_history(ctx)
     used = [each for each in history.revisions if each.template_hash in hashes]
     newest = used[-1] if used else history.find_former(podset, ())
     candidates = {newest.template_hash} if newest is not None else hashes
     for template_hash in sorted(candidates):
-        found = await _read_template(context, podset, template_hash, image)
+        found = await _read_template(ctx, podset, template_hash, image)
         if found is not None:
             return found
     return None
 
 
-def _build_own(context: Context, podset: PodSet, image: str) -> Blueprint:
+def _build_own(ctx: Context, podset: PodSet, image: str) -> Blueprint:
     """Build spec.template, with the hash of the revision that is known to mean the same."""
-    return observe_history(context).recognize(build_blueprint(podset, default_image=image))
+    return observe_history(ctx).recognize(build_blueprint(podset, default_image=image))
 
 
 async def _read_template(
-    context: Context, podset: PodSet, template_hash: str, image: str
+    ctx: Context, podset: PodSet, template_hash: str, image: str
 ) -> Blueprint | None:
     """Return the template with a hash: spec.template, or the template of a revision."""
-    own = _build_own(context, podset, image)
+    own = _build_own(ctx, podset, image)
     if own.template_hash == template_hash:
         return own
-    revision = observe_history(context).find(template_hash)
+    revision = observe_history(ctx).find(template_hash)
     if revision is None:
         return None
-    return await _read_revision(context, podset, revision.name, image)
+    return await _read_revision(ctx, podset, revision.name, image)
 
 
-async def read_former(
-    context: Context, desired: Desired, observed: Observed, image: str
-) -> Desired:
+async def read_former(ctx: Context, desired: Desired, observed: Observed, image: str) -> Desired:
     """Read the template of the pods that a partition protects."""
     if not desired.budget.partition or desired.is_held:
         return desired
-    current = find_current(desired, observed, assess(desired, observed, context.now()))
+    current = find_current(desired, observed, assess(desired, observed, ctx.now()))
     if current is None or current.template_hash == desired.blueprint.template_hash:
         return desired
-    former = await _read_revision(context, desired.podset, current.name, image)
+    former = await _read_revision(ctx, desired.podset, current.name, image)
     return replace(desired, former=former)
 
 
 async def keep_history(
-    context: Context, desired: Desired, observed: Observed, image: str
+    ctx: Context, desired: Desired, observed: Observed, image: str
 ) -> tuple[Outcome, Desired, Observed]:
     """Record the template before pods are created from it, and delete revisions beyond the limit.
 
@@ -159,34 +157,34 @@ async def keep_history(
     """
     outcome, used = Outcome(), frozenset[str]()
     if observed.history.orphans:
-        outcome, observed = await _write_history(context, desired, observed, used)
+        outcome, observed = await _write_history(ctx, desired, observed, used)
     if outcome.ok:
-        current = find_current(desired, observed, assess(desired, observed, context.now()))
+        current = find_current(desired, observed, assess(desired, observed, ctx.now()))
         used = frozenset(pod.template_hash for pod in observed.pods)
         if current is not None:
             used |= {current.template_hash}
-        outcome, desired = await _recognize(context, desired, observed.history, used)
+        outcome, desired = await _recognize(ctx, desired, observed.history, used)
     if outcome.ok:
-        outcome, observed = await _write_history(context, desired, observed, used)
+        outcome, observed = await _write_history(ctx, desired, observed, used)
     failed = any(not isinstance(failure.error, CreateError) for failure in outcome.failures)
-    if failed and holds_at(context.primary, ConditionType.REPLICA_FAILURE):
-        held = await _read_held(context, desired.podset, desired.blueprint, image)
+    if failed and holds_at(ctx.primary, ConditionType.REPLICA_FAILURE):
+        held = await _read_held(ctx, desired.podset, desired.blueprint, image)
         desired = _hold(desired, held)
     return outcome, desired, observed
 
 
 async def _write_history(
-    context: Context, desired: Desired, observed: Observed, used: frozenset[str]
+    ctx: Context, desired: Desired, observed: Observed, used: frozenset[str]
 ) -> tuple[Outcome, Observed]:
     steps = plan_revisions(desired.podset, desired.blueprint, desired.owner, observed.history, used)
     if not steps:
         return Outcome(), observed
-    outcome = await context.execute(steps)
-    return outcome, replace(observed, history=observe_history(context))
+    outcome = await ctx.execute(steps)
+    return outcome, replace(observed, history=observe_history(ctx))
 
 
 async def _recognize(
-    context: Context, desired: Desired, history: History, used: Container[str]
+    ctx: Context, desired: Desired, history: History, used: Container[str]
 ) -> tuple[Outcome, Desired]:
     """Give a new template the hash of a revision in use that means the same.
 
@@ -197,57 +195,55 @@ async def _recognize(
     if history.find(blueprint.template_hash) is None:
         in_use = [each for each in reversed(history.revisions) if each.template_hash in used]
         try:
-            same = await _find_same(context, desired.podset, blueprint.template, in_use)
+            same = await _find_same(ctx, desired.podset, blueprint.template, in_use)
         except ApiError as err:
-            step = Create(POD_TEMPLATE, {"metadata": context.key._asdict()})
+            step = Create(POD_TEMPLATE, {"metadata": ctx.key._asdict()})
             return Outcome(failures=(StepFailure(step, err),)), desired
         if same is not None:
-            alias = build_alias_patch(context.key.namespace, same, blueprint.template_hash)
-            await context.execute([alias])
+            alias = build_alias_patch(ctx.key.namespace, same, blueprint.template_hash)
+            await ctx.execute([alias])
             blueprint = blueprint.with_hash(same.template_hash)
     return Outcome(), replace(desired, blueprint=blueprint)
 
 
 async def _find_same(
-    context: Context, podset: PodSet, template: PodTemplate | None, revisions: Iterable[Revision]
+    ctx: Context, podset: PodSet, template: PodTemplate | None, revisions: Iterable[Revision]
 ) -> Revision | None:
     """Return the revision whose template the API server reads like another one, or None."""
-    place, warnings = context.key.namespace, list[str]()
+    place, warnings = ctx.key.namespace, list[str]()
     wanted: Manifest | None = None
     if template is None:
         return None
     for revision in revisions:
-        held = await _read_revision(context, podset, revision.name, "")
+        held = await _read_revision(ctx, podset, revision.name, "")
         if held is None or held.template is None:
             continue
         try:
-            wanted = wanted or await normalize(context.client, place, template, warnings.append)
-            normal = await normalize(context.client, place, held.template)
+            wanted = wanted or await normalize(ctx.client, place, template, warnings.append)
+            normal = await normalize(ctx.client, place, held.template)
         except (BadRequest, Forbidden, Invalid) as err:
             # A refusal must not prevent an update: the template is a new one then.
-            context.log.debug("Cannot compare templates", revision=revision.name, error=str(err))
+            ctx.log.debug("Cannot compare templates", revision=revision.name, error=str(err))
             return None
         if means_same(wanted, normal):
             for text in warnings:
                 # No pod is created from this template, so nothing else reports unknown fields.
                 note = f"The API server warns about spec.template: {text}"
-                context.event("Warning", SERVER_WARNING, note)
+                ctx.event("Warning", SERVER_WARNING, note)
             return revision
     return None
 
 
-def observe_history(context: Context) -> History:
+def observe_history(ctx: Context) -> History:
     """Read the revisions of a PodSet from the cache, and orphaned ones of an earlier PodSet."""
-    found = context.indexed(CONTROLLER_REVISION, _ORPHANS, str(context.key))
+    found = ctx.indexed(CONTROLLER_REVISION, _ORPHANS, str(ctx.key))
     orphans = [each for each in found if not is_deleting(each)]
-    return build_history(context.children(CONTROLLER_REVISION), orphans)
+    return build_history(ctx.children(CONTROLLER_REVISION), orphans)
 
 
-async def _read_revision(
-    context: Context, podset: PodSet, name: str, image: str
-) -> Blueprint | None:
+async def _read_revision(ctx: Context, podset: PodSet, name: str, image: str) -> Blueprint | None:
     # A live read: the cache drops the templates, which are large and rarely needed.
-    held = await context.live_get(CONTROLLER_REVISION, Key(context.key.namespace, name))
+    held = await ctx.live_get(CONTROLLER_REVISION, Key(ctx.key.namespace, name))
     return None if held is None else read_blueprint(podset, held, default_image=image)
 
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from libs.common.client import Client
-from libs.common.errors import (
-    NotFound,
-    ServerError,
-    SlipwayError,
-    TooManyRequests,
-    Unreachable,
-)
+from libs.common.errors import NotFound, ServerError, SlipwayError, TooManyRequests, Unreachable
 from libs.common.kinds import SECRET, Key
 from operators.pulsarconsumer.api.connection import Authentication, KeyReference, Switch
 from operators.pulsarconsumer.api.consuming import InitialPosition, SubscriptionCreator

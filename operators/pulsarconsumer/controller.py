@@ -44,12 +44,7 @@ from operators.pulsarconsumer.reconcile import (
     needs_broker_state,
     plan_consumer,
 )
-from operators.pulsarconsumer.report import (
-    NOT_QUERIED,
-    BrokerProblem,
-    Report,
-    SubscriptionRef,
-)
+from operators.pulsarconsumer.report import NOT_QUERIED, BrokerProblem, Report, SubscriptionRef
 from operators.pulsarconsumer.seeker import Seeker
 from operators.pulsarconsumer.settings import Settings
 from operators.pulsarconsumer.status import build_final_status, build_status

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import (
-    DEPLOYMENT,
-    Key,
-    Manifest,
-    key_of,
-)
+from libs.common.kinds import DEPLOYMENT, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.recorded_broker import RecordedBroker

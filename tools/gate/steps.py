@@ -15,6 +15,9 @@ PRODUCT_TESTS: Final = ("libs", "kubectl_slipway", "slipway_handler", "operators
 WHOLE_TESTS: Final = ("tools", "lab", "tests/security", "tests/interplay")
 """Tests of the tools, the laboratory, and operators together."""
 
+FUZZ_TESTS: Final = "lab/fuzz"
+"""Tests of each value of each field of each kind."""
+
 CHART_TESTS: Final = ("helm", "deploy", "docs")
 
 END_TO_END_TESTS: Final = "tests/e2e"
@@ -159,7 +162,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             python,
             "tools",
             "Tools, security, and operators together",
-            WHOLE_TESTS,
+            (*WHOLE_TESTS, f"--ignore={FUZZ_TESTS}"),
             needs=("assets", "helm"),
             parallel=True,
         ),
@@ -169,6 +172,15 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "lab.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
+        ),
+        _tests(
+            python,
+            "fuzz",
+            "Each value of each field",
+            (FUZZ_TESTS,),
+            needs=("assets", "helm"),
+            parallel=True,
+            scope=Scope.ALL,
         ),
         _tests(
             python,

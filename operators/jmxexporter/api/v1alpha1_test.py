@@ -8,8 +8,8 @@ import yaml
 
 from libs.common.crd import lint_crd
 from operators.jmxexporter.api import PrometheusJmxExporter
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.injector import messages
+from operators.jmxexporter.reasons import Reason
 
 PREDECESSOR = """
 apiVersion: banzaicloud.com/v1alpha1

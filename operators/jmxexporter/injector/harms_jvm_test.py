@@ -25,13 +25,13 @@ from operators.jmxexporter.injector.messages import (
     REQUEST_VARIABLE,
     Action,
     JvmReport,
-    Reason,
     Report,
     State,
 )
 from operators.jmxexporter.injector.precheck import PRECHECK_VARIABLE, render_precheck
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 

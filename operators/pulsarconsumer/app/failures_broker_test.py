@@ -15,6 +15,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from operators.pulsarconsumer.app import source as source_module
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -307,7 +308,11 @@ def plain_namespace(pulsar_broker: Broker) -> str:
 
 
 def test_topic_that_is_deleted_does_not_stop_the_others(
-    pulsar_broker: Broker, peer: Peer, plain_namespace: str, tmp_path: Path
+    pulsar_broker: Broker,
+    peer: Peer,
+    plain_namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = (f"persistent://{plain_namespace}/{name}" for name in ("one", "two"))
     for topic in (one, two):
@@ -324,7 +329,7 @@ def test_topic_that_is_deleted_does_not_stop_the_others(
         wait_until(lambda: not worker.sources[1].is_connected, "the loss is seen")
         assert worker.worker.check_ready() is None
         assert worker.sources[1].problem == "not connected to the broker"
-        worker.sources[1].expire()
+        monkeypatch.setattr(source_module, "BROKEN_SECONDS", 0.0)
         wait_until(lambda: "TopicNotFound" in worker.sources[1].problem, "it is told")
         peer.send(one, [b"g1"])
         wait_until(lambda: handler.done == ["g0", "g1"], "the other still is")
@@ -386,7 +391,7 @@ def test_copy_is_stored_as_soon_as_the_broker_can_store_it(
 
 
 def test_partition_that_cannot_be_subscribed_to_does_not_stop_the_others(
-    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"persistent/public/default/{topic.rpartition('/')[2]}"
     pulsar_broker.request("PUT", f"{path}/partitions", 3)
@@ -402,7 +407,7 @@ def test_partition_that_cannot_be_subscribed_to_does_not_stop_the_others(
             peer.send(f"{topic}-partition-{number}", [b"g%d" % number])
         wait_until(lambda: sorted(handler.done) == ["g0", "g2"], "the others are consumed")
         other.close()
-        worker.sources[0].expire()
+        monkeypatch.setattr(source_module, "PROBE_SECONDS", 0.0)
         wait_until(lambda: "g1" in handler.done, "it is consumed as soon as it can be", 40)
         assert worker.sources[0].problem == ""
 

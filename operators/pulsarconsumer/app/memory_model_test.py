@@ -24,12 +24,13 @@ from operators.pulsarconsumer.app.received import Received
 from operators.pulsarconsumer.app.redelivery import (
     ANSWER_SECONDS,
     ASK_SECONDS,
+    BUSY_SECONDS,
     CRASH_SECONDS,
     REDELIVERY_SECONDS,
     STORED_SECONDS,
 )
 
-_LATEST = ASK_SECONDS + max(ANSWER_SECONDS, REDELIVERY_SECONDS) + 20
+_LATEST = ASK_SECONDS + BUSY_SECONDS + max(ANSWER_SECONDS, REDELIVERY_SECONDS) + 20
 """Time after which a skipped message is not handled any more, with the steps of the model."""
 
 _FINISHED = {State.DONE, State.GIVEN_UP}

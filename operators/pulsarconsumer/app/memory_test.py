@@ -16,6 +16,7 @@ from operators.pulsarconsumer.app.received import Received, render_identity
 from operators.pulsarconsumer.app.redelivery import (
     ANSWER_SECONDS,
     ASK_SECONDS,
+    BUSY_SECONDS,
     CRASH_SECONDS,
     REDELIVERY_SECONDS,
     SILENT_SECONDS,
@@ -279,6 +280,19 @@ def test_broker_is_asked_for_messages_that_wait_for_long() -> None:
     assert other.state is State.GIVEN_UP
     assert not redeliveries.must_ask(_TOPIC)
     assert (len(memory), pop_due(memory, clock.now)) == (0, [])
+
+
+def test_broker_is_asked_when_the_handler_is_idle_or_a_call_takes_long() -> None:
+    """With KeyShared, it could give the message in the handler to another consumer as well."""
+    clock = Clock()
+    memory = build(clock)
+    keep(memory, received(1))
+    memory.add([[received(2)]])
+    assert memory.take(block=False) is not None
+    clock.now = ASK_SECONDS + BUSY_SECONDS
+    assert not memory.redeliveries.must_ask(_TOPIC)
+    clock.now += 1
+    assert memory.redeliveries.must_ask(_TOPIC)
 
 
 def test_broker_is_asked_by_a_source_whatever_others_do() -> None:

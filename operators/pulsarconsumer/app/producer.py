@@ -15,11 +15,7 @@ import pulsar
 from pydantic import Field
 
 from operators.pulsarconsumer.app.client import CredentialsMissing, build_client
-from operators.pulsarconsumer.app.settings import (
-    ConnectionSettings,
-    SettingsInvalid,
-    load,
-)
+from operators.pulsarconsumer.app.settings import ConnectionSettings, SettingsInvalid, load
 
 
 class ProducerSettings(ConnectionSettings):

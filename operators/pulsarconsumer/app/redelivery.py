@@ -42,6 +42,11 @@ SILENT_SECONDS: Final = 600.0
 """Time for which redeliveries are expected of a broker that was away, without any message yet."""
 ASK_SECONDS: Final = 60.0
 """Time for which a waiting message counts as confirmed by the broker."""
+BUSY_SECONDS: Final = 20.0
+"""Additional time for which the broker is not asked while the handler works on other messages.
+
+The broker redelivers these as well, with KeyShared perhaps to a consumer that was added.
+"""
 ANSWER_SECONDS: Final = 30.0
 """Time in which a connected broker redelivers the messages that it is asked for."""
 CRASH_SECONDS: Final = 5.0
@@ -248,12 +253,10 @@ class Redeliveries:
                 return False  # Each request lets the broker begin from the start.
         self._checked_at[source] = now
         with self._lock:
-            return any(
-                message.source is source
-                and message.state is not State.IN_HANDLER
-                and self.is_old(message)
-                for message in self._messages.values()
-            )
+            held = [each for each in self._messages.values() if each.source is source]
+            waiting = [each for each in held if each.state is not State.IN_HANDLER]
+            late = BUSY_SECONDS if len(waiting) < len(held) else 0.0
+            return any(now - each.seen_at > ASK_SECONDS + late for each in waiting)
 
     def ask(self, source: Source, now: float) -> None:
         """Expect that the broker redelivers the waiting messages of a source, or some of them."""

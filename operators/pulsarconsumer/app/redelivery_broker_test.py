@@ -28,6 +28,7 @@ from operators.pulsarconsumer.app.harness import (
 from operators.pulsarconsumer.app.journal import Journal
 from operators.pulsarconsumer.app.received import RawMessage, render_identity
 from operators.pulsarconsumer.app.receiver import MessageReceiver
+from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
@@ -294,3 +295,58 @@ def test_poison_that_was_copied_by_a_process_that_was_killed_is_not_tried_again(
         wait_until(lambda: consumer.handled("acknowledged") == 1, "others are handled")
 
     assert calls == [b"y"]
+
+
+def test_message_in_the_handler_is_not_handed_over_because_another_one_must_be_confirmed(
+    pulsar_broker: Broker,
+    peer: Peer,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redelivery, "ASK_SECONDS", 1.0)
+    monkeypatch.setattr(redelivery, "BUSY_SECONDS", 600.0)
+    names = [*(f"slow-{number}" for number in range(8)), "poison"]
+    for each in names:
+        peer.send(topic, [each.encode()], partition_key=each)
+    done: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    go = threading.Event()
+
+    def handle(message: Message) -> None:
+        payload = message.data.decode()
+        calls[payload] += 1
+        if payload == "poison" and not go.is_set():
+            raise ValueError(payload)
+        go.wait(120)
+        done[payload] += 1
+
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        subscription_type="KeyShared",
+        max_in_flight=16,
+        retry_initial_delay_seconds=0.1,
+        retry_max_delay_seconds=0.1,
+    )
+    with running(environ, handle, tmp_path / "a") as first:
+        redeliveries = first.worker._memory.redeliveries
+        old: list[bool] = []
+        must_ask = redeliveries.must_ask
+
+        def note(asked: Source) -> bool:
+            messages = list(redeliveries._messages.values())
+            old.append(any(redeliveries.is_old(each) for each in messages))
+            return must_ask(asked)
+
+        wait_until(lambda: set(calls) == set(names), "all are begun")
+        with running(environ, handle, tmp_path / "b") as second:
+            second.wait_ready()
+            monkeypatch.setattr(redeliveries, "must_ask", note)
+            wait_until(lambda: sum(old) > 20, "a message must be confirmed")
+            try:
+                assert {each: calls[each] for each in names[:-1]} == dict.fromkeys(names[:-1], 1)
+            finally:
+                go.set()
+            wait_until(lambda: backlog(pulsar_broker, topic) == 0, "all are done")
+    assert done == dict.fromkeys(names, 1)

@@ -26,12 +26,7 @@ from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.core.retry import Strategy
 from operators.pulsarconsumer.app.received import RawMessage
-from operators.pulsarconsumer.app.settings import (
-    Settings,
-    SettingsInvalid,
-    Switch,
-    load_settings,
-)
+from operators.pulsarconsumer.app.settings import Settings, SettingsInvalid, Switch, load_settings
 
 _WAIT_SECONDS: Final = 10.0
 """Time to wait for the next dead letter, which another consumer may hold."""

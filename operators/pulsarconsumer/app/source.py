@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -15,31 +16,18 @@ from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.connection import Connection, attempt
 from operators.pulsarconsumer.app.core.retry import Strategy
 from operators.pulsarconsumer.app.received import RawMessage
-from operators.pulsarconsumer.app.receiver import (
-    MANY_MILLISECONDS,
-    MessageReceiver,
-    count_many,
-)
+from operators.pulsarconsumer.app.receiver import MANY_MILLISECONDS, MessageReceiver, count_many
 from operators.pulsarconsumer.app.schemas import Payloads
-from operators.pulsarconsumer.app.settings import (
-    DecryptFailure,
-    Settings,
-    SubscriptionType,
-)
+from operators.pulsarconsumer.app.settings import Settings, SubscriptionType
 
-TYPES: Final[Mapping[SubscriptionType, pulsar.ConsumerType]] = {
-    SubscriptionType.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
-    SubscriptionType.SHARED: pulsar.ConsumerType.Shared,
-    SubscriptionType.FAILOVER: pulsar.ConsumerType.Failover,
-    SubscriptionType.KEY_SHARED: pulsar.ConsumerType.KeyShared,
-}
-_DECRYPT: Final[Mapping[DecryptFailure, pulsar.ConsumerCryptoFailureAction]] = {
-    DecryptFailure.FAIL: pulsar.ConsumerCryptoFailureAction.FAIL,
-    DecryptFailure.DISCARD: pulsar.ConsumerCryptoFailureAction.DISCARD,
-    DecryptFailure.CONSUME: pulsar.ConsumerCryptoFailureAction.CONSUME,
-}
 BROKEN_SECONDS: Final = 30.0
 """Time without connection after which a consumer is replaced; before, the client reconnects."""
+SILENT_SECONDS: Final = 30.0
+"""Time after which a consumer that has received nothing since it connected is replaced, once.
+
+If a topic is unloaded while a consumer subscribes, brokers can lose the consumer without telling
+the client (apache/pulsar#16246).
+"""
 CHECK_SECONDS: Final = 0.1
 """Time between two checks of the connection."""
 SENT_BACK_MILLISECONDS: Final = 1000
@@ -92,11 +80,11 @@ class Source:
         self._consumer: pulsar.Consumer | None = None
         self._receiver: MessageReceiver | None = None
         self._connected_at = self._checked_at = 0.0
-        self._is_due = False
+        self._is_due = self._is_silent = False
+        self._silent_at = math.inf
         self._missing: list[str] = []
         self._partitions = 0
         self._probed_at = 0.0
-        self._expired = False
         self._has_begun = False
         self._lock = threading.Lock()
 
@@ -120,6 +108,8 @@ class Source:
         """
         if not self.is_open:
             return self._closed_because
+        if self._is_silent:
+            return "no message since it connected; the broker may have lost the consumer"
         if self._missing:
             return f"no access to {', '.join(self._missing)}"
         return "" if self.is_connected else "not connected to the broker"
@@ -142,7 +132,16 @@ class Source:
         self._consumer, self.acknowledge = consumer, consumer.acknowledge
         self._receiver = MessageReceiver(consumer, self._settings)
         self._connected_at = self._probed_at = time.monotonic()
-        self._expired = self._is_due = False
+        if self._is_silent:
+            self._silent_at = math.inf
+        else:
+            self.expect_message()
+        self._is_due = self._is_silent = False
+
+    def expect_message(self) -> None:
+        """Record that the source has connected, or will, so that it must prove that it receives."""
+        if self.is_durable:
+            self._silent_at = time.monotonic() + SILENT_SECONDS
 
     def check(self, now: float) -> bool:
         """Return whether the source must resubscribe; called for each receipt.
@@ -158,18 +157,12 @@ class Source:
         return self._is_due
 
     def _find_due(self, now: float) -> bool:
-        is_due = self._expired or now - self._probed_at > PROBE_SECONDS
-        if self._missing and is_due and self._probe(now):
+        if self._missing and now - self._probed_at > PROBE_SECONDS and self._probe(now):
             return True
         if self.is_connected:
             self._connected_at = now
             return False
-        return self._expired or now - self._connected_at > BROKEN_SECONDS
-
-    def expire(self) -> None:
-        """Make the source resubscribe now, if it is not connected to all brokers."""
-        # A flag, because only the thread of the source may write these times.
-        self._expired = True
+        return now - self._connected_at > BROKEN_SECONDS
 
     def receive(self, *, many: bool) -> Sequence[RawMessage]:
         """Return received messages; see `MessageReceiver.receive`.
@@ -179,7 +172,14 @@ class Source:
             pulsar.PulsarException: The connection is broken.
         """
         assert self._receiver is not None
-        return self._receiver.receive(many=many)
+        try:
+            found = self._receiver.receive(many=many)
+        except pulsar.Timeout:
+            if time.monotonic() > self._silent_at and self.is_connected:
+                self._is_due = self._is_silent = True
+            raise
+        self._silent_at = math.inf
+        return found
 
     def send_back(self, raw: RawMessage) -> None:
         """Let the broker deliver a message again, to any consumer of a shared subscription."""
@@ -226,7 +226,7 @@ class Source:
         return True
 
     def _probe(self, now: float) -> bool:
-        self._probed_at, self._expired = now, False
+        self._probed_at = now
         if any(self._can_subscribe(each) for each in self._missing):
             return True
         try:
@@ -239,7 +239,7 @@ class Source:
 
     def _subscribe(self, topics: Topics) -> pulsar.Consumer:
         settings = self._settings
-        kind = TYPES[settings.subscription_type]
+        kind = pulsar.ConsumerType.__members__[settings.subscription_type]
         position = pulsar.InitialPosition.__members__[settings.initial_position]
         options: dict[str, object]
         if self.is_retry:
@@ -278,7 +278,9 @@ class Source:
             negative_ack_redelivery_delay_ms=SENT_BACK_MILLISECONDS,
             batch_index_ack_enabled=settings.batch_index_ack,
             crypto_key_reader=self._connection.build_key_reader(),
-            crypto_failure_action=_DECRYPT[settings.encryption_on_failure],
+            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.__members__[
+                settings.encryption_on_failure.name
+            ],
             **options,
         )
 

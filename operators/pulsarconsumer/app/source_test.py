@@ -9,6 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 
+from operators.pulsarconsumer.app import source as source_module
 from operators.pulsarconsumer.app.harness import build_environment
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import load_settings
@@ -27,6 +28,15 @@ class Consumer:
     def __init__(self) -> None:
         self.connected = True
         self.acknowledge = None
+        self.messages: list[object] = []
+
+    def batch_receive(self) -> list[object]:
+        return []
+
+    def receive(self, _milliseconds: int) -> object:
+        if not self.messages:
+            raise pulsar.Timeout("nothing came")
+        return self.messages.pop()
 
     def is_connected(self) -> bool:
         return self.connected
@@ -70,16 +80,6 @@ def test_consumer_is_replaced_when_the_client_does_not_reconnect(
     assert source.check(1001.0 + BROKEN_SECONDS)
 
 
-def test_expired_source_is_replaced_only_if_it_is_not_connected(
-    source: Source, consumer: Consumer
-) -> None:
-    source.open()
-    source.expire()
-    assert not source.check(1000.0)
-    consumer.connected = False
-    assert source.check(1001.0)
-
-
 def test_check_keeps_its_result_for_a_caller_that_asks_again(
     source: Source, consumer: Consumer
 ) -> None:
@@ -91,6 +91,43 @@ def test_check_keeps_its_result_for_a_caller_that_asks_again(
     assert source.check(1001.0 + BROKEN_SECONDS)
     source.open()
     assert not source.check(1001.0 + BROKEN_SECONDS)
+
+
+def receive_nothing(source: Source) -> None:
+    with pytest.raises(pulsar.Timeout):
+        source.receive(many=False)
+
+
+def test_consumer_that_receives_nothing_is_replaced_once(
+    source: Source, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.open()
+    receive_nothing(source)
+    assert not source.check(1000.0)
+    monkeypatch.setattr(source_module, "SILENT_SECONDS", -1.0)
+    source.expect_message()
+    consumer.connected = False
+    receive_nothing(source)
+    assert not source.check(1001.0)
+    consumer.connected = True
+    receive_nothing(source)
+    assert source.check(1002.0)
+    assert source.problem.startswith("no message since it connected")
+    source.open()
+    receive_nothing(source)
+    assert not source.check(1003.0)
+    assert source.problem == ""
+
+
+def test_consumer_that_has_received_a_message_is_kept(
+    source: Source, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "SILENT_SECONDS", -1.0)
+    source.open()
+    consumer.messages = [object()]
+    source.receive(many=False)
+    receive_nothing(source)
+    assert not source.check(1000.0)
 
 
 class Partitions:

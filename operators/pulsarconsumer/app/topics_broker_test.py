@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from operators.pulsarconsumer.app import source
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
     build_environment,
+    new_topic,
     running,
     wait_until,
 )
@@ -57,6 +61,24 @@ def test_message_in_chunks_is_copied_whole_and_put_aside_whole(
     assert dead.data() == payload
     stats = pulsar_broker.subscription(topic.rpartition("/")[2], SUBSCRIPTION)
     assert stats["msgBacklog"] == 0
+
+
+def test_message_is_handled_although_its_topic_is_unloaded_during_the_subscription(
+    pulsar_broker: Broker, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SILENT_SECONDS", 2.0)
+    topics = [new_topic() for _ in range(8)]
+    for each in topics:
+        peer.send(each, [b"m"])
+    handled: set[str] = set()
+    with ExitStack() as stack:
+        for number, each in enumerate(topics):
+            environ = build_environment(pulsar_broker.service_url, each)
+            log = tmp_path / str(number)
+            stack.enter_context(running(environ, lambda each: handled.add(each.topic), log))
+            time.sleep(0.005 * number)  # Each at another moment of its subscription.
+            pulsar_broker.request("PUT", f"{path_of(each)}/unload")
+        wait_until(lambda: handled == set(topics), "all are handled", 120.0)
 
 
 def test_compacted_topic_brings_the_last_message_of_each_key(

@@ -38,19 +38,10 @@ from operators.pulsarconsumer.app.message_log import MessageLog
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.pool import HandlerThreads
 from operators.pulsarconsumer.app.processing import Fatal, Processor
-from operators.pulsarconsumer.app.received import (
-    RawMessage,
-    Received,
-    read_properties,
-    read_text,
-)
+from operators.pulsarconsumer.app.received import RawMessage, Received, read_properties, read_text
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import Settings
-from operators.pulsarconsumer.app.source import (
-    Source,
-    build_sources,
-    describe,
-)
+from operators.pulsarconsumer.app.source import Source, build_sources, describe
 from operators.pulsarconsumer.app.streams import MessageStream
 from operators.pulsarconsumer.app.subscriber import Subscriber
 
@@ -321,17 +312,16 @@ class Worker:
             if owner is CopyOwner.SELF:
                 own.append(raw)
                 continue
-            if len(self._others) < _MOST_OTHERS:
-                origin = (properties.get(REAL_TOPIC, ""), properties.get(REAL_SUBSCRIPTION, ""))
-                if origin not in self._others:
-                    log.warning(
-                        "Other consumers use the retry topic as well; set different retry topics",
-                        topic=source.name,
-                        other_topic=origin[0],
-                        other_subscription=origin[1],
-                        copies_are_of=owner.value,
-                    )
+            origin = (properties.get(REAL_TOPIC, ""), properties.get(REAL_SUBSCRIPTION, ""))
+            if origin not in self._others and len(self._others) < _MOST_OTHERS:
                 self._others.add(origin)
+                log.warning(
+                    "Leaving copies of other consumers, or of a former topic",
+                    topic=source.name,
+                    other_topic=origin[0],
+                    other_subscription=origin[1],
+                    copies_are_of=owner.value,
+                )
             if owner is CopyOwner.OTHER_TOPIC:
                 source.send_back(raw)
             else:
@@ -410,6 +400,7 @@ class Worker:
                 # Not the time before the check: a message that was acknowledged in between would
                 # count as acknowledged after the loss, and not be handled again.
                 self._memory.redeliveries.watch(source, time.monotonic())
+                source.expect_message()
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
         self._calls.check(now)

@@ -17,11 +17,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from operators.pulsarconsumer.broker.addresses import (
-    AddressRefused,
-    are_neighbors,
-    check_literal,
-)
+from operators.pulsarconsumer.broker.addresses import AddressRefused, are_neighbors, check_literal
 from operators.pulsarconsumer.broker.answers import read_bounded
 from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import (

@@ -11,11 +11,7 @@ from typing import Final
 
 from libs.common.crd import KubernetesModel
 from libs.common.kinds import Manifest
-from operators.pulsarconsumer.api.connection import (
-    Authentication,
-    AuthenticationType,
-    Switch,
-)
+from operators.pulsarconsumer.api.connection import Authentication, AuthenticationType, Switch
 from operators.pulsarconsumer.api.consuming import BatchDelivery, KeyOrder, RetryStrategy
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.resources.files import (
