@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
+from libs.common.decoding import parse_json
 from libs.common.errors import BadRequest, Unreachable, api_error
 from libs.common.kinds import Key, Kind, Manifest, describe
 from libs.common.transport import Query, Request
@@ -88,9 +87,9 @@ def parse_event(line: bytes, request: Request) -> WatchEvent:
         Unreachable: The line is incomplete.
     """
     try:
-        frame = orjson.loads(line)
+        frame = parse_json(line, outer=1)
         event = WatchEvent(frame["type"], frame["object"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError) as err:
         raise Unreachable(request.operation, "the stream ended in the middle of a frame") from err
     if event.type == "ERROR":
         raise api_error(500, event.object, operation=request.operation)

@@ -29,6 +29,8 @@ DEEPEST: Final = 100
 LONGEST: Final = 3 * 2**20
 """Maximum number of characters of a text that others wrote, and of the values of its aliases: an
 API server takes no longer request."""
+MOST: Final = 100_000
+"""Maximum number of values and documents of a text that others wrote: each takes microseconds."""
 _LONGEST_INTEGER: Final = 20
 """Maximum number of characters of an integer."""
 _PUNCTUATION: Final = 4
@@ -97,10 +99,13 @@ def _check_limits(text: str) -> None:
     """Check depth and expanded size of a stream by its events, which needs no recursion."""
     if len(text) > LONGEST:
         raise TooLarge(f"the text is longer than {LONGEST} characters")
-    total = 0
+    total = values = 0
     anchors: dict[str, _Size] = {}
     open_values: list[_Size] = []
     for event in yaml.parse(text, Loader=_LOADER):
+        values += isinstance(event, yaml.NodeEvent | yaml.DocumentStartEvent)
+        if values > MOST:
+            raise TooLarge(f"the text has more than {MOST} values and documents")
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append(_Size(anchor=event.anchor))
             closed = _Size(0, 0)

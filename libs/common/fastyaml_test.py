@@ -74,6 +74,10 @@ def test_stream_that_asks_for_objects_is_refused() -> None:
         ),
         pytest.param(f"a: !!int 1{':1' * 400_000}", "64 bits", id="sexagesimal integer"),
         pytest.param(f"a: {'x' * fastyaml.LONGEST}", "longer", id="long text"),
+        pytest.param("--- a\n" * 60_000, "100000 values", id="many documents"),
+        pytest.param("---\n" * 60_000, "100000 values", id="many empty documents"),
+        pytest.param(f"[{'a,' * 100_000}]", "100000 values", id="many values"),
+        pytest.param(f"[{'[],' * 100_000}]", "100000 values", id="many lists"),
     ],
 )
 def test_text_of_others_that_would_exhaust_the_process_is_refused(text: str, words: str) -> None:

@@ -24,6 +24,7 @@ from yarl import URL
 
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
+from libs.common.decoding import parse_json
 from libs.common.errors import (
     ApiError,
     ClientClosed,
@@ -191,8 +192,8 @@ class Transport:
             raise failure_of(response, body, request)
         request.warnings = _warnings_of(response)
         try:
-            answer = orjson.loads(body) if body else {}
-        except orjson.JSONDecodeError as err:
+            answer = parse_json(body, 2 * request.lists) if body else {}
+        except ValueError as err:
             raise _lost(request, "the response is not JSON") from err
         if not isinstance(answer, dict):
             raise _lost(request, "the response is not a JSON object")
@@ -368,8 +369,8 @@ def _lost(request: Request, cause: str) -> SlipwayError:
 def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) -> Exception:
     """Build the error of a failure answer."""
     try:
-        status = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        status = parse_json(body)
+    except ValueError:
         status = None
     if not isinstance(status, dict):
         status = {"message": body[:256].decode(errors="replace")}

@@ -23,9 +23,6 @@ from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.naming import ADDON_LABEL
 from operators.clusters.observed import Observed
 
-_LARGEST: Final = 100_000
-"""Maximum number of values of one addon: because of aliases, short YAML can expand to a huge
-value."""
 _FIRST: Final = ("Namespace", "CustomResourceDefinition")
 """Kinds that are applied first, because other objects need them."""
 
@@ -104,10 +101,11 @@ def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
         BadAddon: A manifest is invalid.
     """
     found: list[Manifest] = []
-    left = _LARGEST
+    left = fastyaml.MOST
     for key, text in sorted(data.items()):
         documents = _load(key, text)
-        left = _check_values(key, documents, left)
+        # Empty documents are not in the list, and each costs as much time as a value.
+        left = _check_values(key, documents, left - text.count("\n---"))
         found += _list_manifests(key, documents)
     return sorted(found, key=lambda each: each["kind"] not in _FIRST)
 
@@ -144,7 +142,7 @@ def _check_values(key: str, value: Any, left: int) -> int:
         held = waiting.pop()
         left -= 1
         if left < 0:
-            raise BadAddon(f"the keys up to {key} have more than {_LARGEST} values")
+            raise BadAddon(f"the keys up to {key} have more than {fastyaml.MOST} values")
         if isinstance(held, dict):
             # Numbers and booleans become strings, as in kubectl.
             if not all(isinstance(name, str | int | float) for name in held):

@@ -147,6 +147,11 @@ def test_values_of_all_keys_together_are_bounded() -> None:
         read_manifests({f"{number}.yaml": HEAD + aliases for number in range(10)})
 
 
+def test_empty_documents_of_all_keys_together_are_bounded() -> None:
+    with pytest.raises(BadAddon, match=r"keys up to 3\.yaml have more than 100000 values"):
+        read_manifests({f"{number}.yaml": f"{HEAD}{'---\n' * 30_000}" for number in range(10)})
+
+
 def test_scalars_are_read_as_kubectl_reads_them() -> None:
     text = f"{HEAD}data: {{date: 2024-01-01, bad: 2024-13-45, ports: 22:22, size: 0x10, open: yes}}"
     (manifest,) = read_manifests({"a.yaml": text})

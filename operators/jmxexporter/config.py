@@ -16,9 +16,9 @@ from typing import Any, Final
 import yaml
 
 from libs.common import fastyaml
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import ConfigSource, PrometheusJmxExporterSpec
 from operators.jmxexporter.presets import PRESETS
+from operators.jmxexporter.reasons import Reason
 
 LIMIT: Final = 96 * 1024
 """Most bytes of a configuration: it travels in an environment variable, which has 128 KiB."""

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common import fastyaml
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.config import LIMIT, find_problem, read_config
+from operators.jmxexporter.reasons import Reason
 
 SOURCE = ConfigSource(config_map_name="jmx-config", config_map_key="config.yaml")
 

@@ -18,7 +18,6 @@ from libs.common.plan import Outcome
 from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter import gauges
-from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, Mode, PrometheusJmxExporter
 from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR, plan_discovery
 from operators.jmxexporter.guards import Guards
@@ -35,6 +34,7 @@ from operators.jmxexporter.observe import (
     observe_traces,
 )
 from operators.jmxexporter.pods import shrink_pod
+from operators.jmxexporter.reasons import ConditionType, Reason
 from operators.jmxexporter.reconcile import (
     Limits,
     Observed,

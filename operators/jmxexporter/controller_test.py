@@ -7,12 +7,11 @@ import hashlib
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, EVENT, POD, SERVICE, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.naming import OPT_OUT, STARTED
 from operators.jmxexporter.pods import InjectorRun
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.samples import (
     CONFIG_HASH,
     SHOP,
@@ -79,7 +78,7 @@ async def test_ids_that_nobody_tells_are_told_by_the_first_injector(
     def answer(request: Request, run: InjectorRun) -> Report:
         if (run.uid, run.gid) == (1000, 1000):
             return answer_well(request, run)
-        reported = ReportReason.UID_MISMATCH
+        reported = Reason.UID_MISMATCH
         return Report((JvmReport(pid=1, reason=reported, message="other", uid=1000, gid=1000),))
 
     api.create(build_pod(securityContext={}))

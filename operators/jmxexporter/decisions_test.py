@@ -10,12 +10,11 @@ import pytest
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Report
 from operators.jmxexporter.phases import Phase
 from operators.jmxexporter.pods import Pod, shrink_pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.reconcile import Observed, Plan, plan_exporter
 from operators.jmxexporter.reconcile_test import GOOD, LIMITS, NOW, end, parse_exporter, take
 from operators.jmxexporter.resources import Image, build_annotation_patch
@@ -30,7 +29,7 @@ def test_delay_doubles_with_each_attempt() -> None:
 
     for delay in (30, 60, 120):
         take(pod, exporter, ended + timedelta(days=1))
-        end(pod, ReportReason.NOT_READY)
+        end(pod, Reason.NOT_READY)
         early = plan_exporter(
             exporter, Observed(GOOD, [Pod.parse(pod)]), ended + timedelta(seconds=1), LIMITS
         )
@@ -40,7 +39,7 @@ def test_delay_doubles_with_each_attempt() -> None:
 def test_jvm_that_ended_for_an_earlier_spec_keeps_the_breaker_closed() -> None:
     pod = build_pod()
     take(pod, parse_exporter())
-    end(pod, ReportReason.JVM_TERMINATED)
+    end(pod, Reason.JVM_TERMINATED)
     exporter = parse_exporter()
     later = exporter.model_copy(
         update={"metadata": exporter.metadata.model_copy(update={"generation": 2})}
@@ -86,7 +85,7 @@ async def test_pod_without_any_jvm_is_named_as_a_failure(
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
-    await play(api, harness, lambda *_: Report(reason=ReportReason.NO_JVM_FOUND, message="no JVM"))
+    await play(api, harness, lambda *_: Report(reason=Reason.NO_JVM_FOUND, message="no JVM"))
 
     (failure,) = status(api)["failures"]
     assert (failure["pod"], failure["reason"]) == (SHOP.name, Reason.NO_JVM_FOUND)
@@ -146,7 +145,7 @@ def test_containers_can_write_neither_the_jars_nor_the_configuration() -> None:
 def test_container_that_was_given_up_has_no_further_turn() -> None:
     exporter, pod = parse_exporter(maxAttempts=1), build_pod()
     take(pod, exporter)
-    end(pod, ReportReason.ATTACH_REFUSED)
+    end(pod, Reason.ATTACH_REFUSED)
 
     (target,) = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from operators.jmxexporter.injector.messages import Action, JvmReport, Reason, Report, State
+from operators.jmxexporter.injector.messages import Action, JvmReport, Report, State
 from operators.jmxexporter.pods import InjectorRun
+from operators.jmxexporter.reasons import Reason
 
 _ENDS = (Reason.JVM_TERMINATED, Reason.NOT_SERVING)
 """Reasons in the report of a JVM which mean that its endpoint no longer serves."""

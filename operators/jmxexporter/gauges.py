@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Manifest
 from libs.common.metrics import Metrics
-from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.metrics import BREAKER, FAILING, PODS
+from operators.jmxexporter.reasons import ConditionType, Reason
 
 _STATES: Final = ("instrumented", "pending", "failed")
 
@@ -27,12 +27,6 @@ def show(metrics: Metrics, key: Key, status: Manifest) -> None:
 
 def forget(metrics: Metrics, key: Key) -> None:
     """Remove the gauges of a deleted exporter."""
-    for state in _STATES:
-        _remove(metrics.gauge(PODS), key.namespace, key.name, state)
-    _remove(metrics.gauge(FAILING), key.namespace, key.name)
-    _remove(metrics.gauge(BREAKER), key.namespace, key.name)
-
-
-def _remove(gauge: Any, *labels: str) -> None:
-    gauge.labels(*labels)  # Creates the series if it is missing, because `remove` would raise.
-    gauge.remove(*labels)
+    for gauge in (PODS, FAILING, BREAKER):
+        labels = {"object_namespace": key.namespace, "object": key.name}
+        metrics.gauge(gauge).remove_by_labels(labels)

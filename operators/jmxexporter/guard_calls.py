@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,8 +18,6 @@ CHECK_PAUSE: Final = timedelta(minutes=2)
 """Pause between two questions to a guard that serves."""
 _PAUSE: Final = timedelta(seconds=5)
 _LONGEST_PAUSE: Final = timedelta(minutes=5)
-_TEXT_LIMIT: Final = 900
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +132,3 @@ def describe_scrape(answer: Mapping[str, str]) -> str:
 def matches_nothing(answer: Mapping[str, str]) -> bool:
     """Return whether the rules of a guard match no bean, which is no error of a scrape."""
     return answer.get("lastScrapeFamilies") == "0"
-
-
-def parse_answer(text: str) -> dict[str, str]:
-    """Parse the response of a guard: a name and a value per line, cut to fit into a status."""
-    lines = (line.partition("=") for line in text.splitlines())
-    values = {name: value[:_TEXT_LIMIT] for name, mark, value in lines if mark}
-    if not _HASH.fullmatch(values.get("configHash", "")):
-        values.pop("configHash", None)
-    return values

@@ -25,9 +25,8 @@ from operators.jmxexporter.guard_calls import (
     GuardState,
     describe_scrape,
     matches_nothing,
-    parse_answer,
 )
-from operators.jmxexporter.injector.scrape import CONTROL_PATH
+from operators.jmxexporter.injector.scrape import CONTROL_PATH, parse_answer
 from operators.jmxexporter.signing import SigningKey
 
 _CONNECT_SECONDS: Final = 3.0

@@ -6,11 +6,10 @@ from libs.common.kinds import EVENT, POD, Key
 from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.injector.messages import Action, Report, Request
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.pods import InjectorRun
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.samples import (
     SHOP,
     build_exporter,
@@ -121,7 +120,7 @@ async def test_deletion_warns_of_endpoints_that_refuse_to_stop(
     await play(api, harness)
 
     def refuse(request: Request, run: InjectorRun) -> Report:
-        return Report(reason=ReportReason.TOO_LITTLE_MEMORY, message="3 MiB left")
+        return Report(reason=Reason.TOO_LITTLE_MEMORY, message="3 MiB left")
 
     api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
     await play(api, harness, refuse)

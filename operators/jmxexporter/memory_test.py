@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from libs.common.kinds import Manifest
-from operators.jmxexporter.injector.messages import Reason, Request
+from operators.jmxexporter.injector.messages import Request
 from operators.jmxexporter.injector.precheck import INJECTOR_BYTES, PRECHECK_VARIABLE
 from operators.jmxexporter.pods import Pod, shrink_pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.reconcile_test import NOW, end, parse_exporter, take
 from operators.jmxexporter.samples import build_pod
 

@@ -11,12 +11,12 @@ from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of, uid_of
 from libs.common.labels import matches_selector
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
-from operators.jmxexporter.api.reasons import ConditionType
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.config import evaluate_patterns, read_config
 from operators.jmxexporter.discovery import KINDS, MONITORS
 from operators.jmxexporter.naming import ENDPOINT, OWNER, RESUME
 from operators.jmxexporter.pods import Pod, is_opted_out
+from operators.jmxexporter.reasons import ConditionType
 from operators.jmxexporter.reconcile import Observed
 
 BY_EXPORTER = "exporter"

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.guard_calls import GuardCall
 from operators.jmxexporter.injector.messages import Action, JvmReport, Request, State
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
 
 _RETRIED = (
-    ReportReason.NOT_READY,
-    ReportReason.CONFIG_CHANGED,
-    ReportReason.NOT_STARTED,
-    ReportReason.NO_JVM_FOUND,
-    ReportReason.NOT_SERVING,
-    ReportReason.PORT_IN_USE,
-    ReportReason.TIMEOUT,
-    ReportReason.UID_MISMATCH,
-    ReportReason.SECRET_MISSING,
-    ReportReason.TLS_INVALID,
+    Reason.NOT_READY,
+    Reason.CONFIG_CHANGED,
+    Reason.INJECTOR_NOT_STARTED,
+    Reason.NO_JVM_FOUND,
+    Reason.NOT_SERVING,
+    Reason.PORT_IN_USE,
+    Reason.TIMEOUT,
+    Reason.UID_MISMATCH,
+    Reason.SECRET_MISSING,
+    Reason.TLS_INVALID,
 )
 """Transient reasons: another attempt may succeed without any change."""
 _TUNED = (
     *_RETRIED,
-    ReportReason.JVM_TERMINATED,
-    ReportReason.TOO_LITTLE_MEMORY,
-    ReportReason.TOO_MANY_JVMS,
+    Reason.JVM_TERMINATED,
+    Reason.TOO_LITTLE_MEMORY,
+    Reason.TOO_MANY_JVMS,
 )
 """Reasons that may no longer apply after a change of a limit in the spec."""
-OF_CONFIG = frozenset(
-    {ReportReason.CONFIG_INVALID, ReportReason.CONFIG_CHANGED, ReportReason.TIMEOUT}
-)
+OF_CONFIG = frozenset({Reason.CONFIG_INVALID, Reason.CONFIG_CHANGED, Reason.TIMEOUT})
 """Reasons that may no longer apply with another configuration."""
 OF_RULES = frozenset(
     {Reason.CONFIG_INVALID, Reason.TIMEOUT, Reason.AGENT_ERROR, Reason.NOT_SERVING}
@@ -45,12 +42,12 @@ OF_RULES = frozenset(
 """Reasons that rules can cause in a JVM that serves other rules."""
 _LASTING = frozenset(
     {
-        ReportReason.ATTACH_DISABLED,
-        ReportReason.DYNAMIC_AGENTS_DISABLED,
-        ReportReason.SECURITY_MANAGER,
-        ReportReason.TMP_NOT_WRITABLE,
-        ReportReason.MISSING_MODULES,
-        ReportReason.UNSUPPORTED_JVM,
+        Reason.ATTACH_DISABLED,
+        Reason.DYNAMIC_AGENTS_DISABLED,
+        Reason.SECURITY_MANAGER,
+        Reason.TMP_NOT_WRITABLE,
+        Reason.MISSING_MODULES,
+        Reason.UNSUPPORTED_JVM,
     }
 )
 """Reasons that hold for as long as the container runs, whatever the spec requests."""
@@ -118,11 +115,11 @@ def answers(run: InjectorRun, request: Request) -> bool:
         return True
     found = summarize(run)
     if run.request.wants_like(request):
-        return found.phase is not Phase.FAILED or found.reported not in _TUNED
+        return found.phase is not Phase.FAILED or found.reason not in _TUNED
     stops = {run.request.action, request.action} & {Action.STOP}
     if stops or not run.request.looks_like(request):
         return False
-    return found.phase is Phase.NO_JVM or found.reported in _LASTING
+    return found.phase is Phase.NO_JVM or found.reason in _LASTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +130,12 @@ class Summary:
         phase: Phase of its container.
         reason: Reason of the phase.
         message: Explanation of the reason, for people.
-        reported: The reason that the injector reported; empty if it reported none.
         retried: Whether another attempt may succeed.
     """
 
     phase: Phase
     reason: Reason
     message: str = ""
-    reported: str = ""
     retried: bool = False
 
 
@@ -151,21 +146,17 @@ def summarize(run: InjectorRun) -> Summary:
         message = "the injector did not end in time, or its node is lost"
         return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
     if run.finished is None:
-        reported, message = (
-            ReportReason.NOT_STARTED,
-            run.waits_for or "the injector has not started",
-        )
-        return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, reported, retried=True)
+        message = run.waits_for or "the injector has not started"
+        return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, retried=True)
     if report is None:
         message = "the injector ended without a report"
         return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
-    if report.reason == ReportReason.NO_JVM_FOUND:
-        return Summary(Phase.NO_JVM, Reason.NO_JVM_FOUND, report.message, report.reason)
+    if report.reason == Reason.NO_JVM_FOUND:
+        return Summary(Phase.NO_JVM, Reason.NO_JVM_FOUND, report.message)
     bad = [jvm for jvm in report.jvms if jvm.state in (State.REFUSED, State.FAILED)]
     if report.reason and not bad:
         retried = report.reason in _RETRIED
-        reason = parse_reason(report.reason)
-        return Summary(Phase.FAILED, reason, report.message, report.reason, retried)
+        return Summary(Phase.FAILED, parse_reason(report.reason), report.message, retried)
     if not bad:
         return Summary(Phase.DONE, Reason.ALL_SERVING)
     # The message prefers a JVM with a permanent reason. A single JVM with a transient reason is
@@ -173,7 +164,7 @@ def summarize(run: InjectorRun) -> Summary:
     worst = next((jvm for jvm in bad if jvm.reason not in _RETRIED), bad[0])
     message = f"process {worst.pid} {worst.main}: {worst.message}"
     retried = any(jvm.reason in _RETRIED for jvm in bad)
-    return Summary(Phase.FAILED, parse_reason(worst.reason), message, worst.reason, retried)
+    return Summary(Phase.FAILED, parse_reason(worst.reason), message, retried)
 
 
 def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
@@ -190,17 +181,13 @@ def find_user(container: Container, runs: Sequence[InjectorRun]) -> Credentials:
     return Credentials(uid, uid if container.gid is None else container.gid)
 
 
-def fill(
-    summary: Summary, pod: Pod, container: Container, run: InjectorRun, attempts: int
-) -> Target:
-    """Build the target of a container from the summary of its last injector."""
-    return Target(
-        pod,
-        container,
-        summary.phase,
-        summary.reason,
-        summary.message,
-        attempts,
+def fill(summary: Summary, target: Target, run: InjectorRun) -> Target:
+    """Return the target of a container with the summary of its last injector."""
+    return replace(
+        target,
+        phase=summary.phase,
+        reason=summary.reason,
+        message=summary.message,
         reports=run.report.jvms if run.report else (),
         verified=run.finished,
     )

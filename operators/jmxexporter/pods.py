@@ -17,13 +17,7 @@ from typing import Any, Final
 from libs.common.conditions import parse_time
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, map_at, maps_at, text_at, text_map_at
-from operators.jmxexporter.injector.messages import (
-    REQUEST_VARIABLE,
-    Action,
-    Reason,
-    Report,
-    Request,
-)
+from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Action, Report, Request
 from operators.jmxexporter.memory import pick_limit, read_limit
 from operators.jmxexporter.naming import (
     ENDPOINT,
@@ -38,6 +32,7 @@ from operators.jmxexporter.naming import (
     SCRAPE,
     STARTED,
 )
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.started import Started
 
 _TMP: Final = "/tmp"  # noqa: S108 - where HotSpot listens; it is only compared.
@@ -95,14 +90,10 @@ class InjectorRun:
         most = _TIMEOUTS * request.timeout_seconds * request.max_jvms
         return request.not_after + (most if self.started is not None else 0)
 
-    def has_reason(self, *reasons: Reason) -> bool:
-        """Return whether the report, or its part on one JVM, has one of these reasons."""
-        if self.report is None:
-            return False
-        return any(word in reasons for word in (self.report.reason, *self._reasons()))
-
-    def _reasons(self) -> Iterable[str]:
-        return (jvm.reason for jvm in self.report.jvms) if self.report else ()
+    def has_lost_jvm(self) -> bool:
+        """Return whether its report says that a JVM ended."""
+        jvms = self.report.jvms if self.report else ()
+        return any(jvm.reason == Reason.JVM_TERMINATED for jvm in jvms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,6 @@ class Pod:
         runs: Injectors of all exporters, in their order.
         ephemeral: Number of its ephemeral containers, including those of other tools.
         started: Agent that its JVMs were started with; None if it was created without one.
-        opted_out: Whether its annotations opt it out.
         static: Whether a kubelet runs it from a file.
     """
 
@@ -174,7 +164,6 @@ class Pod:
     runs: Sequence[InjectorRun]
     ephemeral: int
     started: Started | None = None
-    opted_out: bool = False
     static: bool = False
 
     @classmethod
@@ -205,7 +194,6 @@ class Pod:
             runs=_parse_runs(spec, status),
             ephemeral=len(maps_at(spec, "ephemeralContainers")),
             started=Started.parse(text_at(manifest, "metadata", "annotations", STARTED)),
-            opted_out=is_opted_out(manifest),
             static=bool(text_at(manifest, "metadata", "annotations", MIRROR)),
         )
 
@@ -267,7 +255,7 @@ class Pod:
         if held is None or held.container_id == target or run.request.action is not Action.ENSURE:
             return None
         if held.last_id == target:
-            lost = self.has_lost(run) or run.has_reason(Reason.JVM_TERMINATED)
+            lost = self.has_lost(run) or run.has_lost_jvm()
             return 0 if lost else None
         # After another injector in the same container, the first one had not ended it.
         last = [each for each in self.runs if each.request.container_id == target][-1]

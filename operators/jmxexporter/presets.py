@@ -3,7 +3,8 @@
 They were tried on the beans of Tomcat 10.1.40, of Spring Boot 3.5.0 with Tomcat and Hikari, of a
 broker, a producer and a consumer of Kafka 3.9.0 (KRaft), and of a node of Cassandra 5.0.4. The
 rules for raft, connections, fetchers, the broker state and log flushes follow the names in Kafka's
-documentation and were not tried on a broker.
+documentation and were not tried on a broker. Metrics of a broker have the names that Strimzi's rules
+give them, so that public dashboards and alerts work.
 """
 
 # ruff: noqa: E501 - patterns cannot be broken.
@@ -46,15 +47,14 @@ rules:
 
 _KAFKA: Final = r"""
 lowercaseOutputName: true
-lowercaseOutputLabelNames: true
 includeObjectNames: ["kafka.server:*", "kafka.network:*", "kafka.controller:*", "kafka.log:*", "kafka.cluster:*", "kafka.coordinator.group:*", "kafka.producer:*", "kafka.consumer:*"]
 rules:
 - pattern: 'kafka.server<type=BrokerTopicMetrics, name=(\w+)PerSec, topic=([^>]+)><>Count:'
-  name: kafka_server_topic_$1_total
+  name: kafka_server_brokertopicmetrics_$1_total
   labels: {topic: "$2"}
   type: COUNTER
 - pattern: 'kafka.server<type=BrokerTopicMetrics, name=(\w+)PerSec><>Count:'
-  name: kafka_server_$1_total
+  name: kafka_server_brokertopicmetrics_$1_total
   type: COUNTER
 - pattern: 'kafka.server<type=ReplicaManager, name=(\w+)PerSec><>Count:'
   name: kafka_server_replicamanager_$1_total
@@ -66,43 +66,42 @@ rules:
   name: kafka_controller_$1_$2
   type: GAUGE
 - pattern: 'kafka.network<type=RequestMetrics, name=RequestsPerSec, request=(\w+)(?:, version=(\d+))?><>Count:'
-  name: kafka_network_requests_total
+  name: kafka_network_requestmetrics_requests_total
   labels: {request: "$1", version: "$2"}
   type: COUNTER
-- pattern: 'kafka.network<type=RequestMetrics, name=TotalTimeMs, request=(\w+)><>(Mean|50thPercentile|99thPercentile):'
-  name: kafka_network_request_time_milliseconds
-  labels: {request: "$1", statistic: "$2"}
+- pattern: 'kafka.network<type=RequestMetrics, name=TotalTimeMs, request=(\w+)><>(50|99)thPercentile:'
+  name: kafka_network_requestmetrics_totaltimems
+  labels: {request: "$1", quantile: "0.$2"}
   type: GAUGE
 - pattern: 'kafka.server<type=KafkaRequestHandlerPool, name=RequestHandlerAvgIdlePercent><>OneMinuteRate:'
-  name: kafka_server_request_handler_idle_ratio
+  name: kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent
   type: GAUGE
 - pattern: 'kafka.network<type=SocketServer, name=NetworkProcessorAvgIdlePercent><>Value:'
-  name: kafka_network_processor_idle_ratio
+  name: kafka_network_socketserver_networkprocessoravgidle_percent
   type: GAUGE
 - pattern: 'kafka.log<type=Log, name=(Size|LogEndOffset|LogStartOffset|NumLogSegments), topic=([^,]+), partition=(\d+)><>Value:'
-  name: kafka_log_$1
+  name: kafka_log_log_$1
   labels: {topic: "$2", partition: "$3"}
   type: GAUGE
 - pattern: 'kafka.server<type=raft-metrics><>([\w-]+):'
-  name: kafka_server_raft_$1
+  name: kafka_server_raftmetrics_$1
   type: GAUGE
 - pattern: 'kafka.server<type=socket-server-metrics, listener=([^,]+), networkProcessor=(\w+)><>connection-count:'
-  name: kafka_server_connections
-  labels: {listener: "$1", processor: "$2"}
+  name: kafka_server_socket_server_metrics_connection_count
+  labels: {listener: "$1", networkProcessor: "$2"}
   type: GAUGE
 - pattern: 'kafka.server<type=FetcherLagMetrics, name=ConsumerLag, clientId=([^,]+), topic=([^,]+), partition=(\d+)><>Value:'
-  name: kafka_server_fetcher_lag
-  labels: {client_id: "$1", topic: "$2", partition: "$3"}
+  name: kafka_server_fetcherlagmetrics_consumerlag
+  labels: {clientId: "$1", topic: "$2", partition: "$3"}
   type: GAUGE
 - pattern: 'kafka.server<type=KafkaServer, name=BrokerState><>Value:'
-  name: kafka_server_broker_state
+  name: kafka_server_kafkaserver_brokerstate
   type: GAUGE
 - pattern: 'kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>Count:'
-  name: kafka_log_flushes_total
-  type: COUNTER
-- pattern: 'kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>(Mean|50thPercentile|99thPercentile):'
-  name: kafka_log_flush_time_milliseconds
-  labels: {statistic: "$1"}
+  name: kafka_log_logflushstats_logflushrateandtimems_count
+- pattern: 'kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>(50|99)thPercentile:'
+  name: kafka_log_logflushstats_logflushrateandtimems
+  labels: {quantile: "0.$1"}
   type: GAUGE
 - pattern: 'kafka.cluster<type=Partition, name=(\w+), topic=([^,]+), partition=(\d+)><>Value:'
   name: kafka_cluster_partition_$1

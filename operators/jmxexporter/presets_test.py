@@ -46,13 +46,13 @@ BEANS = [
     (
         Preset.KAFKA,
         "kafka.server<type=BrokerTopicMetrics, name=MessagesInPerSec, topic=a.b-c><>Count: 5",
-        "kafka_server_topic_messagesin_total",
+        "kafka_server_brokertopicmetrics_messagesin_total",
         {"topic": "a.b-c"},
     ),
     (
         Preset.KAFKA,
         "kafka.server<type=BrokerTopicMetrics, name=BytesOutPerSec><>Count: 5",
-        "kafka_server_bytesout_total",
+        "kafka_server_brokertopicmetrics_bytesout_total",
         {},
     ),
     (
@@ -64,7 +64,7 @@ BEANS = [
     (
         Preset.KAFKA,
         "kafka.server<type=raft-metrics><>high-watermark: 12",
-        "kafka_server_raft_high-watermark",
+        "kafka_server_raftmetrics_high-watermark",
         {},
     ),
     (
@@ -73,14 +73,14 @@ BEANS = [
             "kafka.server<type=socket-server-metrics, listener=PLAIN, networkProcessor=2>"
             "<>connection-count: 4.0"
         ),
-        "kafka_server_connections",
-        {"listener": "PLAIN", "processor": "2"},
+        "kafka_server_socket_server_metrics_connection_count",
+        {"listener": "PLAIN", "networkProcessor": "2"},
     ),
     (
         Preset.KAFKA,
         "kafka.log<type=LogFlushStats, name=LogFlushRateAndTimeMs><>99thPercentile: 4.0",
-        "kafka_log_flush_time_milliseconds",
-        {"statistic": "99thPercentile"},
+        "kafka_log_logflushstats_logflushrateandtimems",
+        {"quantile": "0.99"},
     ),
     (
         Preset.KAFKA,
@@ -94,14 +94,14 @@ BEANS = [
             "kafka.network<type=RequestMetrics, name=RequestsPerSec, request=Fetch, version=17>"
             "<>Count: 9"
         ),
-        "kafka_network_requests_total",
+        "kafka_network_requestmetrics_requests_total",
         # Clients of different versions send the same request: two beans, two time series.
         {"request": "Fetch", "version": "17"},
     ),
     (
         Preset.KAFKA,
         "kafka.log<type=Log, name=Size, topic=orders, partition=11><>Value: 77",
-        "kafka_log_size",
+        "kafka_log_log_size",
         {"topic": "orders", "partition": "11"},
     ),
     (

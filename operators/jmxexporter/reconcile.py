@@ -11,16 +11,15 @@ from libs.common.actions import Action
 from libs.common.kinds import Key, Kind, Manifest
 from libs.common.plan import Outcome, Patch, Step
 from operators.jmxexporter.annotations import hides_endpoint, plan_annotations
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import AgentKind, Mode, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.discovery import MONITORS, Address
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.injector.messages import Action as Job
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Request
 from operators.jmxexporter.phases import OF_RULES, Phase, Target
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.requests import build_request, build_stop
 from operators.jmxexporter.resources import Image, build_injection
 from operators.jmxexporter.targets import TargetEvaluator, counts, evaluate_started
@@ -252,6 +251,7 @@ def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container
     ]
 
 
+_MOST_LATE: Final = timedelta(hours=1)
 _WITNESSES: Final = 2
 """Pods that must agree before they affect other pods."""
 
@@ -271,7 +271,7 @@ def find_lost(
         for run in pod.runs_of(exporter.metadata.uid)
         if counts(run, exporter, resumed)
         and run.request.action is not Job.CHECK
-        and (pod.has_lost(run) or run.has_reason(ReportReason.JVM_TERMINATED))
+        and (pod.has_lost(run) or run.has_lost_jvm())
     ]
     if not losses or len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):
         return ""
@@ -406,13 +406,26 @@ def _wait(target: Target, reason: Reason, message: str) -> Target:
 def _build_action(
     exporter: PrometheusJmxExporter, target: Target, request: Request, limits: Limits, now: datetime
 ) -> PodAction:
-    dated = replace(request, not_after=int((now + limits.start_timeout).timestamp()))
+    last = now + limits.start_timeout + _find_lateness(target.pod, limits)
+    dated = replace(request, not_after=int(last.timestamp()))
     step = build_injection(
         target.pod, target.container, dated, exporter.spec.config, target.user, limits.image
     )
     where = f"container {target.container.name} of pod {target.pod.key.name}"
     note = f"Added an injector to {where}: {request.action}"
     return PodAction(step, Reason.STARTED, note, job=request.action)
+
+
+def _find_lateness(pod: Pod, limits: Limits) -> timedelta:
+    """Return how late injectors of a pod were by the clock of its node, which may be ahead."""
+    late = [
+        run.finished.timestamp() - run.request.not_after
+        for run in pod.runs
+        if run.finished and run.report and run.report.reason == Reason.INJECTOR_NOT_STARTED
+    ]
+    if not late:
+        return timedelta()
+    return limits.start_timeout + min(timedelta(seconds=max(late)), _MOST_LATE)
 
 
 def _has_endpoint(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> bool:

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import Manifest
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.config import Config
-from operators.jmxexporter.injector.messages import Action, JvmReport, Report, State
-from operators.jmxexporter.injector.messages import Reason as ReportReason
+from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request, State
 from operators.jmxexporter.phases import Phase
 from operators.jmxexporter.pods import Pod, shrink_pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.reconcile import (
     Limits,
     Observed,
@@ -43,13 +42,13 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMITS = Limits(Image("injector"))
 GOOD = Config(CONFIG, CONFIG_HASH)
 WHOLE = (
-    ReportReason.NO_JVM_FOUND,
-    ReportReason.CONFIG_CHANGED,
-    ReportReason.TOO_MANY_JVMS,
-    ReportReason.NOT_STARTED,
+    Reason.NO_JVM_FOUND,
+    Reason.CONFIG_CHANGED,
+    Reason.TOO_MANY_JVMS,
+    Reason.INJECTOR_NOT_STARTED,
 )
 """Reasons that injectors give for a container, not for a JVM."""
-OUTCOMES = st.sampled_from([*ReportReason, None, "ok"])
+OUTCOMES = st.sampled_from([*Reason, None, "ok"])
 
 
 def parse_exporter(**spec: Any) -> PrometheusJmxExporter:
@@ -70,7 +69,7 @@ def take(pod: Manifest, exporter: PrometheusJmxExporter, now: datetime = NOW) ->
     return len(put)
 
 
-def end(pod: Manifest, outcome: ReportReason | str | None) -> None:
+def end(pod: Manifest, outcome: Reason | str | None) -> None:
     """Let the last injector end in a way."""
     run = Pod.parse(pod).runs[-1]
     report: Report | None
@@ -88,7 +87,7 @@ def end(pod: Manifest, outcome: ReportReason | str | None) -> None:
 
 @given(st.lists(OUTCOMES, min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 5))
 def test_container_is_never_tried_more_often_than_allowed(
-    outcomes: list[ReportReason | str | None], attempts: int, budget: int
+    outcomes: list[Reason | str | None], attempts: int, budget: int
 ) -> None:
     exporter = parse_exporter(maxAttempts=attempts, maxEphemeralContainers=budget)
     pod, now = build_pod(), NOW
@@ -106,13 +105,60 @@ def test_container_is_never_tried_more_often_than_allowed(
         assert take(pod, exporter, now + timedelta(days=9)) == 0
 
 
+@pytest.mark.parametrize("ahead", [-300, 0, 299, 310, 900, 3600])
+@pytest.mark.parametrize("backoff", [1, 3600])
+def test_node_whose_clock_is_wrong_is_served_and_left(ahead: int, backoff: int) -> None:
+    exporter = parse_exporter(backoffSeconds=backoff)
+    pod, now = build_pod(), NOW
+
+    def run_node() -> Report:
+        nonlocal now
+        while not take(pod, exporter, now):
+            now += timedelta(seconds=60)
+            assert now < NOW + timedelta(days=1)
+        run, node = Pod.parse(pod).runs[-1], now + timedelta(seconds=ahead + 2)
+        late = node.timestamp() > run.request.not_after
+        report = answer_well(run.request, run)
+        if late:
+            report = Report(reason=Reason.INJECTOR_NOT_STARTED)
+        status = build_run_status(run, report)
+        status["state"]["terminated"]["finishedAt"] = node.isoformat()
+        pod["status"].setdefault("ephemeralContainerStatuses", []).append(status)
+        return report
+
+    reports = [run_node()]
+    if not reports[0].jvms:
+        reports.append(run_node())
+    assert reports[-1].jvms, "the second injector has enough time"
+
+    stop = plan_stops(exporter, [Pod.parse(pod)], now, LIMITS)
+    (action,) = stop.actions
+    (operation,) = action.step.operations
+    request = Request.parse(operation["value"]["env"][0]["value"])
+    assert request.not_after > (now + timedelta(seconds=ahead + 2)).timestamp()
+
+
+def test_stop_in_a_pod_that_is_not_ready_runs_as_the_user_of_the_jvm() -> None:
+    """The JVM responds to nobody else, so a stop as another user costs an attempt."""
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    pod["status"]["conditions"][0]["status"] = "False"
+
+    (action,) = plan_stops(exporter, [Pod.parse(pod)], NOW, LIMITS).actions
+
+    (operation,) = action.step.operations
+    context = operation["value"]["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (1234, 5678)
+
+
 @pytest.mark.parametrize("others", [0, 3])
 def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: int) -> None:
     exporter = parse_exporter(maxAttempts=10)
     pods = [build_pod(f"shop-{number}") for number in range(1 + others)]
     for pod in pods[:2]:
         take(pod, exporter)
-        end(pod, ReportReason.JVM_TERMINATED)
+        end(pod, Reason.JVM_TERMINATED)
 
     plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod) for pod in pods]), NOW, LIMITS)
 
@@ -120,9 +166,9 @@ def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: in
     assert not [action for action in plan.actions if action.job is not None]
 
 
-@pytest.mark.parametrize("reason", [ReportReason.JVM_TERMINATED, ReportReason.CONFIG_INVALID])
+@pytest.mark.parametrize("reason", [Reason.JVM_TERMINATED, Reason.CONFIG_INVALID])
 def test_report_of_one_pod_slows_injections_down_and_does_not_stop_them(
-    reason: ReportReason,
+    reason: Reason,
 ) -> None:
     """A process of the pod could have written the report."""
     exporter = parse_exporter(maxConcurrent=5)
@@ -155,7 +201,7 @@ def test_no_report_makes_an_injector_run_as_root(context: dict[str, Any]) -> Non
     exporter, pod = parse_exporter(), build_pod(securityContext=context)
     take(pod, exporter)
     run = Pod.parse(pod).runs[-1]
-    forged = JvmReport(pid=1, reason=ReportReason.UID_MISMATCH, message="other", uid=0, gid=0)
+    forged = JvmReport(pid=1, reason=Reason.UID_MISMATCH, message="other", uid=0, gid=0)
     pod["status"]["ephemeralContainerStatuses"] = [build_run_status(run, Report((forged,)))]
 
     take(pod, exporter, NOW + timedelta(days=1))
@@ -307,7 +353,7 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
     take(pod, exporter)
     run = Pod.parse(pod).runs[-1]
     fine = build_report(run.request, run, State.SERVING)
-    bad = JvmReport(pid=9, main="Other", reason=ReportReason.ATTACH_DISABLED, message="no")
+    bad = JvmReport(pid=9, main="Other", reason=Reason.ATTACH_DISABLED, message="no")
     pod["status"]["ephemeralContainerStatuses"] = [build_run_status(run, Report((fine, bad)))]
 
     plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS)
@@ -316,14 +362,12 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
     assert [jvm.port for jvm in plan.targets[0].reports] == [9400, 0]
 
 
-UNPUBLISHED = {ReportReason.JVM_TERMINATED, ReportReason.NOT_SERVING}
+UNPUBLISHED = {Reason.JVM_TERMINATED, Reason.NOT_SERVING}
 
 
-@pytest.mark.parametrize(
-    "outcome", [*sorted(set(ReportReason) - {ReportReason.NO_JVM_FOUND}), None]
-)
+@pytest.mark.parametrize("outcome", [*sorted(set(Reason) - {Reason.NO_JVM_FOUND}), None])
 def test_jvm_stays_published_until_it_is_known_to_have_stopped(
-    outcome: ReportReason | None,
+    outcome: Reason | None,
 ) -> None:
     """A typo in a rule must not remove a JVM from Prometheus that serves as before."""
     exporter, pod = parse_exporter(maxAttempts=1), build_pod()
@@ -353,7 +397,7 @@ def test_failed_report_tells_what_the_jvm_still_serves() -> None:
     moved = parse_exporter(maxAttempts=1, port=9500, lastPort=9510, path="/other")
     take(pod, moved)
     run = Pod.parse(pod).runs[-1]
-    report = build_report(run.request, run, State.FAILED, ReportReason.AGENT_ERROR)
+    report = build_report(run.request, run, State.FAILED, Reason.AGENT_ERROR)
     served = replace(report, port=9400, config_hash=CONFIG_HASH)
     pod["status"]["ephemeralContainerStatuses"].append(build_run_status(run, Report((served,))))
 
@@ -393,13 +437,13 @@ def test_limit_that_changes_spends_no_injector_on_a_jvm_that_serves(tuning: dict
 @pytest.mark.parametrize(
     ("outcome", "tuning"),
     [
-        (ReportReason.TIMEOUT, {"timeoutSeconds": 50}),
-        (ReportReason.TOO_LITTLE_MEMORY, {"minFreeMemory": "32Mi"}),
-        (ReportReason.TOO_MANY_JVMS, {"maxJvms": 7}),
+        (Reason.TIMEOUT, {"timeoutSeconds": 50}),
+        (Reason.TOO_LITTLE_MEMORY, {"minFreeMemory": "32Mi"}),
+        (Reason.TOO_MANY_JVMS, {"maxJvms": 7}),
     ],
 )
 def test_limit_that_may_have_been_the_cause_is_tried_at_once(
-    outcome: ReportReason, tuning: dict[str, Any]
+    outcome: Reason, tuning: dict[str, Any]
 ) -> None:
     pod = build_pod()
     take(pod, parse_exporter(maxAttempts=1))
@@ -411,10 +455,10 @@ def test_limit_that_may_have_been_the_cause_is_tried_at_once(
 
 @pytest.mark.parametrize(
     "outcome",
-    [ReportReason.NO_JVM_FOUND, ReportReason.ATTACH_DISABLED, ReportReason.UNSUPPORTED_JVM],
+    [Reason.NO_JVM_FOUND, Reason.ATTACH_DISABLED, Reason.UNSUPPORTED_JVM],
 )
 def test_container_that_cannot_be_served_is_asked_again_for_other_processes_only(
-    outcome: ReportReason,
+    outcome: Reason,
 ) -> None:
     exporter, pod = parse_exporter(), build_pod()
     take(pod, exporter)

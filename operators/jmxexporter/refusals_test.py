@@ -8,12 +8,11 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import CONFIG_MAP, POD, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.discovery import SERVICE_MONITOR
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Report, Request
 from operators.jmxexporter.pods import InjectorRun
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.samples import (
     SHOP,
     answer_well,
@@ -72,7 +71,7 @@ async def test_configuration_that_one_jvm_refuses_is_spared_the_others(
     for number in range(4):
         api.create(build_pod(f"shop-{number}"))
     api.create(build_exporter(maxConcurrent=1))
-    await play(api, harness, refuse(ReportReason.CONFIG_INVALID))
+    await play(api, harness, refuse(Reason.CONFIG_INVALID))
 
     assert condition(api, "ConfigValid") == ("False", Reason.CONFIG_INVALID)
     # Two witnesses are needed: one pod alone could have forged its report.
@@ -84,7 +83,7 @@ async def test_container_that_restarts_may_accept_the_configuration(
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
-    await play(api, harness, refuse(ReportReason.CONFIG_INVALID))
+    await play(api, harness, refuse(Reason.CONFIG_INVALID))
     assert condition(api, "ConfigValid") == ("False", Reason.CONFIG_INVALID)
 
     fresh = build_pod_status(SHOP.name, "app", restart=1)["containerStatuses"]
@@ -101,7 +100,7 @@ async def test_death_of_a_jvm_opens_the_circuit_breaker(
     for number in range(4):
         api.create(build_pod(f"shop-{number}"))
     api.create(build_exporter(maxConcurrent=1))
-    await play(api, harness, refuse(ReportReason.JVM_TERMINATED))
+    await play(api, harness, refuse(Reason.JVM_TERMINATED))
     assert condition(api, "Degraded") == ("True", Reason.JVM_TERMINATED)
     assert condition(api) == ("False", Reason.JVM_TERMINATED)
     touched = [number for number in range(4) if runs(api, Key("default", f"shop-{number}"))]
@@ -153,7 +152,7 @@ async def test_target_that_refuses_is_not_tried_again(
 ) -> None:
     api.create(build_pod())
     api.create(build_exporter())
-    await play(api, harness, refuse(ReportReason.ATTACH_DISABLED))
+    await play(api, harness, refuse(Reason.ATTACH_DISABLED))
 
     assert condition(api) == ("False", Reason.TARGETS_FAILED)
     (failure,) = status(api)["failures"]
@@ -165,7 +164,7 @@ async def test_target_that_refuses_is_not_tried_again(
 async def test_attempts_are_counted(api: FakeApi, harness: OperatorHarness) -> None:
     api.create(build_pod())
     api.create(build_exporter(maxAttempts=2, backoffSeconds=1))
-    await play(api, harness, refuse(ReportReason.NOT_READY))
+    await play(api, harness, refuse(Reason.NOT_READY))
 
     assert len(runs(api)) == 2
     assert condition(api) == ("False", Reason.TARGETS_FAILED)
@@ -189,7 +188,7 @@ async def test_pod_gets_no_more_injectors_than_its_budget(
 async def test_sidecar_without_a_jvm_is_no_failure(api: FakeApi, harness: OperatorHarness) -> None:
     def answer(request: Request, run: InjectorRun) -> Report:
         if run.container == "side":
-            return Report(reason=ReportReason.NO_JVM_FOUND, message="none")
+            return Report(reason=Reason.NO_JVM_FOUND, message="none")
         return answer_well(request, run)
 
     api.create(build_pod(SHOP.name, "app", "side"))

@@ -10,12 +10,9 @@ from libs.common.kinds import POD, Manifest
 from libs.common.plan import Patch, escape_pointer
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.injector.messages import (
-    CLIENTS_VARIABLE,
     CONFIG_VARIABLE,
     KEY_VARIABLE,
-    LOGIN_VARIABLES,
     REQUEST_VARIABLE,
-    TLS_VARIABLES,
     Action,
     Request,
 )
@@ -94,7 +91,7 @@ def _build_precheck(request: Request) -> str:
     return render_precheck(
         need=min(INJECTOR_BYTES, request.memory_bytes),
         limit=request.memory_limit,
-        container_id=request.container_id if request.shared_processes else "",
+        container_id=request.visible_container,
     )
 
 
@@ -107,22 +104,13 @@ def _build_config(source: ConfigSource) -> Manifest:
 
 def _build_secrets(request: Request) -> list[Manifest]:
     """Build the variables that the kubelet fills in from Secrets, which we do not read."""
-    wanted: list[tuple[str, str, str]] = []
-    if request.tls_secret:
-        wanted += [(variable, request.tls_secret, key) for key, variable in TLS_VARIABLES.items()]
-    if request.client_certificates:
-        wanted.append((CLIENTS_VARIABLE, request.tls_secret, "ca.crt"))
-    if request.login_secret:
-        wanted += [
-            (variable, request.login_secret, key) for key, variable in LOGIN_VARIABLES.items()
-        ]
     return [
         # Optional: the injector says which one is missing, instead of waiting for it.
         {
             "name": name,
             "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
         }
-        for name, secret, key in wanted
+        for secret, key, name in request.secrets
     ]
 
 

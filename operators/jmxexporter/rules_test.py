@@ -23,13 +23,13 @@ from libs.common.kinds import CONFIG_MAP, POD, SECRET, Key, build_object
 from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.guard_calls import GuardCall
 from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.injector.messages import KEY_VARIABLE, Action
 from operators.jmxexporter.naming import STARTED
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.samples import (
     CONFIG_HASH,
     SHOP,

@@ -11,9 +11,9 @@ from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import (
     PROMETHEUS_JMX_EXPORTER,
 )
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.injector.messages import Report, Request, State
 from operators.jmxexporter.pods import InjectorRun, Pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.samples import (
     SHOP,
     Answer,
@@ -58,7 +58,7 @@ def runs(api: FakeApi, key: Key = SHOP) -> list[InjectorRun]:
     return list(Pod.parse(api.get(POD, key)).runs)
 
 
-def refuse(reason: ReportReason, **rest: Any) -> Answer:
+def refuse(reason: Reason, **rest: Any) -> Answer:
     """Return a response of injectors that refuses all JVMs for a reason."""
 
     def answer(request: Request, run: InjectorRun) -> Report:

@@ -6,16 +6,17 @@ overridden; in doubt it stays unchanged.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.kinds import Manifest
-from libs.common.plan import escape_pointer
+from libs.common.plan import annotate
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, Mode, PrometheusJmxExporter, Startup
-from operators.jmxexporter.injector.messages import START_VARIABLE, Start
+from operators.jmxexporter.injector.messages import ANY_HOST, START_VARIABLE
 from operators.jmxexporter.memory import read_limit
 from operators.jmxexporter.naming import MIRROR, STARTED
 from operators.jmxexporter.pods import is_opted_out
@@ -152,14 +153,7 @@ def _append(
 
 
 def _annotate(pod: Mapping[str, Any], started: Started) -> list[Manifest]:
-    operation = {
-        "op": "add",
-        "path": f"/metadata/annotations/{escape_pointer(STARTED)}",
-        "value": started.render(),
-    }
-    if map_at(pod, "metadata").get("annotations") is None:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {}}, operation]
-    return [operation]
+    return [annotate(text_map_at(pod, "metadata", "annotations"), STARTED, started.render())]
 
 
 def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:
@@ -198,25 +192,26 @@ def _build_init_container(
     """
     spec = exporter.spec
     preset = spec.config.preset
-    start = Start(
-        id=started.exporter,
-        directory=DIRECTORY,
-        config=f"{DIRECTORY if preset else CONFIG_DIRECTORY}/{_CONFIG_FILE}",
-        config_text=PRESETS[preset] if preset else "",
-        main_class=spec.main_class,
-        exclude_main_class=spec.exclude_main_class,
-        port=started.port,
-        last_port=started.last_port,
-        answer=ANSWER_FILE,
-        path=started.path,
-        memory_bytes=int(parse_quantity(spec.min_free_memory)),
-    )
+    start = {
+        "id": started.exporter,
+        "directory": DIRECTORY,
+        "config": f"{DIRECTORY if preset else CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        "configText": PRESETS[preset] if preset else "",
+        "host": ANY_HOST,
+        "mainClass": spec.main_class,
+        "excludeMainClass": spec.exclude_main_class,
+        "port": str(started.port),
+        "lastPort": str(started.last_port),
+        "answer": ANSWER_FILE,
+        "path": started.path,
+        "memoryBytes": str(int(parse_quantity(spec.min_free_memory))),
+    }
     return {
         "name": VOLUME,
         "image": image.name,
         "imagePullPolicy": image.pull_policy,
         "command": ["/app/bin/python", "-P", "-m", "operators.jmxexporter.injector.prepare"],
-        "env": [{"name": START_VARIABLE, "value": start.render()}],
+        "env": [{"name": START_VARIABLE, "value": json.dumps(start)}],
         "resources": {
             part: {name: held[part][name] for name in ("cpu", "memory") if name in held[part]}
             for part in ("requests", "limits")

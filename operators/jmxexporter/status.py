@@ -8,7 +8,6 @@ from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
-from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.api.v1alpha1 import (
     SHOWN,
     AgentKind,
@@ -24,6 +23,7 @@ from operators.jmxexporter.endpoints import Endpoint
 from operators.jmxexporter.injector.messages import State
 from operators.jmxexporter.naming import RESUME
 from operators.jmxexporter.phases import Phase, Target
+from operators.jmxexporter.reasons import ConditionType, Reason
 from operators.jmxexporter.reconcile import Observed, Plan
 
 _NAMED = 3

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.endpoints import Endpoint, find_endpoints
@@ -23,7 +22,6 @@ from operators.jmxexporter.guard_calls import (
     is_pod_address,
 )
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
-from operators.jmxexporter.injector.messages import Reason as ReportReason
 from operators.jmxexporter.phases import (
     OF_CONFIG,
     Phase,
@@ -36,6 +34,7 @@ from operators.jmxexporter.phases import (
     summarize,
 )
 from operators.jmxexporter.pods import Container, InjectorRun, Pod
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.resources import Credentials
 from operators.jmxexporter.started import Started
 
@@ -120,8 +119,11 @@ class TargetEvaluator:
         """Evaluate a container for a request."""
         runs = pod.runs_of(request.id, container)
         endpoints = [self._update(each, container, runs) for each in find_endpoints(runs)]
-        target = self._evaluate(pod, container, request, runs, endpoints)
-        return replace(target, endpoints=endpoints)
+        attempts, user = sum(run.request.is_like(request) for run in runs), find_user(
+            container, runs
+        )
+        due = Target(pod, container, Phase.DUE, Reason.INJECTING, "", attempts, user)
+        return self._evaluate(replace(due, endpoints=endpoints), request, runs)
 
     def _update(
         self, endpoint: Endpoint, container: Container, runs: Sequence[InjectorRun]
@@ -139,62 +141,55 @@ class TargetEvaluator:
         state = (self.states or {}).get(_key_of(endpoint, container))
         return state if state is not None and state.run == last.name else None
 
-    def _evaluate(
-        self,
-        pod: Pod,
-        container: Container,
-        request: Request,
-        runs: Sequence[InjectorRun],
-        endpoints: Sequence[Endpoint],
-    ) -> Target:
-        user = find_user(container, runs)
-        attempts = sum(run.request.is_like(request) for run in runs)
-        last = runs[-1] if runs else None
+    def _evaluate(self, due: Target, request: Request, runs: Sequence[InjectorRun]) -> Target:
+        """Evaluate a container; `due` is the target if it needs an injector now."""
+        pod, container, last = due.pod, due.container, runs[-1] if runs else None
         refused = self.exporter.spec.host_network is HostNetwork.REFUSE
         if pod.host_network and refused and last is None:
             message = "the pod uses the network of its node; see spec.hostNetwork"
-            return Target(pod, container, Phase.FAILED, Reason.HOST_NETWORK, message)
+            return _fail(due, Reason.HOST_NETWORK, message)
         if pod.static:
             message = "the kubelet runs the pod from a file; the API server accepts no injectors"
-            return Target(pod, container, Phase.FAILED, Reason.STATIC_POD, message)
-        if request.action is Action.ENSURE and (harmed := self._find_harm(pod, container)):
+            return _fail(due, Reason.STATIC_POD, message)
+        if request.action is Action.ENSURE and (harmed := self._find_harm(due)):
             return harmed
         if container.tmp_sharer and last is None:
             message = (
                 f"{container.tmp_sharer} can mount the same volume as /tmp; mount an "
                 "emptyDir at /tmp that no other container mounts, or use spec.startup"
             )
-            return Target(pod, container, Phase.FAILED, Reason.SHARED_TMP, message)
+            return _fail(due, Reason.SHARED_TMP, message)
         if last is not None and last.is_pending(self.now):
-            return self._await(pod, container, last, attempts)
-        if last is not None and self._is_reachable(pod, last, request, endpoints):
-            return self._compare(pod, container, request, last, user, attempts, endpoints)
+            return _await(due, last)
+        if last is not None and self._is_reachable(due, last, request):
+            return self._compare(due, request, last)
         if last is not None and answers(last, request):
-            return self._weigh(pod, container, last, user, attempts)
-        return self._start(pod, container, request, user, attempts)
+            return self._weigh(due, last)
+        return self._start(due, request)
 
-    def _find_harm(self, pod: Pod, container: Container) -> Target | None:
+    def _find_harm(self, due: Target) -> Target | None:
         """Return the target of a container that ended during an injection for this spec."""
-        for run in pod.runs_of(self.exporter.metadata.uid):
-            ends = pod.outlived(run) if run.container == container.name else None
+        for run in due.pod.runs_of(self.exporter.metadata.uid):
+            ends = due.pod.outlived(run) if run.container == due.container.name else None
             if ends is None or not counts(run, self.exporter, self.resumed):
                 continue
             message = f"the container ended during an injection, and {ends} times since"
             reason = Reason.CONTAINER_UNSTABLE if ends > 0 else Reason.JVM_TERMINATED
-            return Target(pod, container, Phase.FAILED, reason, message)
+            return _fail(due, reason, message)
         return None
 
-    def _is_reachable(
-        self, pod: Pod, last: InjectorRun, request: Request, endpoints: Sequence[Endpoint]
-    ) -> bool:
+    def _is_reachable(self, due: Target, last: InjectorRun, request: Request) -> bool:
         """Return whether guards can satisfy a request, because only the configuration differs.
 
         Only injectors can change ports, path and certificates.
         """
+        endpoints = due.endpoints
         if self.states is None or last.report is None or not endpoints:
             return False
         first, ports = last.request.port, {each.jvm.port for each in endpoints}
-        if not is_pod_address(pod.ip) or not ports <= {*range(first, last.request.last_port + 1)}:
+        if not is_pod_address(due.pod.ip) or not ports <= {
+            *range(first, last.request.last_port + 1)
+        }:
             return False
         if request.action is not Action.ENSURE or request.agent is not Agent.GUARD:
             return False
@@ -202,136 +197,116 @@ class TargetEvaluator:
         return (
             last.request.action is Action.ENSURE
             and replace(last.request, config_hash=request.config_hash).wants_like(request)
-            and last.report.reason in ("", ReportReason.TOO_MANY_JVMS)
+            and last.report.reason in ("", Reason.TOO_MANY_JVMS)
             and {(jvm.pid, jvm.start) for jvm in last.report.jvms} == serving
         )
 
-    def _compare(
-        self,
-        pod: Pod,
-        container: Container,
-        request: Request,
-        last: InjectorRun,
-        user: Credentials,
-        attempts: int,
-        endpoints: Sequence[Endpoint],
-    ) -> Target:
+    def _compare(self, due: Target, request: Request, last: InjectorRun) -> Target:
         """Compare the configurations of guards with the wanted one, and plan calls to send it."""
-        states = [(each, self._find_state(each, container, last)) for each in endpoints]
+        states = [(each, self._find_state(each, due.container, last)) for each in due.endpoints]
         behind = [
             (each, state) for each, state in states if each.jvm.config_hash != request.config_hash
         ]
         if not behind:
             found = summarize(last)
-            if found.phase is Phase.FAILED and found.reported in OF_CONFIG:
+            if found.phase is Phase.FAILED and found.reason in OF_CONFIG:
                 found = Summary(Phase.DONE, Reason.ALL_SERVING)
-            target = fill(found, pod, container, last, attempts)
+            target = fill(found, due, last)
             known = [state for _, state in states if state is not None]
             if target.phase is Phase.DONE and any(each.unmatched for each in known):
                 target = replace(target, message=UNMATCHED)
             if bad := next((each for each in known if each.scrape), None):
                 message = f"port {bad.port}: {bad.scrape}"
-                target = replace(
-                    target, phase=Phase.FAILED, reason=Reason.SCRAPE_FAILED, message=message
-                )
+                target = _fail(target, Reason.SCRAPE_FAILED, message)
             # After a restart of the operator the configurations of guards are unknown. Later, a
             # bean that was registered since may make scrapes fail.
             old = [each for each, state in states if state is None or state.next_at <= self.now]
-            calls = [self._build_call(each, pod, container, last, request) for each in old]
+            calls = [_build_call(each, due, last, request) for each in old]
             until = min((each.next_at for each in known), default=None)
             return replace(target, calls=calls, until=None if calls else until)
         if last.request.config_hash == request.config_hash and all(
             state is None for _, state in behind
         ):
             # The injector brought this configuration, and the guard refused it.
-            return self._weigh(pod, container, last, user, attempts)
+            return self._weigh(due, last)
         asked = [state for _, state in behind if state and state.wanted == request.config_hash]
         for state in asked:
             if state.reason:
                 message = f"port {state.port}: {state.message}"
-                reason = parse_reason(state.reason)
-                return Target(pod, container, Phase.FAILED, reason, message, attempts)
+                return _fail(due, parse_reason(state.reason), message)
         if any(state.is_given_up for state in asked):
             # The guard cannot be reached, for example because of a NetworkPolicy.
-            return self._start(pod, container, request, user, attempts)
+            return self._start(due, request)
         if waiting := [
             state.retry_at for state in asked if state.failures and state.retry_at > self.now
         ]:
             message = "the guard did not respond; the request is repeated"
-            due, reason = min(waiting), Reason.UPDATING
-            return Target(pod, container, Phase.WAITING, reason, message, attempts, until=due)
+            return _wait(due, Reason.UPDATING, message, min(waiting))
         calls = [
-            replace(self._build_call(each, pod, container, last, request), config=self.config.text)
+            replace(_build_call(each, due, last, request), config=self.config.text)
             for each, _ in behind
         ]
-        return Target(pod, container, Phase.DUE, Reason.UPDATING, "", attempts, calls=calls)
+        return replace(due, reason=Reason.UPDATING, calls=calls)
 
-    def _build_call(
-        self,
-        endpoint: Endpoint,
-        pod: Pod,
-        container: Container,
-        last: InjectorRun,
-        request: Request,
-    ) -> GuardCall:
-        return GuardCall(
-            _key_of(endpoint, container),
-            pod.ip,
-            (endpoint.jvm.port,),
-            request.id,
-            bool(last.request.tls_secret),
-            last.name,
-            request.config_hash,
-            seconds=max(1, request.timeout_seconds // 2),
-        )
-
-    def _await(self, pod: Pod, container: Container, run: InjectorRun, attempts: int) -> Target:
-        until = datetime.fromtimestamp(run.last_second + 1, UTC) if run.request.not_after else None
-        reason, message = Reason.STARTING, run.waits_for or "the injector is starting"
-        if run.started is not None:
-            reason, message = Reason.RUNNING, "the injector is running"
-        return Target(pod, container, Phase.WAITING, reason, message, attempts, until=until)
-
-    def _start(
-        self, pod: Pod, container: Container, request: Request, user: Credentials, attempts: int
-    ) -> Target:
+    def _start(self, due: Target, request: Request) -> Target:
         """Plan an injector for a container, once its pod has been ready for long enough."""
-        budget = self.exporter.spec.max_ephemeral_containers
+        pod, budget = due.pod, self.exporter.spec.max_ephemeral_containers
         # The budget must not prevent a stop: the endpoint would serve until the pod is deleted.
         if len(pod.runs) >= budget and request.action is not Action.STOP:
             message = f"the pod has had {len(pod.runs)} injectors; replace the pod for more"
-            return Target(pod, container, Phase.FAILED, Reason.BUDGET_EXHAUSTED, message, attempts)
+            return _fail(due, Reason.BUDGET_EXHAUSTED, message)
         wait = timedelta(seconds=self.exporter.spec.min_ready_seconds)
         if pod.ready_since is None:
-            message = "the pod is not ready"
-            return Target(pod, container, Phase.WAITING, Reason.POD_NOT_READY, message, attempts)
-        if (due := pod.ready_since + wait) > self.now:
+            return _wait(due, Reason.POD_NOT_READY, "the pod is not ready")
+        if (start := pod.ready_since + wait) > self.now:
             message = f"the injection starts when the pod has been ready for {wait.seconds} s"
-            reason = Reason.POD_NOT_READY
-            return Target(pod, container, Phase.WAITING, reason, message, attempts, user, until=due)
-        return Target(pod, container, Phase.DUE, Reason.INJECTING, "", attempts, user)
+            return _wait(due, Reason.POD_NOT_READY, message, start)
+        return due
 
-    def _weigh(
-        self, pod: Pod, container: Container, run: InjectorRun, user: Credentials, attempts: int
-    ) -> Target:
+    def _weigh(self, due: Target, run: InjectorRun) -> Target:
         """Derive the phase from the report of the last injector for a request."""
         found = summarize(run)
         if found.phase is not Phase.FAILED:
-            return fill(found, pod, container, run, attempts)
-        limit, request = self.exporter.spec.max_attempts, run.request
-        if Credentials(run.uid, run.gid) != user and attempts < limit:
-            return self._start(pod, container, request, user, attempts)
-        if not found.retried or attempts >= limit:
-            return fill(found, pod, container, run, attempts)
-        delay = self.exporter.spec.backoff_seconds * 2 ** (attempts - 1)
+            return fill(found, due, run)
+        limit = self.exporter.spec.max_attempts
+        if Credentials(run.uid, run.gid) != due.user and due.attempts < limit:
+            return self._start(due, run.request)
+        if not found.retried or due.attempts >= limit:
+            return fill(found, due, run)
+        delay = self.exporter.spec.backoff_seconds * 2 ** (due.attempts - 1)
         ended = run.finished or datetime.fromtimestamp(run.request.not_after, UTC)
-        due = ended + timedelta(seconds=delay)
-        if due > self.now:
+        if (start := ended + timedelta(seconds=delay)) > self.now:
             message = f"{found.reason}: {found.message}; retried after {delay} s"
-            return Target(
-                pod, container, Phase.WAITING, Reason.WAITING, message, attempts, user, until=due
-            )
-        return self._start(pod, container, request, user, attempts)
+            return _wait(due, Reason.WAITING, message, start)
+        return self._start(due, run.request)
+
+
+def _fail(due: Target, reason: Reason, message: str) -> Target:
+    return replace(due, phase=Phase.FAILED, reason=reason, message=message)
+
+
+def _wait(due: Target, reason: Reason, message: str, until: datetime | None = None) -> Target:
+    return replace(due, phase=Phase.WAITING, reason=reason, message=message, until=until)
+
+
+def _await(due: Target, run: InjectorRun) -> Target:
+    until = datetime.fromtimestamp(run.last_second + 1, UTC) if run.request.not_after else None
+    if run.started is not None:
+        return _wait(due, Reason.RUNNING, "the injector is running", until)
+    return _wait(due, Reason.STARTING, run.waits_for or "the injector is starting", until)
+
+
+def _build_call(endpoint: Endpoint, due: Target, last: InjectorRun, request: Request) -> GuardCall:
+    return GuardCall(
+        _key_of(endpoint, due.container),
+        due.pod.ip,
+        (endpoint.jvm.port,),
+        request.id,
+        bool(last.request.tls_secret),
+        last.name,
+        request.config_hash,
+        seconds=max(1, request.timeout_seconds // 2),
+    )
 
 
 def counts(run: InjectorRun, exporter: PrometheusJmxExporter, resumed: datetime | None) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from http import HTTPStatus
 from typing import Any
 
+import aiohttp
 import pytest
 
 from libs.common.client import Client
 from libs.common.conditions import find_condition
+from libs.common.config import ConnectionConfig
 from libs.common.kinds import POD, Key, Kind, Manifest, build_object
 from libs.common.plan import Create
 from libs.common.testing.apiserver import ControlPlane
@@ -135,3 +139,39 @@ async def test_admission_that_takes_pods_from_their_set_floods_no_namespace(
     found = find_condition(await kube_client.get(PODSET, key), "Ready") or {}
     assert "spec.selector does not match" in found["message"]
     assert len((await kube_client.list(POD, kube_namespace)).items) <= 1
+
+
+async def post(config: ConnectionConfig, path: str, body: str) -> int:
+    """Send a request that our own client could not encode, and return its status."""
+    authorization = await config.authorization()
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=config.ssl_context() or True),
+            headers={"Authorization": authorization, "Content-Type": "application/json"},
+        ) as session,
+        session.post(config.server + path, data=body) as response,
+    ):
+        return response.status
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("levels", [220, 1_100])
+async def test_deeply_nested_template_stops_no_other_set(
+    client: Client, kube_apiserver: ControlPlane, kube_namespace: str, levels: int
+) -> None:
+    deep = build_object(PODSET, "deep", kube_namespace, spec={"template": TEMPLATE})
+    text = json.dumps(deep).replace('"containers"', '"x": "DEEP", "containers"')
+    text = text.replace('"DEEP"', '{"k":' * levels + "1" + "}" * levels)
+    assert (
+        await post(kube_apiserver.config, PODSET.path(kube_namespace), text) == HTTPStatus.CREATED
+    )
+    settings: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
+    async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
+        await client.create(PODSET, build_object(PODSET, "web", kube_namespace, spec={}))
+        for name in ("web", "deep"):
+
+            async def has_pods(name: str = name) -> bool:
+                held = await client.get(PODSET, Key(kube_namespace, name))
+                return bool(held.get("status", {}).get("replicas"))
+
+            await harness.eventually(has_pods, f"{name} has pods")

@@ -40,6 +40,7 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
+from libs.common.decoding import limit_depth
 from libs.common.errors import SlipwayError, api_error
 from libs.common.kinds import Manifest
 from libs.common.runtime.informer import Informer, run_in_scopes
@@ -344,6 +345,7 @@ def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Calla
 
 
 def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> None:
+    manifest = limit_depth(manifest)
     if event_type == "DELETED":
         informer.remove(manifest)
         return

@@ -36,7 +36,7 @@ from libs.common.crd import (
 )
 from libs.common.kinds import Kind
 from operators.jmxexporter.api.monitors import Monitor, ServiceMonitor
-from operators.jmxexporter.api.reasons import ConditionType, Reason
+from operators.jmxexporter.reasons import ConditionType, Reason
 
 GROUP: Final = "banzaicloud.com"
 """API group of the operator, kept from the operator that it succeeds."""

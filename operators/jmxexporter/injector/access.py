@@ -32,16 +32,9 @@ class Access:
 
     def find_missing(self, request: Request) -> str:
         """Return the keys that are missing in the Secrets of a request; empty for none."""
-        wanted: list[tuple[str, str, str]] = []
-        if request.tls_secret:
-            wanted += [(request.tls_secret, *pair) for pair in TLS_VARIABLES.items()]
-        if request.client_certificates:
-            wanted.append((request.tls_secret, "ca.crt", CLIENTS_VARIABLE))
-        if request.login_secret:
-            wanted += [(request.login_secret, *pair) for pair in LOGIN_VARIABLES.items()]
         missing = [
             f"Secret {name} has no key {key}"
-            for name, key, variable in wanted
+            for name, key, variable in request.secrets
             if not self.values.get(variable)
         ]
         return "; ".join(missing)

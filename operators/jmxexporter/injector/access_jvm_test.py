@@ -25,10 +25,10 @@ from operators.jmxexporter.injector.messages import (
     TLS_VARIABLES,
     Action,
     JvmReport,
-    Reason,
     State,
 )
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 type PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from operators.jmxexporter.injector.messages import Reason
 from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.reasons import Reason
 
 ARGUMENT_LIMIT: Final = 1024
 """Maximum size of one argument of the protocol, in bytes."""

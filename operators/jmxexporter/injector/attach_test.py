@@ -15,8 +15,8 @@ from operators.jmxexporter.injector.attach import (
     evaluate_load,
     parse_reply,
 )
-from operators.jmxexporter.injector.messages import Reason
 from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.reasons import Reason
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from libs.common.testing.ports import find_free_port
-from operators.jmxexporter.injector.messages import Action, Reason, State
+from operators.jmxexporter.injector.messages import Action, State
 from operators.jmxexporter.jvms import Jvm, scrape_metrics, wait_until
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 ALL = "rules:\n- pattern: .*\n"

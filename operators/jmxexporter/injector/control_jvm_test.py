@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from libs.common.testing.ports import find_free_port
-from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState, parse_answer
+from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.injector.access import Access
 from operators.jmxexporter.injector.inject import run
-from operators.jmxexporter.injector.messages import KEY_VARIABLE, Action, Reason, State
-from operators.jmxexporter.injector.scrape import CONTROL_PATH
+from operators.jmxexporter.injector.messages import KEY_VARIABLE, Action, State
+from operators.jmxexporter.injector.scrape import CONTROL_PATH, parse_answer
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
+from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.signing import SigningKey, generate_key, parse_key
 
 type Start = Callable[..., Jvm]

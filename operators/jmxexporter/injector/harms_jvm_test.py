@@ -25,13 +25,13 @@ from operators.jmxexporter.injector.messages import (
     REQUEST_VARIABLE,
     Action,
     JvmReport,
-    Reason,
     Report,
     State,
 )
 from operators.jmxexporter.injector.precheck import PRECHECK_VARIABLE, render_precheck
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 
@@ -237,7 +237,7 @@ def test_injector_that_starts_after_its_time_touches_nothing(start_jvm: Start) -
 
     report = jvm.inject(port=find_free_port(), not_after=time.time() - 1)
 
-    assert (report.reason, report.jvms) == (Reason.NOT_STARTED, ())
+    assert (report.reason, report.jvms) == (Reason.INJECTOR_NOT_STARTED, ())
     assert is_untouched(jvm)
 
 

@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,15 +24,8 @@ from operators.jmxexporter.injector.delivery import (
     parse_properties,
     render_properties,
 )
-from operators.jmxexporter.injector.messages import (
-    Action,
-    Agent,
-    JvmReport,
-    Reason,
-    Report,
-    Request,
-    State,
-)
+from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Report, Request, State
+from operators.jmxexporter.injector.precheck import list_processes, may_be_jvm
 from operators.jmxexporter.injector.preflight import (
     Refusal,
     check_identity,
@@ -41,14 +34,14 @@ from operators.jmxexporter.injector.preflight import (
     check_upstream,
     find_port,
 )
-from operators.jmxexporter.injector.processes import PROC, Process, find_processes
+from operators.jmxexporter.injector.processes import PROC, Process
 from operators.jmxexporter.injector.scrape import (
     UPSTREAM_PATH,
     Address,
-    Scrape,
     await_scrape,
     scrape,
 )
+from operators.jmxexporter.reasons import Reason
 
 _PAUSE: Final = 0.05
 _SEARCH_SECONDS: Final = 5.0
@@ -100,9 +93,12 @@ def run(
     access: Access = Access(),  # noqa: B008
 ) -> Report:
     """Execute a request on each JVM of the container."""
-    if request.not_after and time.time() > request.not_after:
-        message = "the injector started after the operator stopped waiting for it"
-        return Report(reason=Reason.NOT_STARTED, message=message)
+    if request.not_after and (late := time.time() - request.not_after) > 0:
+        message = (
+            f"the injector started {late:.0f} s too late by the clock of its node; the image is"
+            " pulled slowly, or the clock is ahead"
+        )
+        return Report(reason=Reason.INJECTOR_NOT_STARTED, message=message)
     if request.action is not Action.STOP:
         found = hashlib.sha256(config.encode()).hexdigest()
         if found != request.config_hash:
@@ -138,10 +134,9 @@ def run(
 def find_candidates(request: Request, proc: Path) -> list[Process]:
     """Find the JVMs of the container, including JVMs of other users, whose maps cannot be read."""
     found = []
-    for process in find_processes(proc):
+    for path in list_processes(str(proc), request.visible_container):
+        process = Process(int(path.rpartition("/")[2]), proc)
         try:
-            if request.shared_processes and not process.belongs_to(request.container_id):
-                continue
             if _is_jvm(process) and _is_wanted(process, request):
                 found.append(process)
         except TimeoutError:
@@ -177,7 +172,7 @@ def _is_jvm(process: Process) -> bool:
     try:
         return bool(process.library)
     except PermissionError:
-        return process.looks_like_java()
+        return may_be_jvm(str(process.path))
 
 
 def _is_wanted(process: Process, request: Request) -> bool:
@@ -278,11 +273,11 @@ class Job:
             return None
         ports = range(self.request.port, self.request.last_port + 1)
         for port in sorted(self.process.list_ports().intersection(ports)):
-            if (found := self._query(port)) is not None and found.id == self.request.id:
+            if (found := self._query(port)) is not None and found["id"] == self.request.id:
                 return port
         return None
 
-    def _query(self, port: int) -> Scrape | None:
+    def _query(self, port: int) -> dict[str, str] | None:
         """Ask a guard, which may serve HTTPS; a refused plain request is answered immediately."""
         plain, secret = (Address(self._target, port, encrypted=each) for each in (False, True))
         limit = self.request.timeout_seconds
@@ -313,7 +308,7 @@ class Job:
             return self._fail(answer)
         address = Address(self._target, port, encrypted=bool(request.tls_secret))
         found = await_scrape(address, request.timeout_seconds)
-        if found is None or found.config_hash != request.config_hash:
+        if found is None or found["configHash"] != request.config_hash:
             message = f"port {port} does not serve the loaded configuration"
             refused = {"reason": Reason.NOT_SERVING, "message": message}
             return self._fail(answer if late else refused)
@@ -339,7 +334,7 @@ class Job:
         if found is None:
             message = f"port {port} does not serve"
             return self._fail({"reason": Reason.NOT_SERVING, "message": message})
-        return self._report(port, replace(found, config_hash=request.config_hash), changed=True)
+        return self._report(port, {"configHash": request.config_hash}, changed=True)
 
     def _ask(self, shared: SharedDirectory, request: dict[str, str]) -> dict[str, str]:
         """Send a request to the guard, and wait for its response."""
@@ -381,14 +376,16 @@ class Job:
         found = self._query(port) if port is not None else None
         if port is None or found is None:
             return report
-        return replace(report, port=port, config_hash=found.config_hash, version=found.version)
+        return replace(
+            report, port=port, config_hash=found["configHash"], version=found.get("version", "")
+        )
 
-    def _report(self, port: int, found: Scrape, *, changed: bool) -> JvmReport:
+    def _report(self, port: int, found: Mapping[str, str], *, changed: bool) -> JvmReport:
         return replace(
             self.blank,
             state=State.SERVING,
             port=port,
-            config_hash=found.config_hash,
-            version=found.version,
+            config_hash=found["configHash"],
+            version=found.get("version", ""),
             changed=changed,
         )

@@ -20,9 +20,10 @@ import pytest
 from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import AttachError, Attachment
 from operators.jmxexporter.injector.inject import Job
-from operators.jmxexporter.injector.messages import Action, Agent, Reason, State
+from operators.jmxexporter.injector.messages import Action, Agent, State
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 BAD = (

@@ -25,7 +25,6 @@ from operators.jmxexporter.injector.messages import (
     KIT_VARIABLE,
     REQUEST_VARIABLE,
     Action,
-    Reason,
     Report,
     State,
 )
@@ -35,6 +34,7 @@ from operators.jmxexporter.injector.precheck import (
     render_precheck,
 )
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, wait_until
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 CGROUPS: Final = Path("/sys/fs/cgroup/memory")

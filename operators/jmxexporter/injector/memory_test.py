@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from operators.jmxexporter.injector.messages import Action, Reason
+from operators.jmxexporter.injector.messages import Action
 from operators.jmxexporter.injector.precheck import read_free_memory
 from operators.jmxexporter.injector.preflight import check_memory
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import build_request
+from operators.jmxexporter.reasons import Reason
 
 MIB = 1 << 20
 V2 = {

@@ -8,12 +8,20 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from operators.jmxexporter.reasons import Reason
+
+ANY_HOST: Final = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
+"""Address on which endpoints listen."""
 KIT_VARIABLE: Final = "JMX_KIT"
 """Environment variable with the directory of the jars; /kit if it is not set."""
 REQUEST_VARIABLE: Final = "JMX_REQUEST"
 """Environment variable with the request, as JSON."""
 START_VARIABLE: Final = "JMX_START"
-"""Environment variable of the init container with a `Start`, as JSON."""
+"""Environment variable of the init container: settings of the agent as a JSON object of strings.
+
+`directory` is where the container puts all files; `configText` is the configuration if no volume
+contains it.
+"""
 CONFIG_VARIABLE: Final = "JMX_CONFIG"
 """Environment variable with the configuration of the exporter, as YAML."""
 KEY_VARIABLE: Final = "JMX_PUBLIC_KEY"
@@ -75,38 +83,6 @@ class State(StrEnum):
     """The attempt failed; the reason says why."""
 
 
-class Reason(StrEnum):
-    """Why a JVM was not changed, or why an attempt failed."""
-
-    NO_JVM_FOUND = "NoJvmFound"
-    ALREADY_INSTRUMENTED = "AlreadyInstrumented"
-    ATTACH_DISABLED = "AttachDisabled"
-    DYNAMIC_AGENTS_DISABLED = "DynamicAgentLoadingDisabled"
-    SECURITY_MANAGER = "SecurityManagerPresent"
-    TMP_NOT_WRITABLE = "TmpNotWritable"
-    NO_WRITABLE_PATH = "NoWritablePath"
-    PORT_IN_USE = "PortInUse"
-    CONFIG_INVALID = "ConfigInvalid"
-    INVALID_SPEC = "InvalidSpec"
-    CONFIG_CHANGED = "ConfigChanged"
-    UID_MISMATCH = "UidMismatch"
-    PTRACE_DENIED = "PtraceDenied"
-    MISSING_MODULES = "MissingModules"
-    UNSUPPORTED_JVM = "UnsupportedJvm"
-    NOT_READY = "NotReady"
-    TOO_LITTLE_MEMORY = "TooLittleMemory"
-    TOO_MANY_JVMS = "TooManyJvms"
-    NOT_STARTED = "InjectorNotStarted"
-    FOREIGN_SOCKET = "ForeignSocket"
-    ATTACH_REFUSED = "AttachRefused"
-    AGENT_ERROR = "AgentError"
-    NOT_SERVING = "NotServing"
-    JVM_TERMINATED = "JvmTerminated"
-    SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason.
-    TLS_INVALID = "TlsInvalid"
-    TIMEOUT = "Timeout"
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request for an action on the JVMs of one container.
@@ -142,7 +118,7 @@ class Request:
     action: Action
     container_id: str = ""
     shared_processes: bool = False
-    host: str = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
+    host: str = ANY_HOST
     port: int = 9400
     last_port: int = 9400
     path: str = "/metrics"
@@ -184,6 +160,20 @@ class Request:
     def _undated(self) -> Request:
         return replace(self, generation=0, not_after=0, restarts=0)
 
+    @property
+    def visible_container(self) -> str:
+        """The id of the container if the injector sees processes of others; empty if not."""
+        return self.container_id if self.shared_processes else ""
+
+    @property
+    def secrets(self) -> list[tuple[str, str, str]]:
+        """The values that the injector needs: Secret, key, and the variable that contains it."""
+        found = [(self.tls_secret, *pair) for pair in TLS_VARIABLES.items() if self.tls_secret]
+        if self.client_certificates:
+            found.append((self.tls_secret, "ca.crt", CLIENTS_VARIABLE))
+        login = LOGIN_VARIABLES.items() if self.login_secret else ()
+        return [*found, *((self.login_secret, *pair) for pair in login)]
+
     @classmethod
     def parse(cls, text: str) -> Request:
         """Parse a request; unknown fields are ignored.
@@ -197,57 +187,6 @@ class Request:
         raw["action"] = Action(raw["action"])
         raw["agent"] = Agent(raw.get("agent", Agent.GUARD))
         return cls(**raw)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The agent with which the JVMs of a new pod start.
-
-    Attributes:
-        id: Name of the endpoint in each JVM.
-        directory: Directory of the jars and other files of the operator.
-        config: Path of the configuration.
-        port: First port that may be used.
-        last_port: Last port that may be used.
-        path: Path of the metrics.
-        host: Address to listen on.
-        answer: Path of a file for the result, as the JVM sees it. It is not in `directory`, which
-            is mounted read-only, so that containers cannot replace the jars of one another.
-        config_text: The configuration itself, if no volume contains it.
-        main_class: Pattern of the main classes to instrument; empty for all.
-        exclude_main_class: Pattern of the main classes to exclude; empty for none.
-        delay_millis: How long the agent waits before it starts the endpoint.
-        poll_millis: Interval at which the agent checks the configuration for changes.
-        memory_bytes: Bytes that the container must have free below its limit.
-    """
-
-    id: str
-    directory: str
-    config: str
-    port: int
-    last_port: int
-    answer: str
-    path: str = "/metrics"
-    host: str = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
-    config_text: str = ""
-    main_class: str = ""
-    exclude_main_class: str = ""
-    delay_millis: int = 5_000
-    poll_millis: int = 5_000
-    memory_bytes: int = 0
-
-    def render(self) -> str:
-        """Return the start as text."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
-
-    @classmethod
-    def parse(cls, text: str) -> Start:
-        """Parse a start; unknown fields are ignored.
-
-        Raises:
-            ValueError: The text is not a start.
-        """
-        return cls(**_known(cls, json.loads(text)))  # security: at most MESSAGE_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def find_refusal(environ: "Mapping[str, str]", proc: str = "/proc") -> str:
     words = environ.get(PRECHECK_VARIABLE, "").split()
     asked = dict(word.split("=", 1) for word in words)
     processes = list_processes(proc, asked.get("container", ""))
-    found = next((each for each in processes if _may_be_jvm(each)), None)
+    found = next((each for each in processes if may_be_jvm(each)), None)
     if found is None:
         return _render("NoJvmFound", "no process in this container is a JVM")
     need = int(asked.get("need", INJECTOR_BYTES))
@@ -103,7 +103,7 @@ def _belongs_to(process: str, container_id: str) -> bool:
         return False
 
 
-def _may_be_jvm(process: str) -> bool:
+def may_be_jvm(process: str) -> bool:
     """Return whether a process is a JVM, or is named java if its memory map cannot be read."""
     try:
         with open(f"{process}/maps", "rb") as lines:

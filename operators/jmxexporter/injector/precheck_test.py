@@ -12,7 +12,7 @@ import pytest
 
 from operators.jmxexporter.injector import precheck
 from operators.jmxexporter.injector.__main__ import MESSAGE_VARIABLE, main
-from operators.jmxexporter.injector.messages import Reason, Report
+from operators.jmxexporter.injector.messages import Report
 from operators.jmxexporter.injector.precheck import (
     PRECHECK_VARIABLE,
     find_refusal,
@@ -20,6 +20,7 @@ from operators.jmxexporter.injector.precheck import (
     read_free_memory,
     render_precheck,
 )
+from operators.jmxexporter.reasons import Reason
 
 type ShowProcess = Callable[..., str]
 MIB = 1 << 20

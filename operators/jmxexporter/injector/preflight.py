@@ -13,9 +13,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from operators.jmxexporter.injector.attach import Attachment
-from operators.jmxexporter.injector.messages import Action, Agent, Reason, Request
+from operators.jmxexporter.injector.messages import Action, Agent, Request
 from operators.jmxexporter.injector.precheck import list_processes, read_free_memory
 from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.reasons import Reason
 
 MODULES: Final = ("java.instrument", "java.management", "java.desktop", "java.logging")
 """Modules that agent and engine use."""
@@ -152,8 +153,7 @@ def check_memory(process: Process, request: Request) -> Refusal | None:
 
     An endpoint uses up to 50 MiB of resident memory.
     """
-    shared = request.container_id if request.shared_processes else ""
-    members = list_processes(str(process.proc), shared)
+    members = list_processes(str(process.proc), request.visible_container)
     free = read_free_memory(str(process.path), request.memory_limit, members)
     if free is None or free >= request.memory_bytes:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operators.jmxexporter.injector.delivery import render_properties
-from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE, Start
+from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -20,26 +21,12 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     therefore fails, so that the kubelet tries again before any JVM starts. The agent's jar is
     copied last, when everything that it needs exists.
     """
-    start = Start.parse(environ[START_VARIABLE])
-    jars, directory = Path(environ.get(KIT_VARIABLE, "/kit")), Path(start.directory)
-    values = {
-        "id": start.id,
-        "engine": f"{start.directory}/engine.jar",
-        "engineHash": hashlib.sha256((jars / "engine.jar").read_bytes()).hexdigest(),
-        "config": start.config,
-        "host": start.host,
-        "port": str(start.port),
-        "lastPort": str(start.last_port),
-        "path": start.path,
-        "mainClass": start.main_class,
-        "excludeMainClass": start.exclude_main_class,
-        "delayMillis": str(start.delay_millis),
-        "pollMillis": str(start.poll_millis),
-        "answer": start.answer,
-        "memoryBytes": str(start.memory_bytes),
-    }
-    if start.config_text:
-        (directory / Path(start.config).name).write_text(start.config_text)
+    values = json.loads(environ[START_VARIABLE])  # security: from the operator
+    jars, directory = Path(environ.get(KIT_VARIABLE, "/kit")), Path(values.pop("directory"))
+    if text := values.pop("configText", ""):
+        (directory / Path(values["config"]).name).write_text(text)
+    values["engine"] = f"{directory}/engine.jar"
+    values["engineHash"] = hashlib.sha256((jars / "engine.jar").read_bytes()).hexdigest()
     (directory / "start.properties").write_bytes(render_properties(values))
     for name in ("engine.jar", "agent.jar"):
         # Give the jar its name only after it was copied completely.

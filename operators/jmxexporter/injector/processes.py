@@ -216,21 +216,3 @@ class Process:
         except (OSError, IndexError):
             return False
         return same and state not in "ZX"
-
-    def looks_like_java(self) -> bool:
-        """Return whether the process is named java, in files that any user may read."""
-        first = self.arguments[0] if self.arguments else ""
-        return self.status.get("Name") == "java" or first.rpartition("/")[2] == "java"
-
-    def belongs_to(self, container_id: str) -> bool:
-        """Return whether the control groups of the process name a container."""
-        try:
-            return bool(container_id) and container_id in (self.path / "cgroup").read_text()
-        except OSError:
-            return False
-
-
-def find_processes(proc: Path = PROC) -> list[Process]:
-    """Return all processes except this one, in the order of their ids."""
-    pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
-    return [Process(pid, proc) for pid in pids if pid != os.getpid()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.jmxexporter.injector.processes import Process, RootView, find_processes
+from operators.jmxexporter.injector.processes import Process, RootView
 
 OPTIONS = ["-Xmx64m", "-cp", "a.jar:b.jar", "-XX:+UseG1GC"]
 
@@ -92,10 +92,3 @@ def test_circle_of_links_ends(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="too many"):
         RootView(tmp_path).resolve("/a")
-
-
-def test_processes_are_listed_without_what_else_is_in_proc(tmp_path: Path) -> None:
-    for name in ("12", "3", "self", "net"):
-        (tmp_path / name).mkdir()
-
-    assert [process.pid for process in find_processes(tmp_path)] == [3, 12]

@@ -15,18 +15,13 @@ from typing import Any
 import pytest
 
 from libs.common.testing.ports import find_free_port
-from operators.jmxexporter.guard_calls import describe_scrape, parse_answer
+from operators.jmxexporter.guard_calls import describe_scrape
 from operators.jmxexporter.injector.access import Access
 from operators.jmxexporter.injector.inject import run
-from operators.jmxexporter.injector.messages import (
-    LOGIN_VARIABLES,
-    Action,
-    JvmReport,
-    Reason,
-    State,
-)
-from operators.jmxexporter.injector.scrape import CONTROL_PATH
+from operators.jmxexporter.injector.messages import LOGIN_VARIABLES, Action, JvmReport, State
+from operators.jmxexporter.injector.scrape import CONTROL_PATH, parse_answer
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics, wait_until
+from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
 LOGIN = dict(zip(LOGIN_VARIABLES.values(), ("prometheus", "secret"), strict=True))

@@ -6,6 +6,7 @@ The metrics themselves may have many megabytes, which would count against the me
 from __future__ import annotations
 
 import http.client
+import re
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -15,23 +16,10 @@ CONTROL_PATH: Final = "/-/config"
 UPSTREAM_PATH: Final = "/metrics"
 """Path of the metrics of the upstream agent."""
 _LIMIT: Final = 64 << 10
+_TEXT_LIMIT: Final = 900
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _PAUSE: Final = 0.1
 _OK: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Scrape:
-    """The report of an endpoint about itself.
-
-    Attributes:
-        id: Name of the endpoint; empty for the upstream agent.
-        config_hash: Hash of the configuration that it serves; empty for the upstream agent.
-        version: Version of the exporter; empty for the upstream agent.
-    """
-
-    id: str = ""
-    config_hash: str = ""
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +39,21 @@ class Address:
     encrypted: bool = False
 
 
-def parse_control(text: str) -> Scrape | None:
-    """Parse the response at `CONTROL_PATH`; None if it is not from a guard."""
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    if "id" not in values or "configHash" not in values:
-        return None
-    return Scrape(values["id"], values["configHash"], values.get("version", ""))
+def parse_answer(text: str) -> dict[str, str]:
+    """Parse the response of a guard: a name and a value per line, cut to fit into a status."""
+    lines = (line.partition("=") for line in text.splitlines())
+    values = {name: value[:_TEXT_LIMIT] for name, mark, value in lines if mark}
+    if not _HASH.fullmatch(values.get("configHash", "")):
+        values.pop("configHash", None)
+    return values
 
 
-def scrape(address: Address, timeout: float) -> Scrape | None:
-    """Query an endpoint once; None if nothing responds, or anything but an exporter."""
+def scrape(address: Address, timeout: float) -> dict[str, str] | None:
+    """Query an endpoint once; None if nothing responds, or anything but an exporter.
+
+    Returns:
+        What a guard says about itself; nothing for the upstream agent.
+    """
     connection = _connect(address, timeout)
     try:
         connection.request("GET", address.path)
@@ -72,9 +65,10 @@ def scrape(address: Address, timeout: float) -> Scrape | None:
         connection.close()
     if response.status != _OK:
         return None
-    return (
-        parse_control(body.decode(errors="replace")) if address.path == CONTROL_PATH else Scrape()
-    )
+    if address.path != CONTROL_PATH:
+        return {}
+    found = parse_answer(body.decode(errors="replace"))
+    return found if {"id", "configHash"} <= found.keys() else None
 
 
 def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:
@@ -89,7 +83,7 @@ def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
 
 
-def await_scrape(address: Address, timeout: float) -> Scrape | None:
+def await_scrape(address: Address, timeout: float) -> dict[str, str] | None:
     """Query an endpoint until it responds; None if it does not respond in time."""
     deadline = time.monotonic() + timeout
     while True:

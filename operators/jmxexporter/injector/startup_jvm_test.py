@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import urllib.error
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ import pytest
 from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.delivery import parse_properties
-from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE, Start
+from operators.jmxexporter.injector.messages import KIT_VARIABLE, START_VARIABLE
 from operators.jmxexporter.injector.prepare import main
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
@@ -33,21 +34,20 @@ def prepare(
     directory: Path, jars: Path, port: int, last_port: int = 0, **rest: str
 ) -> Mapping[str, str]:
     """Fill the directory as an init container does, and return variables of the container."""
-    start = Start(
-        id="shop",
-        directory=str(directory),
-        config=str(directory / "config.yaml"),
-        port=port,
-        last_port=last_port or port,
-        answer=str(directory / "answer.properties"),
-        host="127.0.0.1",
-        delay_millis=200,
-        poll_millis=100,
-        main_class=rest.get("main_class", ""),
-        exclude_main_class=rest.get("exclude_main_class", ""),
-        config_text=rest.get("config_text", ""),
-    )
-    assert main({START_VARIABLE: start.render(), KIT_VARIABLE: str(jars)}) == 0
+    start = {
+        "id": "shop",
+        "directory": str(directory),
+        "config": str(directory / "config.yaml"),
+        "port": str(port),
+        "lastPort": str(last_port or port),
+        "answer": str(directory / "answer.properties"),
+        "path": "/metrics",
+        "host": "127.0.0.1",
+        "delayMillis": "200",
+        "pollMillis": "100",
+        **rest,
+    }
+    assert main({START_VARIABLE: json.dumps(start), KIT_VARIABLE: str(jars)}) == 0
     agent = f"-javaagent:{directory}/agent.jar={directory}/start.properties"
     return {"JAVA_TOOL_OPTIONS": agent}
 
@@ -108,8 +108,8 @@ def test_launcher_that_the_filters_leave_out_takes_no_port(
     start_jvm: StartJvm, jvm_kit: Path, prepared: Path, release: int
 ) -> None:
     first = find_free_port()
-    filters: dict[str, Any] = {"main_class": r"sample\.", "exclude_main_class": "Other$"}
-    variables = prepare(prepared, jvm_kit, first, config_text=CONFIG, **filters)
+    filters: dict[str, Any] = {"mainClass": r"sample\.", "excludeMainClass": "Other$"}
+    variables = prepare(prepared, jvm_kit, first, configText=CONFIG, **filters)
     start_jvm(release=release, environ=variables)
     # The wanted endpoint serves; by then the other endpoint has had as much time.
     wait_until(lambda: is_served(first, "shop_orders"), 60)
@@ -117,7 +117,7 @@ def test_launcher_that_the_filters_leave_out_takes_no_port(
     other = prepared.parent / "other"
     other.mkdir()
     port = find_free_port()
-    launcher = prepare(other, jvm_kit, port, config_text=CONFIG, exclude_main_class=r"Shop$")
+    launcher = prepare(other, jvm_kit, port, configText=CONFIG, excludeMainClass=r"Shop$")
     jvm = start_jvm(release=release, environ=launcher)
 
     wait_until(lambda: "jmx-guard-startup" not in jvm.list_threads(), 60)

@@ -51,6 +51,11 @@ CONFIGS = {
         "  extraMetrics: [{name: kept, value: 1, description: always one}]\n"
     ),
     "topics": TOPICS,
+    "groups": (
+        "rules:\n- pattern: 'zoo<type=(\\w+?)(?<last>\\w)(Q)?(?:,.*)?><>(\\w+)'\n"
+        "  name: zoo_$1$2_$4\n"
+        "  labels: {absent: a$3b, escaped: '\\$1', digits: $42, named: '${last}', text: constant}\n"
+    ),
     **{f"preset {name}": rules for name, rules in PRESETS.items()},
 }
 DIFFERENT = re.compile(

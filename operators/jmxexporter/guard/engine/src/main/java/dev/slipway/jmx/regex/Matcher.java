@@ -4,6 +4,8 @@ package dev.slipway.jmx.regex;
 public final class Matcher {
   private final Text text;
   private final java.util.regex.Matcher matcher;
+  /** Whether the match that the matcher holds is of the whole text. */
+  private boolean whole;
 
   Matcher(java.util.regex.Pattern pattern, Budget budget) {
     text = new Text(pattern, budget);
@@ -12,7 +14,8 @@ public final class Matcher {
 
   /** Matches the whole text. */
   public boolean matches() {
-    return matcher.matches();
+    whole = matcher.matches();
+    return whole;
   }
 
   /** Matches the beginning of the text. */
@@ -35,17 +38,52 @@ public final class Matcher {
     if (text.budget == null) {
       return matcher.replaceAll(replacement);
     }
-    long groups = replacement.chars().filter(each -> each == '$').count();
+    long groups = 0;
+    for (int at = replacement.indexOf('$'); at >= 0; at = replacement.indexOf('$', at + 1)) {
+      groups++;
+    }
     text.budget.take(replacement.length() + groups * text.length(), false);
-    String result = matcher.replaceAll(replacement);
-    text.budget.take(result.length(), true);
-    return result;
+    String filled = whole && !text.endsLine() ? fill(replacement) : null;
+    if (filled == null) {
+      whole = false;
+      filled = matcher.replaceAll(replacement);
+    }
+    text.budget.take(filled.length(), true);
+    return filled;
+  }
+
+  /** Fills in the groups of the match that is there, since a rule has several texts; null if only the JDK can. */
+  private String fill(String replacement) {
+    StringBuilder filled = new StringBuilder();
+    for (int at = 0; at < replacement.length(); at++) {
+      char each = replacement.charAt(at);
+      if (each == '$') {
+        int group = digit(replacement, ++at);
+        int next = digit(replacement, at + 1);
+        if (group < 0 || group > matcher.groupCount() || next >= 0 && group * 10 + next <= matcher.groupCount()) {
+          return null;
+        }
+        String found = matcher.group(group);
+        filled.append(found == null ? "" : found);
+      } else if (each == '\\') {
+        return null;
+      } else {
+        filled.append(each);
+      }
+    }
+    return filled.toString();
+  }
+
+  private static int digit(String text, int at) {
+    int found = at < text.length() ? text.charAt(at) - '0' : -1;
+    return found > 9 ? -1 : found;
   }
 
   /** Prepares a match of another text. */
   public Matcher reset(CharSequence next) {
     text.begin(next.toString());
     matcher.reset();
+    whole = false;
     return this;
   }
 
@@ -79,6 +117,11 @@ public final class Matcher {
             "pattern " + rule + " needs more than " + Budget.STEPS + " steps for "
                 + shorten(text.split(": ", 2)[0]) + "; simplify the pattern");
       }
+    }
+
+    /** Says whether `$` may match before the end, at which a search then stops. */
+    boolean endsLine() {
+      return !text.isEmpty() && "\n\r\u0085\u2028\u2029".indexOf(text.charAt(text.length() - 1)) >= 0;
     }
 
     private static String shorten(String text) {

@@ -1,4 +1,7 @@
-"""Conditions of a PrometheusJmxExporter, and the reasons of conditions and events."""
+"""Conditions of a PrometheusJmxExporter, and all reasons, including those of injectors and guards.
+
+Injectors import this module next to the application, so it must stay small.
+"""
 
 from __future__ import annotations
 
