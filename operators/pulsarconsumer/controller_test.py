@@ -32,7 +32,9 @@ from operators.pulsarconsumer.shown import (
 async def test_kept_manifest_gets_its_consumers_though_no_broker_answers(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    api.create(build_manifest(serverAddress="pulsar://127.0.0.1:1"))
+    # Without adminAddress, this would query port 8080, on which something may listen.
+    address = {"serverAddress": "pulsar://127.0.0.1:1", "adminAddress": "http://127.0.0.1:1"}
+    api.create(build_manifest(**address))
     await harness.converged()
     run(api)
     await harness.converged()
