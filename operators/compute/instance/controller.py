@@ -144,11 +144,7 @@ def build_instances(settings: Settings) -> Controller:
 
 
 class InstanceReconciler:
-    """The reconciler of Instances.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of Instances."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""
