@@ -20,6 +20,7 @@ import yaml
 
 from docs.docs_test import DOCS, PAGES, ROOT, name_of, prose_of
 from libs.common.project.create import PACKAGE
+from libs.common.testing.fakeapi.refusals_test import NOT_REFUSED
 from tools.cluster.versions import KUBERNETES, TOOL_MODULES
 from tools.dev.operators import list_operators
 
@@ -344,3 +345,10 @@ def test_values_in_the_comparison_of_charts_exist() -> None:
         for part in name.split("."):
             assert part in found, name
             found = found[part]
+
+
+def test_page_lists_what_the_fake_api_server_does_not_refuse() -> None:
+    page = (ROOT / "docs" / "howto" / "test-an-operator.md").read_text(encoding="utf-8")
+    section = page.partition("### What the fake API server does not refuse")[2].partition("\n#")[0]
+
+    assert set(re.findall(r"^\* (.*)$", section, re.MULTILINE)) == NOT_REFUSED

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,7 +25,6 @@ from libs.common.kinds import (
 )
 from libs.common.testing.fakeapi import FakeApi
 
-PAGE: Final = Path(__file__).parents[4] / "docs" / "howto" / "test-an-operator.md"
 QUOTA: Final = Kind.of("v1", "ResourceQuota")
 LIMITS: Final = Kind.of("v1", "LimitRange")
 JOB: Final = Kind.of("batch/v1", "Job")
@@ -322,10 +319,3 @@ async def test_fake_refuses_all_but_what_the_page_lists(
 def test_kinds_without_effect_are_a_warning_of_the_test(fake_api: FakeApi, kind: Kind) -> None:
     with pytest.warns(UserWarning, match=f"FakeApi stores {kind.plural}, but does not enforce"):
         fake_api.create(build_object(kind, "x", "default" if kind.namespaced else ""))
-
-
-def test_page_lists_what_the_fake_does_not_refuse() -> None:
-    section = PAGE.read_text().partition("### What the fake API server does not refuse")[2]
-    listed = re.findall(r"^\* (.*)$", section.partition("\n#")[0], re.MULTILINE)
-
-    assert set(listed) == NOT_REFUSED
