@@ -166,11 +166,7 @@ def needs_finalizer(claim: Mapping[str, Any]) -> bool:
 
 
 class Reconciler:
-    """The reconciler that routes addresses to their targets.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler that routes addresses to their targets."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings."""
@@ -206,14 +202,15 @@ class Reconciler:
             plan = plan_lingering(plan, key_of(left[0]).name)
         announcement = AnnouncementState()
         addresses = self._list_served(holdings)
+        conflicts = _find_conflicts(
+            ctx, claim, addresses, self._choose_ports(claim, holdings, target)
+        )
+        # A load balancer waits or refuses because of the conflict, so report the conflict.
+        plan = require_exclusive(plan, ctx.key.namespace, conflicts)
         if may_publish(holdings):
             announcement = await observe_announcement(ctx, self._settings, addresses)
         if announcement.announced is not None:
             plan = require_announced(plan, announcement.announced)
-        conflicts = _find_conflicts(
-            ctx, claim, addresses, self._choose_ports(claim, holdings, target)
-        )
-        plan = require_exclusive(plan, ctx.key.namespace, conflicts)
         unserved = [each for each in _list_addresses(holdings) if each not in addresses]
         plan = admit_unserved(plan, unserved)
         status = build_status(
@@ -233,7 +230,8 @@ class Reconciler:
         # write does not trigger it, so it is requested here.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
         again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
-        return Result.from_outcome(outcome, requeue_after=0 if again else announcement.again)
+        waits = [each for each in (announcement.again, target.again) if each is not None]
+        return Result.from_outcome(outcome, requeue_after=0 if again else min(waits, default=None))
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Withdraw the address from its target, then remove the finalizer.
