@@ -54,7 +54,7 @@ LIMITS: Final = (
     ),
     Limit(
         "values of one addon, with all aliases expanded",
-        "operators/clusters/addons.py::_LARGEST",
+        "libs/common/fastyaml.py::MOST",
         "100000",
         "values",
         "the addon is refused by its key",
