@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +37,26 @@ _CALLS: Final = {
     "yaml.unsafe_load": "can make any object",
     "ssl._create_unverified_context": "trusts everybody",
     "tempfile.mktemp": "leaves a race for a file name",
-    "yaml.safe_load": "composes any depth; use fastyaml.load_untrusted",
-    "fastyaml.load": "composes any depth; use fastyaml.load_untrusted",
-    "fastyaml.load_all": "composes any depth; use fastyaml.load_untrusted",
+    **dict.fromkeys(
+        (
+            *("yaml.safe_load", "yaml.safe_load_all", "yaml.full_load", "yaml.full_load_all"),
+            *("yaml.load_all", "yaml.compose", "yaml.compose_all"),
+            *("fastyaml.load", "fastyaml.load_all"),
+        ),
+        "composes any depth; use fastyaml.load_untrusted",
+    ),
+    **dict.fromkeys(
+        ("gzip.decompress", "zlib.decompress", "bz2.decompress", "lzma.decompress", "gzip.open"),
+        "expands to any size; use a decompressor with a limit",
+    ),
+    "zipfile.ZipFile": "expands to any size",
+    "tarfile.open": "expands to any size",
+    "urllib.request.urlopen": "reads a response of any size",
     "json.load": "raises RecursionError, which is no ValueError; use orjson.loads",
     "json.loads": "raises RecursionError, which is no ValueError; use orjson.loads",
 }
+_OWN_READERS: Final = ("kubeconfig", "publisher")
+"""Objects of ours with a method `read` that reads no body."""
 _CLIENTS: Final = frozenset(
     {"aiohttp", "httpx", "pulsar", "requests", "socket", "urllib.request", "urllib3"}
 )
@@ -77,14 +91,17 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
         for each, why in _MODULES.items():
             if _is_within(module, each):
                 yield line, f"{module} {why}"
+    origins = _list_origins(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Await) and _reads_all(node):
             yield node.lineno, "reads a body of any size; read it up to a limit"
         if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
+            called = _resolve(ast.unparse(node.func), origins)
             if called in _CALLS:
                 yield node.lineno, f"{called} {_CALLS[called]}"
-            if called == "Client" and not any(each.arg == "read_limit" for each in node.keywords):
+            if called in ("Client", "client.Client") and not any(
+                each.arg == "read_limit" for each in node.keywords
+            ):
                 yield node.lineno, "Client reads responses of any size; set read_limit"
             if any(each.arg == "shell" and _is_true(each.value) for each in node.keywords):
                 yield node.lineno, f"{called} starts a shell"
@@ -93,14 +110,32 @@ def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _reads_all(node: ast.Await) -> bool:
-    """Return whether a node reads a response or request to its end, whatever its size."""
+    """Return whether a node reads a response, request or stream to its end, whatever its size."""
     called = node.value
     return (
         isinstance(called, ast.Call)
         and isinstance(called.func, ast.Attribute)
         and called.func.attr in {"read", "json", "text"}
-        and ast.unparse(called.func.value).endswith(("response", "request", "answer"))
+        and not called.args
+        and not ast.unparse(called.func.value).endswith(_OWN_READERS)
     )
+
+
+def _list_origins(tree: ast.AST) -> dict[str, str]:
+    """Return the module or function that each imported name stands for."""
+    origins = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            origins.update({each.asname: each.name for each in node.names if each.asname})
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                origins[each.asname or each.name] = f"{node.module}.{each.name}"
+    return origins
+
+
+def _resolve(called: str, origins: Mapping[str, str]) -> str:
+    first, dot, rest = called.partition(".")
+    return f"{origins.get(first, first)}{dot}{rest}".removeprefix("libs.common.")
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -59,6 +59,15 @@ def test_no_process_starts_programs_or_runs_text() -> None:
         "json.loads(text)",
         "Client(config, user_agent=name)",
         "async def read():\n    return await response.json()",
+        "async def read():\n    return await held.body.read()",
+        "from yaml import safe_load\nsafe_load(text)",
+        "import yaml as y\ny.safe_load_all(text)",
+        "from libs.common.fastyaml import load as parse\nparse(text)",
+        "from libs.common import fastyaml\nfastyaml.load(text)",
+        "from json import loads\nloads(text)",
+        "from gzip import decompress\ndecompress(body)",
+        "import urllib.request\nurllib.request.urlopen(url)",
+        "from libs.common import client\nclient.Client(config)",
     ],
 )
 def test_planted_danger_is_found(source: str) -> None:

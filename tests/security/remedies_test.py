@@ -44,6 +44,7 @@ EXCEPTIONS: Final = {
     "remove its annotation {} to end the wait": "an annotation of a pool",
     "or remove annotation {} to create a new disk": "an annotation; the disk is gone",
     "remove it from watch.namespaces": "a name in the values of a chart",
+    "and delete this claim": "an IPClaim with another address than the cluster uses",
     "remove one of them": "an entry in a list of the values of a chart",
     # What is no advice.
     "some GitOps tools": "a description",

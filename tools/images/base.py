@@ -93,7 +93,7 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
         with progress.step("Base image from Debian packages", "20 seconds, once"):
             root = directory / "root.tar"
             extract_packages(root, PACKAGES, progress, record=True)
-            _write(directory, root)
+            write_base(directory, root)
             root.unlink()
 
     return cache.ensure("base-image", base_key(), build) / "base.tar"
@@ -101,10 +101,11 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
 
 def store_archive(cache: Cache, root: Path) -> None:
     """Keep the archive of the base, made from a root of mmdebstrap."""
-    cache.ensure("base-image", base_key(), lambda directory: _write(directory, root))
+    cache.ensure("base-image", base_key(), lambda directory: write_base(directory, root))
 
 
-def _write(directory: Path, root: Path) -> None:
+def write_base(directory: Path, root: Path) -> None:
+    """Write the archive of the base into a directory, from a root of mmdebstrap."""
     tags = [f"{NAME}:py313-{{digest}}", f"{NAME}:py313"]
     write_archive(directory / "base.tar", read_entries(root), tags)
 

@@ -7,20 +7,16 @@ so a commit of it makes every machine build the base image again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from tools.cluster.cache import Cache
-from tools.cluster.image_archive import Entry
 from tools.cluster.progress import Progress
-from tools.images import packages as records
-from tools.images.base import LOCK, PACKAGES, extract_packages, read_entries, store_archive
+from tools.images.base import LOCK, PACKAGES, extract_packages, store_archive, write_base
+from tools.sbom.debian import list_packages
 
 _NOTICE: Final = "# Versions of the base image; written by `python -m tools.images update`.\n"
-
-type Versions = dict[str, str]
-"""Version by name of the package."""
 
 
 def update_base(cache: Cache, progress: Progress, lock: Path = LOCK) -> list[str]:
@@ -33,7 +29,8 @@ def update_base(cache: Cache, progress: Progress, lock: Path = LOCK) -> list[str
         root = Path(folder) / "root.tar"
         with progress.step("Newest Debian packages", "20 seconds"):
             extract_packages(root, PACKAGES, progress, record=True)
-        newest = read_versions(read_entries(root))
+        write_base(Path(folder), root)
+        newest = read_versions(Path(folder) / "base.tar")
         changes = compare(read_lock(lock), newest)
         if changes:
             lock.write_text(render_lock(newest))
@@ -41,21 +38,12 @@ def update_base(cache: Cache, progress: Progress, lock: Path = LOCK) -> list[str
     return changes
 
 
-def read_versions(entries: Iterable[Entry]) -> Versions:
-    """Return the versions of the packages of which an image contains files."""
-    versions = {}
-    for entry in entries:
-        if not entry.name.startswith(f"/{records.FOLDER}/"):
-            continue
-        assert isinstance(entry.content, bytes)
-        for line in entry.content.decode().splitlines():
-            field, _, value = line.partition(": ")
-            if field == "Version":
-                versions[entry.name.rpartition("/")[2]] = value
-    return versions
+def read_versions(archive: Path) -> dict[str, str]:
+    """Return the versions of the packages of a base image by name."""
+    return {str(each["name"]): str(each["version"]) for each in list_packages(archive)}
 
 
-def read_lock(lock: Path) -> Versions:
+def read_lock(lock: Path) -> dict[str, str]:
     """Return the recorded versions; empty if nothing was recorded."""
     if not lock.exists():
         return {}

@@ -29,7 +29,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
     """Let Debian have these versions; each package has a file that the image keeps."""
     files = {"usr/bin/python3.13": b"python"}
     for name, version in versions.items():
-        files[f"{_FOLDER}/{name}"] = f"Package: {name}\nVersion: {version}\n".encode()
+        files[f"{_FOLDER}/{name}"] = (
+            f"Package: {name}\nVersion: {version}\nArchitecture: all\nSHA256: 5\n".encode()
+        )
         files[f"{_FOLDER}/{name}.list"] = b"./usr/bin/python3.13\n"
 
     def extract(

@@ -105,14 +105,11 @@ def test_base_image_that_the_commit_does_not_record_is_refused(tmp_path: Path) -
     lock = tmp_path / "base.lock"
     lock.write_text("# Versions\nlibc6 2.41-12\nzlib1g 1.3-1\n")
 
-    def build(**versions: str) -> list[Manifest]:
-        return [{"name": name, "version": version} for name, version in versions.items()]
-
-    check_base(build(libc6="2.41-12", zlib1g="1.3-1+b2"), lock)
+    check_base({"libc6": "2.41-12", "zlib1g": "1.3-1+b2"}, lock)
     for packages, message in (
-        (build(libc6="2.41-13", zlib1g="1.3-1"), "libc6: 2.41-12 -> 2.41-13; run .*update"),
-        (build(libc6="2.41-12"), "zlib1g: 1.3-1 -> none"),
-        (build(libc6="2.41-12", zlib1g="1.3-1", bash="5"), "bash: none -> 5"),
+        ({"libc6": "2.41-13", "zlib1g": "1.3-1"}, "libc6: 2.41-12 -> 2.41-13; run .*update"),
+        ({"libc6": "2.41-12"}, "zlib1g: 1.3-1 -> none"),
+        ({"libc6": "2.41-12", "zlib1g": "1.3-1", "bash": "5"}, "bash: none -> 5"),
     ):
         with pytest.raises(ToolError, match=message):
             check_base(packages, lock)

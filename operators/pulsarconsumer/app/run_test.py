@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -69,7 +68,7 @@ def test_proxy_that_has_no_effect_is_named(
         serving.close()
         return 0
 
-    monkeypatch.setattr(asyncio, "run", end)
+    monkeypatch.setattr("asyncio.run", end)
     needed = {
         "PULSAR_CONSUMER_SERVER": "pulsar://p:6650",
         "PULSAR_CONSUMER_TOPIC": "t",
