@@ -83,9 +83,8 @@ async def reconcile(ctx: Context) -> Result | None:
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
             _report_release(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
-        # The finalizer is removed in the next reconcile. The event of our own deletion does not
-        # trigger it, so it is requested here.
-        return Result.from_outcome(outcome, requeue_after=0)
+        # The finalizer is removed in the next reconcile.
+        return Result.from_outcome(outcome)
     quarantine = _build_quarantine_status(ctx, plan)
     if await ctx.apply_status(quarantine) and plan.move is EntryAction.REST:
         _report_release(
