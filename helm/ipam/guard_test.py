@@ -243,6 +243,47 @@ async def test_change_and_status_cannot_take_an_address_either(
     await delete(guarded.admin, SERVICE, changed)
 
 
+async def test_address_of_a_claim_moves_to_no_other_field_and_stays_with_the_label(
+    guarded: Guarded, kube_namespace: str
+) -> None:
+    """The operator deletes the Services with its label before another claim gets the address."""
+    key, tenant = Key(kube_namespace, "thief"), guarded.tenant
+    notes = {"metallb.io/loadBalancerIPs": TAKEN}
+    service = build_service(kube_namespace, annotations=notes, labels=_ours(), **LOAD_BALANCER)
+    created = await guarded.operator.create(SERVICE, service)
+    label: Manifest = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+    for patch in (
+        label,
+        {"metadata": {"labels": None}},
+        {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}},
+        {"spec": {"externalIPs": [TAKEN]}},
+        {"spec": {"loadBalancerIP": TAKEN}, **label},
+        {"spec": {"externalIPs": [TAKEN]}, "metadata": {"annotations": None, "labels": None}},
+    ):
+        with pytest.raises((Forbidden, Invalid)):
+            await tenant.patch(SERVICE, key, patch)
+    released = {"metadata": {"annotations": dict.fromkeys(notes), "labels": None}}
+    await tenant.patch(SERVICE, key, released)
+    with pytest.raises((Forbidden, Invalid)):
+        await tenant.patch(SERVICE, key, {"metadata": {"annotations": notes}})
+    await delete(guarded.admin, SERVICE, created)
+
+
+async def test_service_from_before_the_policy_keeps_its_addresses(
+    guarded: Guarded, kube_namespace: str
+) -> None:
+    key, tenant = Key(kube_namespace, "thief"), guarded.tenant
+    notes = {"metallb.io/loadBalancerIPs": TAKEN}
+    service = build_service(kube_namespace, annotations=notes, **LOAD_BALANCER)
+    created = await guarded.operator.create(SERVICE, service)
+    ingress = {"status": {"loadBalancer": {"ingress": [{"ip": TAKEN, "ipMode": "VIP"}]}}}
+    await tenant.patch(SERVICE, key, ingress, subresource="status")
+    await tenant.patch(SERVICE, key, {"spec": {"selector": {"app": "web"}}})
+    with pytest.raises((Forbidden, Invalid)):
+        await tenant.patch(SERVICE, key, {"spec": {"externalIPs": [TAKEN]}})
+    await delete(guarded.admin, SERVICE, created)
+
+
 def _ours() -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": OPERATOR}
 

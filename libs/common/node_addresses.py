@@ -35,6 +35,6 @@ def is_of_node(address: IPv4Address | IPv6Address) -> bool:
         or each.is_link_local
         or each.is_unspecified
         or each.is_multicast
-        or str(each) in METADATA
+        or str(each).partition("%")[0] in METADATA
         for each in (address, find_embedded(address))
     )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -29,6 +30,9 @@ JOIN_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
 """Group of joining nodes: kubeadm allows it little more than to request a node certificate."""
 
 _AUTHORITY_YEARS: Final = 10
+_KEY_SIZE: Final = 1000
+"""Characters of a key; P-521 has 365. The library checks for minutes whether the numbers of a large
+RSA key are primes."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 """Certificates are valid from a time in the past, for guests whose clock is behind."""
 
@@ -212,15 +216,18 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _load(pair: Pair, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    if len(pair.key) > _KEY_SIZE:
+        raise BadCertificate(f"{name}.key is not a key of an elliptic curve")
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         key = serialization.load_pem_private_key(pair.key.encode(), password=None)
-    except ValueError:
+        matches = key.public_key() == certificate.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without the message of the library, which may contain a part of the secret.
         raise BadCertificate(f"{name}.crt or {name}.key cannot be read") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadCertificate(f"{name}.key is not a key of an elliptic curve")
-    if key.public_key() != certificate.public_key():
+    if not matches:
         raise BadCertificate(f"{name}.key does not belong to {name}.crt")
     return certificate, key
 

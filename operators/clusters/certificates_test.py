@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from operators.clusters.certificates import (
     ADMIN_GROUP,
@@ -19,6 +22,25 @@ from operators.clusters.certificates import (
 from operators.clusters.samples import NOW, authorities, credentials
 
 DAY = timedelta(days=1)
+
+
+def build_large_key() -> str:
+    """Build an RSA key of two large primes, which need no search: Mersenne primes."""
+    p, q, e = 2**9941 - 1, 2**4423 - 1, 65537
+    d = pow(e, -1, (p - 1) * (q - 1))
+    values = [0, p * q, e, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p)]
+    body = b"".join(encode(2, each.to_bytes(each.bit_length() // 8 + 1)) for each in values)
+    text = base64.encodebytes(encode(0x30, body)).decode()
+    label = "RSA PRIVATE KEY"
+    return f"-----BEGIN {label}-----\n{text}-----END {label}-----\n"
+
+
+def encode(tag: int, content: bytes) -> bytes:
+    """Encode a value in DER."""
+    return bytes([tag, 0x82]) + len(content).to_bytes(2) + content
+
+
+LARGE_KEY = build_large_key()
 
 
 def test_certificate_names_user_and_group() -> None:
@@ -53,6 +75,19 @@ def test_authorities_without_a_file_are_refused_by_its_name(name: str) -> None:
     files = {each: text for each, text in authorities().files.items() if each != name}
 
     with pytest.raises(BadCertificate, match=name.replace(".", r"\.")):
+        Authorities.parse(files)
+
+
+@pytest.mark.parametrize("kind", ["large RSA", "encrypted"])
+def test_key_is_refused_before_its_numbers_are_checked(kind: str) -> None:
+    """Checking whether the numbers of this RSA key are primes takes minutes."""
+    password = serialization.BestAvailableEncryption(b"x")
+    text = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, password
+    )
+    files = {**authorities().files, "ca.key": text.decode() if kind == "encrypted" else LARGE_KEY}
+
+    with pytest.raises(BadCertificate, match=r"ca\.key"):
         Authorities.parse(files)
 
 

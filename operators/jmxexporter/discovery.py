@@ -155,7 +155,7 @@ def build_pod_monitor(
         {"regex": ".*", "replacement": _METRICS, "targetLabel": "endpoint"},
     ]
     scrape = _build_scrape(exporter, monitor)
-    scrape["relabelings"] = [*ours, *scrape.get("relabelings", ())]
+    scrape["relabelings"] = [*ours, *scrape["relabelings"]]
     manifest["spec"] = {"selector": exporter.spec.pod_selector, "podMetricsEndpoints": [scrape]}
     return manifest
 
@@ -192,10 +192,12 @@ def _build_scrape(exporter: PrometheusJmxExporter, monitor: Monitor) -> Manifest
         scrape["scrapeTimeout"] = f"{monitor.scrape_timeout_seconds}s"
     if monitor.honor_labels:
         scrape["honorLabels"] = True
-    if monitor.relabelings:
-        scrape["relabelings"] = _render(monitor.relabelings)
-    if monitor.metric_relabelings:
-        scrape["metricRelabelings"] = _render(monitor.metric_relabelings)
+    # Alerts and dashboards trust the namespace, so neither relabelings, labels of the Service nor
+    # labels of metrics change it.
+    namespace = {"targetLabel": "namespace", "replacement": exporter.metadata.namespace}
+    scrape["relabelings"] = [*_render(monitor.relabelings), namespace]
+    if monitor.metric_relabelings or monitor.honor_labels:
+        scrape["metricRelabelings"] = [*_render(monitor.metric_relabelings), namespace]
     if spec.tls is not None:
         name = spec.tls.server_name or (
             f"{service_name(exporter.metadata.name)}.{exporter.metadata.namespace}.svc"

@@ -15,6 +15,8 @@ from operators.jmxexporter.samples import build_exporter
 
 OWNER = {"kind": "PrometheusJmxExporter", "name": "jmx", "uid": "u1", "controller": True}
 SHOP = Address(9400, "shop-0", "p0", "10.0.0.7")
+NAMESPACE = {"targetLabel": "namespace", "replacement": "default"}
+FORGED = {"action": "replace", "targetLabel": "namespace", "replacement": "slipway-system"}
 
 
 def plan(*addresses: Address, monitored: bool = True, **service: Any) -> list[Manifest]:
@@ -83,7 +85,12 @@ def test_monitor_selects_the_service_and_is_left_out_where_nobody_reads_it() -> 
 
     assert found["metadata"]["labels"]["release"] == "prometheus"
     assert found["spec"]["endpoints"] == [
-        {"port": "metrics", "path": "/metrics", "interval": "15s"}
+        {
+            "port": "metrics",
+            "path": "/metrics",
+            "interval": "15s",
+            "relabelings": [NAMESPACE],
+        }
     ]
     selected = found["spec"]["selector"]["matchLabels"].items()
     assert selected <= service["metadata"]["labels"].items()
@@ -128,10 +135,37 @@ def test_monitor_has_the_options_of_the_prometheus_operator() -> None:
             "interval": "60s",
             "scrapeTimeout": "20s",
             "honorLabels": True,
-            "relabelings": [{"action": "replace", "targetLabel": "zone", "replacement": "a"}],
-            "metricRelabelings": [drop],
+            "relabelings": [
+                {"action": "replace", "targetLabel": "zone", "replacement": "a"},
+                NAMESPACE,
+            ],
+            "metricRelabelings": [drop, NAMESPACE],
         }
     ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"honorLabels": True},
+        {"relabelings": [FORGED], "metricRelabelings": [FORGED]},
+        {"relabelings": [{"action": "labeldrop", "regex": "namespace"}]},
+    ],
+    ids=str,
+)
+def test_metrics_keep_the_namespace_of_the_exporter(fields: dict[str, Any]) -> None:
+    """Otherwise a tenant could answer for the metrics and alerts of others."""
+    found = build(service={"monitor": {"targetLabels": ["namespace"], **fields}}, podMonitor=fields)
+
+    (service,) = found["ServiceMonitor"]["spec"]["endpoints"]
+    (pod,) = found["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    for endpoint in (service, pod):
+        assert endpoint["relabelings"][-1] == NAMESPACE
+        trusts_metrics = "honorLabels" in fields or "metricRelabelings" in fields
+        assert (endpoint.get("metricRelabelings") or [{}])[-1] == (
+            NAMESPACE if trusts_metrics else {}
+        )
 
 
 def test_monitors_follow_tls_and_login() -> None:
@@ -178,7 +212,7 @@ def test_pod_monitor_finds_the_port_of_our_annotation(
     (endpoint,) = manifest["spec"]["podMetricsEndpoints"]
     for rule in endpoint["relabelings"]:
         value = ";".join(labels.get(name, "") for name in rule.get("sourceLabels", ()))
-        match = re.fullmatch(rule["regex"], value)
+        match = re.fullmatch(rule.get("regex", "(.*)"), value)
         if rule.get("action") == "keep":
             if match is None:
                 assert address is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from libs.common.errors import NotFound
 from libs.common.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -17,19 +18,31 @@ from libs.common.kinds import (
     Manifest,
     build_object,
     key_of,
+    uid_of,
 )
+from libs.common.labels import MANAGED_BY, PAUSED
 from libs.contracts.compute import INSTANCE
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.network import NETWORK
 from libs.contracts.volumes import DEMO_VOLUME
+from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.samples import CONFIG, build_exporter
 from operators.podset.controller import PODSET
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.samples import build_spec
 from tests.attacks.attempt import Act, Attempt
-from tests.attacks.stage import EDITOR, NEIGHBOR, ROOT, TENANT, VICTIM, Stage
+from tests.attacks.stage import (
+    EDITOR,
+    NEIGHBOR,
+    POLICY,
+    ROOT,
+    TENANT,
+    VICTIM,
+    Stage,
+    outcome_of,
+)
 
 _NAMESPACES: Final = {EDITOR: TENANT, VICTIM: NEIGHBOR, ROOT: TENANT}
 type Spec = Mapping[str, Any]
@@ -152,6 +165,66 @@ ALLOCATED: Final = "Ready=True: Allocated"
 BOUND: Final = "Bound=False: WaitingForLoadBalancer"
 """Routed; no load balancer runs here."""
 
+
+def unlabel(_: Manifest) -> Manifest:
+    """Remove the label of Services of claims."""
+    return {"metadata": {"labels": {MANAGED_BY: None}}}
+
+
+def copy_address(live: Manifest) -> Manifest:
+    """Copy the address of a Service to another field."""
+    address = live["metadata"]["annotations"]["metallb.io/loadBalancerIPs"]
+    return {"spec": {"externalIPs": [address]}}
+
+
+def change_service(who: str, build_patch: Callable[[Manifest], Manifest]) -> Act:
+    """Build an attempt to change the Service of the claim `real`."""
+
+    async def act(stage: Stage) -> str:
+        key = Key(TENANT, "real-ip")
+
+        async def labeled() -> bool:
+            live = await stage.client(ROOT).get(SERVICE, key)
+            return MANAGED_BY in live["metadata"]["labels"]
+
+        await stage.wait_until(labeled, "the operator restores the label")
+        patch = build_patch(await stage.client(ROOT).get(SERVICE, key))
+        return await outcome_of(stage.client(who).patch(SERVICE, key, patch))
+
+    return act
+
+
+async def outlive_claim(stage: Stage) -> str:
+    """Delete a claim without its Service; a neighbor gets its address."""
+    root, tenant, key = stage.client(ROOT), stage.client(EDITOR), Key(TENANT, "left")
+    pool = {"family": "IPv4", "addresses": ["203.0.113.200"], "reuseGraceSeconds": 0}
+    await root.create(IP_POOL, build_object(IP_POOL, "single", spec={**pool, **ALLOW}))
+    await submit(EDITOR, IP_CLAIM, key.name, claim("single", **PLAIN), BOUND)(stage)
+    await tenant.patch(IP_CLAIM, key, {"metadata": {"annotations": {PAUSED: "true"}}})
+    live = await root.get(IP_CLAIM, key)
+    await tenant.delete(IP_CLAIM, key, uid=uid_of(live), propagation="Orphan")
+    service_key = Key(TENANT, "left-ip")
+
+    async def orphaned() -> bool:
+        return not (await root.get(SERVICE, service_key))["metadata"].get("ownerReferences")
+
+    await stage.wait_until(orphaned, "the Service belongs to no claim")
+    await tenant.patch(IP_CLAIM, key, {"metadata": {"finalizers": None}})
+    await submit(VICTIM, IP_CLAIM, "after", claim("single"), ALLOCATED)(stage)
+    try:
+        await root.get(SERVICE, service_key)
+    except NotFound:
+        return "the operator deletes the Service before it allocates the address again"
+    return "the Service stays"
+
+
+async def keep_claim(stage: Stage) -> str:
+    """Keep a claim with its Service."""
+    await stage.client(ROOT).get(SERVICE, Key(TENANT, "real-ip"))
+    return "the Service stays"
+
+
+ALLOW: Final = {"addressTargets": "Allow"}
 CLAIMS: Final = (
     row(
         "taken",
@@ -207,6 +280,35 @@ CLAIMS: Final = (
         (claim("open", **service("forged")), BOUND),
         prepare=claim_service,
     ),
+    Attempt(
+        "unlabel",
+        "editor of a tenant's namespace",
+        "take the label off the Service of a claim, so that the operator does not delete it",
+        POLICY,
+        "the account of ipam",
+        change_service(EDITOR, unlabel),
+        change_service("operator:ipam", unlabel),
+    ),
+    Attempt(
+        "another-field",
+        "editor of a tenant's namespace",
+        "copy the address of a claim to `externalIPs` of its Service, to keep it there",
+        POLICY,
+        "the account of ipam",
+        change_service(EDITOR, copy_address),
+        change_service("operator:ipam", copy_address),
+    ),
+    Attempt(
+        "outlive",
+        "editor of a tenant's namespace",
+        "receive the traffic of the next claim with the Service of a paused claim that one deletes "
+        "with `--cascade=orphan`",
+        "the operator deletes the Service before it allocates the address again",
+        "the Service of a claim that one keeps",
+        outlive_claim,
+        keep_claim,
+        "the Service stays",
+    ),
 )
 NETWORKS: Final = (
     row(
@@ -250,12 +352,13 @@ async def take_machine(stage: Stage) -> None:
 
 
 PROVISIONING: Final = "Provisioned=False: Provisioning"
+IMAGE_REFUSED: Final = "Provisioned=False: ImageRefused"
 MACHINES: Final = (
     row(
         "metadata",
         "read the credentials of a node: an image from 169.254.169.254",
         INSTANCE,
-        (machine("http://169.254.169.254/latest/"), "Provisioned=False: ImageRefused"),
+        (machine("http://169.254.169.254/latest/"), IMAGE_REFUSED),
         "an image from a web server",
         (machine(), PROVISIONING),
     ),
@@ -263,15 +366,23 @@ MACHINES: Final = (
         "metadata-spelled",
         "the same in another spelling (`http://[64:ff9b::a9fe:a9fe]/`)",
         INSTANCE,
-        (machine("http://[64:ff9b::a9fe:a9fe]/x"), "Provisioned=False: ImageRefused"),
+        (machine("http://[64:ff9b::a9fe:a9fe]/x"), IMAGE_REFUSED),
         "an IPv6 address elsewhere",
         (machine("http://[2001:db8::1]/x"), PROVISIONING),
+    ),
+    row(
+        "metadata-encoded",
+        "the same with encoded digits (`http://%EF%BC%91%EF%BC%96%EF%BC%99.254.169.254/`)",
+        INSTANCE,
+        (machine("http://%EF%BC%91%EF%BC%96%EF%BC%99.254.169.254/x"), IMAGE_REFUSED),
+        "encoded characters in the path",
+        (machine("http://images.example.com/%EF%BC%91"), PROVISIONING),
     ),
     row(
         "loopback",
         "read what a node serves on its loopback address",
         INSTANCE,
-        (machine("https://127.0.0.1:6443/x"), "Provisioned=False: ImageRefused"),
+        (machine("https://127.0.0.1:6443/x"), IMAGE_REFUSED),
         "an image from a web server",
         (machine("https://images.example.com/x"), PROVISIONING),
     ),

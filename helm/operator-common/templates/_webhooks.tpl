@@ -54,6 +54,8 @@ and Mutating or Validating.
 {{ include "operator-common.webhookConfiguration" (dict "root" $root "webhooks" .) }}
 {{- end }}
 {{- end }}
+---
+{{ include "operator-common.webhookGuard" . }}
 {{- end -}}
 {{- end -}}
 
@@ -115,6 +117,52 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 type: Opaque
+{{- end -}}
+
+{{/*
+operator-common.webhookGuard: an admission policy by which the operator changes nothing of a webhook but its CA
+bundle. RBAC cannot restrict a patch to a field. Without the policy, the operator could send all objects of the
+cluster to another server, and change them.
+*/}}
+{{- define "operator-common.webhookGuard" -}}
+{{- $name := printf "%s-webhook" (include "operator-common.clusterName" .) -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "operator-common.labels" . | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [admissionregistration.k8s.io]
+        apiVersions: [v1]
+        operations: [UPDATE]
+        resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+  matchConditions:
+    - name: this-operator
+      expression: request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator-common.serviceAccountName" . }}'
+  validations:
+    - expression: >-
+        object.webhooks.size() == oldObject.webhooks.size() &&
+        object.webhooks.all(w, oldObject.webhooks.exists(o, w.name == o.name && w.rules == o.rules &&
+        w.clientConfig.?service == o.clientConfig.?service && w.clientConfig.?url == o.clientConfig.?url
+        {{- range list "failurePolicy" "matchPolicy" "namespaceSelector" "objectSelector" "matchConditions" "reinvocationPolicy" "timeoutSeconds" "sideEffects" "admissionReviewVersions" }} &&
+        w.?{{ . }} == o.?{{ . }}
+        {{- end }}))
+      message: the operator changes only the CA bundle of its webhooks
+      reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "operator-common.labels" . | nindent 4 }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
 {{- end -}}
 
 {{/*

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from datetime import datetime
+from typing import Final
 
 from libs.common.conditions import Condition, build_conditions, conditions_of, render_time
-from libs.common.kinds import NAMESPACE, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import NAMESPACE, SERVICE, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.labels import MANAGED_BY
 from libs.common.plan import Delete
 from libs.common.reading import map_at, text_at
-from libs.common.runtime import Cache, Context, Controller, Result
+from libs.common.runtime import Cache, Context, Controller, IndexFunction, Result
 from operators.ipam import metrics
 from operators.ipam.allocation.reconcile import (
     ClaimState,
     CurrentClaim,
     EntryAction,
-    ReleasePlan,
     evaluate_hold,
     plan_release,
 )
@@ -27,8 +28,10 @@ from operators.ipam.api.v1alpha1.allocations import (
 )
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.claim.observe import BY_ADDRESS, index_service_by_address
 from operators.ipam.ledger_projection import LedgerProjection
-from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER
+from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER, OPERATOR
+from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
 _RESTORE_SECONDS: Final = 3600
@@ -55,7 +58,15 @@ def build_controller(_: Settings) -> Controller:
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_POOL, map_pool)
         .watches(NAMESPACE, map_namespace, why="release the addresses of deleted namespaces")
-        .reads(IP_ALLOCATION, indexes={BY_CLAIM: index_by_claim, BY_NAMESPACE: index_by_namespace})
+        .watches(SERVICE, map_service)
+        .reads(
+            IP_ALLOCATION,
+            indexes={
+                BY_CLAIM: _index_by("claimRef", "uid"),
+                BY_NAMESPACE: _index_by("claimRef", "namespace"),
+                BY_ADDRESS: _index_by("address"),
+            },
+        )
         .projects(LedgerProjection)
     )
 
@@ -77,6 +88,8 @@ async def reconcile(ctx: Context) -> Result | None:
         # A deletion cannot be undone, so the condition Terminating is never cleared.
         return None
     if plan.move is EntryAction.RETURN:
+        if left := _find_services(ctx, entry):
+            return await _withdraw(ctx, entry, left)
         outcome = await ctx.execute([Delete.of(IP_ALLOCATION, ctx.primary)])
         if outcome.changed:
             surplus = hold is ClaimState.SURPLUS
@@ -85,14 +98,16 @@ async def reconcile(ctx: Context) -> Result | None:
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
         # The finalizer is removed in the next reconcile.
         return Result.from_outcome(outcome)
-    quarantine = _build_quarantine_status(ctx, plan)
-    if await ctx.apply_status(quarantine) and plan.move is EntryAction.REST:
-        _report_release(
-            ctx,
-            AllocationReason.QUARANTINED,
-            f"{entry.spec.address} is quarantined after its release",
-        )
+    assert plan.released_at is not None
     assert plan.until is not None
+    until = render_time(plan.until)
+    reason = AllocationReason.QUARANTINED
+    quarantine = _build_quarantine_status(
+        ctx, plan.released_at, reason, f"quarantined until {until}"
+    )
+    quarantine["quarantinedUntil"] = until
+    if await ctx.apply_status(quarantine) and plan.move is EntryAction.REST:
+        _report_release(ctx, reason, f"{entry.spec.address} is quarantined after its release")
     return Result(requeue_after=max(0.05, (plan.until - ctx.now()).total_seconds()))
 
 
@@ -106,6 +121,8 @@ async def finalize(ctx: Context) -> Result | None:
     if not await _is_served(ctx, entry):
         return Result()
     if await _find_hold(ctx, entry) is not ClaimState.HELD:
+        if left := _find_services(ctx, entry):
+            return await _withdraw(ctx, entry, left)
         return None
     claim = entry.spec.claim_ref
     message = (
@@ -114,6 +131,39 @@ async def finalize(ctx: Context) -> Result | None:
     held = Condition.true(AllocationCondition.TERMINATING, AllocationReason.HELD_BY_CLAIM, message)
     await ctx.apply_status({"conditions": _conditions(ctx, [held])})
     return Result()
+
+
+def _find_services(ctx: Context, entry: IPAllocation) -> list[Manifest]:
+    """Return the Services with an address in namespaces where no claim has it.
+
+    Users can delete a claim past its finalizer and without its children. Traffic of the address is
+    then still routed to the Service, so another claim must not get the address.
+    """
+    address, former = entry.spec.address, entry.spec.claim_ref.uid
+    claims = ctx.indexed(IP_CLAIM, BY_ADDRESS, address)
+    served = {key_of(each).namespace for each in claims if uid_of(each) != former}
+    found = ctx.indexed(SERVICE, BY_ADDRESS, address)
+    return [each for each in found if key_of(each).namespace not in served]
+
+
+async def _withdraw(ctx: Context, entry: IPAllocation, services: Sequence[Manifest]) -> Result:
+    """Delete Services of former claims, and keep the entry until no Service has the address."""
+    ours = [
+        Delete.of(SERVICE, each)
+        for each in services
+        if text_at(each, "metadata", "labels", MANAGED_BY) == OPERATOR and not is_deleting(each)
+    ]
+    outcome = await ctx.execute(ours)
+    message = (
+        f"Service {key_of(services[0])} has the address, and no claim of its namespace has it; "
+        "delete the Service to release the address"
+    )
+    reason = AllocationReason.HELD_BY_SERVICE
+    released_at = (entry.status and entry.status.released_at) or ctx.now()
+    if await ctx.apply_status(_build_quarantine_status(ctx, released_at, reason, message)):
+        _report_release(ctx, reason, message)
+    delay = find_relist_delay(ctx, ((SERVICE, each) for each in services))
+    return Result.from_outcome(outcome, requeue_after=delay)
 
 
 async def _is_served(ctx: Context, entry: IPAllocation) -> bool:
@@ -172,17 +222,13 @@ def _find_grace(ctx: Context, entry: IPAllocation) -> int:
     return max(grace, _RESTORE_SECONDS) if restored else grace
 
 
-def _build_quarantine_status(ctx: Context, plan: ReleasePlan) -> Manifest:
-    assert plan.released_at is not None
-    assert plan.until is not None
-    until = render_time(plan.until)
-    released = Condition.true(
-        AllocationCondition.RELEASED, AllocationReason.QUARANTINED, f"quarantined until {until}"
-    )
+def _build_quarantine_status(
+    ctx: Context, released_at: datetime, reason: AllocationReason, message: str
+) -> Manifest:
+    released = Condition.true(AllocationCondition.RELEASED, reason, message)
     return {
         "conditions": _conditions(ctx, [released]),
-        "releasedAt": render_time(plan.released_at),
-        "quarantinedUntil": until,
+        "releasedAt": render_time(released_at),
     }
 
 
@@ -191,27 +237,24 @@ def _conditions(ctx: Context, conditions: Sequence[Condition]) -> list[Manifest]
     return build_conditions(current, conditions, generation=ctx.generation, now=ctx.now())
 
 
-def _report_release(
-    ctx: Context,
-    reason: AllocationReason,
-    note: str,
-    event_type: Literal["Normal", "Warning"] = "Normal",
-) -> None:
+def _report_release(ctx: Context, reason: AllocationReason, note: str) -> None:
     ctx.log.info(note, reason=str(reason))
-    ctx.event(event_type, reason, note)
+    ctx.event("Normal", reason, note)
 
 
 # Index, and the mapping of changes to the entries that they affect.
 
 
-def index_by_claim(entry: Manifest) -> Iterable[str]:
-    """Index an entry by the UID of its claim."""
-    return (text_at(entry, "spec", "claimRef", "uid"),)
+def _index_by(*path: str) -> IndexFunction:
+    return lambda entry: (text_at(entry, "spec", *path),)
 
 
-def index_by_namespace(entry: Manifest) -> Iterable[str]:
-    """Index an entry by the namespace of its claim."""
-    return (text_at(entry, "spec", "claimRef", "namespace"),)
+def map_service(service: Manifest, cache: Cache) -> Iterable[Key]:
+    """Map a Service to the released entries of its addresses."""
+    for address in index_service_by_address(service):
+        for entry in cache.store(IP_ALLOCATION).indexed(BY_ADDRESS, address):
+            if text_at(entry, "status", "releasedAt"):
+                yield key_of(entry)
 
 
 def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:

@@ -85,11 +85,9 @@ def plan_release(
     """
     if hold is ClaimState.HELD:
         return ReleasePlan(EntryAction.KEEP)
-    # A surplus address was never in use, so no client can still send traffic to it.
-    if hold is ClaimState.SURPLUS or grace_seconds == 0:
-        return ReleasePlan(EntryAction.RETURN)
     began = now.replace(microsecond=0) if released_at is None else released_at
     until = began + timedelta(seconds=grace_seconds)
-    if released_at is None:
-        return ReleasePlan(EntryAction.REST, began, until)
-    return ReleasePlan(EntryAction.RETURN if now >= until else EntryAction.WAIT, began, until)
+    # A surplus address was never in use, so no client can still send traffic to it.
+    if hold is ClaimState.SURPLUS or now >= until:
+        return ReleasePlan(EntryAction.RETURN, began, until)
+    return ReleasePlan(EntryAction.REST if released_at is None else EntryAction.WAIT, began, until)

@@ -14,7 +14,7 @@ from typing import Final
 
 from libs.common.conditions import Condition, find_condition
 from libs.common.kinds import Manifest
-from libs.common.reading import maps_at, text_at
+from libs.common.reading import maps_at, text_at, text_map_at
 from operators.ipam.api.v1alpha1.claims import BindingState, ClaimCondition, ClaimReason
 from operators.ipam.claim.binding import BindingPlan
 from operators.ipam.settings import Announcement
@@ -89,6 +89,14 @@ def list_announced(service: Mapping[str, object]) -> tuple[str, ...]:
         normalize(text_at(each, "ip")) or text_at(each, "hostname")
         for each in maps_at(service, "status", "loadBalancer", "ingress")
     )
+
+
+def list_requested(service: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the addresses that the Service of a claim requests from a load balancer."""
+    notes = text_map_at(service, "metadata", "annotations")
+    texts = [notes.get(each.annotation, "") for each in ANNOUNCERS.values()]
+    texts.append(text_at(service, "spec", "loadBalancerIP"))
+    return tuple(address for text in texts for address in text.split(",") if address)
 
 
 def find_refusal(service: Mapping[str, object]) -> str:

@@ -202,14 +202,15 @@ class Reconciler:
             plan = plan_lingering(plan, key_of(left[0]).name)
         announcement = AnnouncementState()
         addresses = self._list_served(holdings)
+        conflicts = _find_conflicts(
+            ctx, claim, addresses, self._choose_ports(claim, holdings, target)
+        )
+        # A load balancer waits or refuses because of the conflict, so report the conflict.
+        plan = require_exclusive(plan, ctx.key.namespace, conflicts)
         if may_publish(holdings):
             announcement = await observe_announcement(ctx, self._settings, addresses)
         if announcement.announced is not None:
             plan = require_announced(plan, announcement.announced)
-        conflicts = _find_conflicts(
-            ctx, claim, addresses, self._choose_ports(claim, holdings, target)
-        )
-        plan = require_exclusive(plan, ctx.key.namespace, conflicts)
         unserved = [each for each in _list_addresses(holdings) if each not in addresses]
         plan = admit_unserved(plan, unserved)
         status = build_status(

@@ -30,7 +30,7 @@ from operators.ipam.api.v1alpha1.claims import (
     TargetKind,
 )
 from operators.ipam.api.v1alpha1.pools import IP_POOL, AddressTargets
-from operators.ipam.claim.announcement import list_announced, normalize
+from operators.ipam.claim.announcement import list_announced, list_requested, normalize
 from operators.ipam.claim.binding import (
     Binding,
     Finding,
@@ -282,8 +282,11 @@ def index_claim_by_address(claim: Manifest) -> Iterable[str]:
 
 
 def index_service_by_address(service: Manifest) -> Iterable[str]:
-    """Index a Service by the external addresses for which kube-proxy serves it."""
-    return {*map(normalize, texts_at(service, "spec", "externalIPs")), *list_announced(service)}
+    """Index a Service by its external addresses; the Service of a claim by requested ones too."""
+    found = [*map(normalize, texts_at(service, "spec", "externalIPs")), *list_announced(service)]
+    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR:
+        found += list_requested(service)
+    return {*found}
 
 
 def index_pod_by_run(pod: Manifest) -> Iterable[str]:

@@ -177,6 +177,7 @@ async def test_service_that_becomes_another_type_gives_its_address_back(
     await harness.converged()
     change = {"type": "ClusterIP", "loadBalancerClass": None}
     api.patch(SERVICE, SHOP, {"spec": change})
+    api.patch_status(SERVICE, SHOP, {"loadBalancer": None})  # as the API server does
     await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
 
     assert api.find(IP_CLAIM, CLAIM) is None

@@ -48,6 +48,9 @@ class AllocationReason(StrEnum):
     """Surplus means that the claim has another address; this address was never used."""
     HELD_BY_CLAIM = "HeldByClaim"
     """HeldByClaim means that a claim still has the address; delete the claim to release it."""
+    HELD_BY_SERVICE = "HeldByService"
+    """HeldByService means that a Service has the address without a claim; delete the Service to
+    release the address."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
