@@ -10,6 +10,8 @@ from typing import Final
 
 from libs.common.node_addresses import is_of_node
 
+CERTIFICATE_END: Final = "certificateEnd"
+"""When the certificate of an endpoint ends, among what its guard says."""
 UNMATCHED: Final = "no rule matches a bean of the JVM"
 """Message about an endpoint that serves no metric of a rule."""
 ATTEMPTS: Final = 3
@@ -121,8 +123,11 @@ def is_pod_address(text: str) -> bool:
         return False
 
 
-def describe_scrape(answer: Mapping[str, str]) -> str:
-    """Describe a failed or incomplete scrape that a guard reported; empty for a complete one."""
+def describe_scrape(answer: Mapping[str, str], now: datetime) -> str:
+    """Describe why scrapes fail or miss metrics; empty for complete ones."""
+    end = answer.get(CERTIFICATE_END)
+    if end and datetime.fromisoformat(end) <= now:
+        return f"its certificate ended at {end}; change spec.tls.secretName to a valid one"
     status, error = answer.get("lastScrapeStatus", "200"), answer.get("lastScrapeError", "")
     if status == "200":
         return f"metrics are missing (jmx_scrape_error is 1): {error}" if error else ""

@@ -20,6 +20,7 @@ from libs.common.background import BackgroundQueries
 from libs.common.tasks import run_together
 from operators.jmxexporter.guard_calls import (
     ATTEMPTS,
+    CERTIFICATE_END,
     GuardCall,
     GuardKey,
     GuardState,
@@ -129,7 +130,7 @@ class Guards:
                     message="",
                     port=port,
                     config_hash=answer.get("configHash", ""),
-                    scrape=describe_scrape(answer),
+                    scrape=describe_scrape(answer, now),
                     unmatched=matches_nothing(answer),
                 )
                 if call.config is None or known.config_hash == call.wanted:
@@ -192,16 +193,32 @@ class Guards:
                 total=_SECONDS + (call.seconds if data else 0), sock_connect=_CONNECT_SECONDS
             ),
         ) as response:
+            end = _read_certificate_end(response)
             body = b""
             while part := await response.content.read(max(0, _ANSWER_LIMIT - len(body))):
                 body += part
-            return response.status, parse_answer(body.decode(errors="replace"))
+            return response.status, parse_answer(body.decode(errors="replace")) | end
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=_AT_ONCE)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
+
+
+def _read_certificate_end(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """Return until when the certificate of a guard is valid, as if the guard had said it."""
+    transport = response.connection.transport if response.connection else None
+    tls = transport.get_extra_info("ssl_object") if transport else None
+    if tls is None:
+        return {CERTIFICATE_END: ""}
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
+        return {CERTIFICATE_END: certificate.not_valid_after_utc.isoformat()}
+    except ValueError:
+        return {CERTIFICATE_END: ""}  # A process of the pod serves whatever it wants.
 
 
 def _add_refusal(state: GuardState, answer: Mapping[str, str]) -> GuardState:

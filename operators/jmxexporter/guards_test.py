@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import batched
+from pathlib import Path
 
 import pytest
 
+from libs.common.testing.certificates import create_certificates
 from operators.jmxexporter import guards
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.guards import Guards
@@ -19,7 +22,7 @@ ANSWER = f"id=shop\nconfigHash={HASH}\nversion=1\nnonce=0\n".encode()
 
 
 @contextlib.asynccontextmanager
-async def guard(parts: list[bytes]) -> AsyncIterator[int]:
+async def guard(parts: list[bytes], tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Serve a guard that sends its response in parts, and return its port."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,16 +34,16 @@ async def guard(parts: list[bytes]) -> AsyncIterator[int]:
                 await asyncio.sleep(0.01)
         writer.close()
 
-    server = await asyncio.start_server(respond, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
-async def ask(*ports: int) -> GuardState:
-    call = GuardCall(GuardKey("c"), "127.0.0.1", ports, "shop", False, "", HASH)
+async def ask(*ports: int, tls: bool = False, ahead: timedelta = timedelta()) -> GuardState:
+    call = GuardCall(GuardKey("c"), "127.0.0.1", ports, "shop", tls, "", HASH)
     client = Guards()
     try:
-        await client.make("uid", [call], None, lambda: datetime.now(UTC), lambda: None)
+        await client.make("uid", [call], None, lambda: datetime.now(UTC) + ahead, lambda: None)
         while call.key not in client.states("uid"):
             await asyncio.sleep(0.01)
         return client.states("uid")[call.key]
@@ -53,6 +56,22 @@ async def test_answer_in_parts_is_read_to_its_end() -> None:
 
     async with guard([head, *map(bytes, batched(ANSWER, 20, strict=False))]) as port:
         assert (await ask(port)).config_hash == HASH
+
+
+@pytest.mark.parametrize(("days", "ended"), [(0, False), (3, True)])
+async def test_end_of_a_certificate_is_a_failure_of_scrapes(
+    tmp_path: Path, days: int, ended: bool
+) -> None:
+    """Prometheus refuses it then in all JVMs at once, which no guard can see."""
+    create_certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    async with guard([b"HTTP/1.1 200 OK\r\n\r\n", ANSWER], tls) as port:
+        found = await ask(port, tls=True, ahead=timedelta(days=days))
+
+    assert found.config_hash == HASH
+    assert ("spec.tls.secretName" in found.scrape) is ended
 
 
 async def test_answer_without_end_is_cut() -> None:
@@ -71,3 +90,12 @@ async def test_pod_that_never_answers_occupies_the_operator_for_one_time_limit(
 
     assert (found.failures, found.config_hash) == (1, "")
     assert "answered in time" in found.message
+
+
+async def test_pod_cannot_say_when_a_certificate_ends() -> None:
+    answer = ANSWER + b"certificateEnd=2020-01-01\n"
+
+    async with guard([b"HTTP/1.1 200 OK\r\n\r\n", answer]) as port:
+        found = await ask(port)
+
+    assert (found.config_hash, found.scrape) == (HASH, "")

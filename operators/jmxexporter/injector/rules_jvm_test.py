@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,10 @@ def test_rules_that_fail_in_a_scrape_are_refused_with_the_cause(
         status, text = ask(port, **headers)
         assert (status, "shop_orders" in text) == (200, True), text
     answer = ask_control(port)
-    assert (answer["refusedReason"], describe_scrape(answer)) == (Reason.CONFIG_INVALID, "")
+    assert (answer["refusedReason"], describe_scrape(answer, datetime.now(UTC))) == (
+        Reason.CONFIG_INVALID,
+        "",
+    )
     assert words in answer["refusedMessage"]
 
 
@@ -112,13 +116,15 @@ def test_scrape_that_begins_to_fail_is_reported_with_the_cause(start_jvm: Start)
     jvm, port = start_jvm(), find_free_port()
     rules = NEGATIVE.replace("shop<type=Orders><>Count", "'shop<type=Orders><>Count: [1-9]'")
     assert jvm.inject_one(config=rules, port=port).state is State.SERVING
-    assert describe_scrape(ask_control(port)) == ""
+    assert describe_scrape(ask_control(port), datetime.now(UTC)) == ""
     jvm.order()
 
     status, text = ask(port)
 
     assert (status, "negative" in text) == (500, True)
-    assert "counters cannot have a negative value" in describe_scrape(ask_control(port))
+    assert "counters cannot have a negative value" in describe_scrape(
+        ask_control(port), datetime.now(UTC)
+    )
 
 
 def test_keys_of_a_java_agent_do_not_matter(start_jvm: Start, release: int) -> None:
