@@ -41,6 +41,7 @@ NEUTRAL = frozenset(
         "Migratable",
         "Paused",
         "Progressing",
+        "RebuildPending",
         "Released",
         "Remediating",
         "ReplacedDiskKept",

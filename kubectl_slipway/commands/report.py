@@ -114,7 +114,8 @@ def _list_crds(cluster: Cluster) -> list[dict[str, Any]]:
 def hide_literals(value: Any, kept: str = "") -> Any:
     """Replace what users write into pod templates, which may be secret under any name.
 
-    These are values of environment variables, arguments, commands and cloud-init documents.
+    These are values of environment variables and of headers of probes, arguments, commands and
+    cloud-init documents.
 
     Args:
         value: A manifest or a part of one.
@@ -130,7 +131,7 @@ def hide_literals(value: Any, kept: str = "") -> Any:
             continue
         if key in _CLOUD_INIT or (key in _COMMANDS and isinstance(inner, list)):
             result[key] = REDACTED
-        elif key == "env" and isinstance(inner, list):
+        elif key in ("env", "httpHeaders") and isinstance(inner, list):
             result[key] = [_hide_variable(each, kept) for each in inner]
         else:
             result[key] = hide_literals(inner, kept)

@@ -56,7 +56,7 @@ ADVICE: dict[tuple[str, str], str] = {
     **MACHINE_ADVICE,
     **{("", reason): _REFUSED for reason in _REFUSALS},
     ("", "InvalidSpec"): "Correct the field that the message names.",
-    ("", "NameTaken"): "Rename this object, or delete the other object if it is not needed.",
+    ("", "NameTaken"): "Use another name for this object.",
     ("DemoVolume", "ClaimTerminating"): (
         "Delete the pods that use the claim: kubectl describe pvc -n {namespace}"
     ),
@@ -87,7 +87,7 @@ ADVICE: dict[tuple[str, str], str] = {
     ),
     ("DemoVolume", "SnapshotAPIMissing"): "Install the CRDs and the controller of VolumeSnapshot.",
     ("DemoVolume", "SnapshotConflict"): (
-        "Delete the VolumeSnapshot that the message names, or rename the DemoVolume."
+        "Set spec.reclaimPolicy to Retain to keep the claim instead of a snapshot."
     ),
     ("DemoVolume", "SnapshotFailed"): (
         "Check the snapshot: kubectl describe volumesnapshots -n {namespace}"
@@ -98,7 +98,7 @@ ADVICE: dict[tuple[str, str], str] = {
     ("DemoVolume", "SourceMissing"): "Create the object that spec.source names.",
     ("DemoVolume", "SourceNotReady"): "Check the object that spec.source names.",
     ("DemoVolume", "UnownedClaim"): (
-        "Set spec.adopt to take the claim over, rename the DemoVolume, or delete the claim."
+        "Set spec.adopt to take the claim over, or create a DemoVolume with another name."
     ),
     ("DemoVolume", "WaitingForFirstConsumer"): "Start a pod that mounts the claim.",
     ("Firewall", "InUse"): "Change spec.firewallRef of the Instances that name the Firewall.",
@@ -158,7 +158,7 @@ ADVICE: dict[tuple[str, str], str] = {
     ("IPPool", "Shared"): (
         "Remove the addresses from one of the pools if they should not share them."
     ),
-    ("Network", "InUse"): "Delete the Instances and Firewalls that name the Network.",
+    ("Network", "InUse"): "The Network works until no Instance and no Firewall names it.",
     ("Network", "MtuTooLarge"): (
         "Reduce spec.mtu, or ask an administrator to raise the MTU of the ProviderNetwork."
     ),
@@ -292,7 +292,8 @@ ADVICE: dict[tuple[str, str], str] = {
     ("PulsarConsumer", "ReplicasIgnored"): "Set the limits in spec.autoscaling instead.",
     ("PulsarConsumer", "SecretMissing"): "Create the Secret or the key that the message names.",
     ("PulsarConsumer", "SpecChanged"): (
-        "Consume the remaining messages or delete the subscriptions that the message names."
+        "Consume the remaining messages, or set spec.subscription.deletionPolicy to Delete to "
+        "discard them."
     ),
     ("PulsarConsumer", "SubscriptionBlocked"): (
         "Check why consumers do not acknowledge messages: kubectl slipway tree "

@@ -13,7 +13,7 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "Change spec.target of the IPClaim, or name another IPClaim in spec.publicIP."
     ),
     ("Instance", "ClaimMissing"): "Create the IPClaim that spec.publicIP names.",
-    ("Instance", "Conflict"): "Rename the Instance, or delete the object that the message names.",
+    ("Instance", "Conflict"): "Use another name for the Instance.",
     ("Instance", "CrashLoop"): (
         "Look at the console of the guest (virtctl console {name} -n {namespace}), or boot a "
         "rescue image: kubectl slipway vm rescue {name}"
@@ -34,6 +34,7 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "Check the Network: kubectl get networks.network.slipway.dev -n {namespace}"
     ),
     ("Instance", "NoAgent"): "Install qemu-guest-agent in the guest.",
+    ("Instance", "DiskDiffers"): "Correct the spec, or replace the disk with an Operation Rebuild.",
     ("Instance", "NodeSilent"): (
         "Check the node. If it never returns, delete its Node object; the machine then "
         "starts on another node."
@@ -73,6 +74,10 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
     ("KubernetesCluster", "AddonMissing"): (
         "Create the ConfigMap, or set its label clusters.slipway.dev/addon=true."
     ),
+    ("KubernetesCluster", "AddressChanged"): (
+        "Release the former address if another claim has it, then: kubectl delete ipclaim "
+        "{name}-api -n {namespace}"
+    ),
     ("KubernetesCluster", "AddressMismatch"): (
         "Use an image whose guests have only the address of their machine, and set spec.recycle"
         " to rebuild the node."
@@ -101,8 +106,8 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
         "Check the machines of the nodes: kubectl slipway tree KubernetesCluster/{name}"
     ),
     ("KubernetesCluster", "RebuildFailed"): (
-        "Fix the cause in the message, then delete the Operation: kubectl get operations -n "
-        "{namespace}"
+        "Fix the cause in the message. Then delete the Operation (kubectl get operations -n "
+        "{namespace}), or set a new token in spec.recycle."
     ),
     ("KubernetesCluster", "ServicesWaiting"): (
         "Do what the message says. To raise the limit: kubectl edit kubernetescluster {name} "

@@ -38,6 +38,9 @@ _STEPS: Final = (25.0, 50.0, 75.0)
 _RESTART: Final = 10.0
 _LONGEST_RESTART: Final = 300.0
 """Seconds before a kubelet starts an importer again, after its first failure and at most."""
+_MISMATCH: Final = (
+    "checksum validation failed: checksum mismatch: expected sha256:1, calculated sha256:2"
+)
 _UNREACHABLE: Final = (
     "Unable to connect to http data source: expected status code 200, got 404. "
     "Status: 404 Not Found"
@@ -202,7 +205,8 @@ def _plan_copy(disk: Manifest, site: DiskInputs, phase: str) -> DiskPlan:
         return _NOTHING
     left = site.left("import", site.order.seconds)
     if outcome == "fail" and not left:
-        return _show(disk, site, DataVolumePhase.FAILED)
+        failed = str(DataVolumePhase.FAILED)
+        return _fail_pod(disk, site, "ChecksumError", _MISMATCH, phase=failed)
     if outcome == "error" and not left:
         return _restart(disk, site)
     if not left:
@@ -224,18 +228,20 @@ def _restart(disk: Manifest, site: DiskInputs) -> DiskPlan:
     """Show an importer that failed and starts again; CDI never gives up, and keeps the phase."""
     count = int(map_at(disk, "status").get("restartCount") or 0)
     if not count:
-        return _fail_pod(disk, site, 1)
+        return _fail_pod(disk, site, "Error", _UNREACHABLE, restartCount=1)
     left = site.left(f"restart {count}", min(_RESTART * 2 ** (count - 1), _LONGEST_RESTART))
-    return DiskPlan(wait=left) if left else _fail_pod(disk, site, count + 1)
+    if left:
+        return DiskPlan(wait=left)
+    return _fail_pod(disk, site, "Error", _UNREACHABLE, restartCount=count + 1)
 
 
-def _fail_pod(disk: Manifest, site: DiskInputs, count: int) -> DiskPlan:
+def _fail_pod(disk: Manifest, site: DiskInputs, reason: str, text: str, **changes: Any) -> DiskPlan:
     held = disk.get("status") or {}
-    running = build_condition("Running", False, "Error", _UNREACHABLE)
+    running = build_condition("Running", False, reason, text)
     conditions = [*_build_bound(disk, site), build_condition("Ready", False), running]
     status = {
         **held,
-        "restartCount": count,
+        **changes,
         "conditions": _merge(held, conditions, site.now),
     }
     return DiskPlan(status=status)

@@ -165,10 +165,14 @@ def _load_incluster() -> ConnectionConfig:
 
 
 async def _load_kubeconfig(paths: str, context: str) -> ConnectionConfig:
-    from kubernetes.aio.config import kube_config
+    try:
+        from kubernetes.aio.config import kube_config
 
-    from libs.common.kubeconfig import Kubeconfig
-
+        from libs.common.kubeconfig import Kubeconfig
+    except ModuleNotFoundError as err:
+        raise ConfigError(
+            f"Cannot read a kubeconfig: {err}; pip install 'slipway-operators[kubeconfig]'"
+        ) from err
     paths = paths or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     kubeconfig = Kubeconfig(paths, context)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def write_kubeconfig(path: Path, user: dict[str, object]) -> Path:
     }
     path.write_text(yaml.safe_dump(content))
     return path
+
+
+async def test_kubeconfig_without_the_official_client_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.aio.config", None)
+    monkeypatch.delitem(sys.modules, "libs.common.kubeconfig", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'slipway-operators\[kubeconfig\]'"):
+        await load_config("kubeconfig")
 
 
 async def test_kubeconfig_gives_server_namespace_and_token(tmp_path: Path) -> None:

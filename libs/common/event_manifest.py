@@ -69,9 +69,10 @@ def build_event(
         *(subject.get(part, "") for part in ("apiVersion", "kind", "namespace", "name", "uid")),
         *(event_type, reason, action, note, str((other or {}).get("uid", ""))),
     )
+    kept = subject["name"][: DNS_SUBDOMAIN_LIMIT - _HASH_LENGTH - 1].rstrip(".-")
     return build_object(
         EVENT,
-        _build_name(subject["name"], identity),
+        f"{kept}.{short_hash(*identity, length=_HASH_LENGTH)}",
         namespace,
         eventTime=render_micro_time(now),
         type=event_type,
@@ -104,11 +105,6 @@ def _build_reference(obj: Mapping[str, Any], kind: Kind | None = None) -> dict[s
         "uid": metadata.get("uid") or "",
     }
     return {name: value for name, value in reference.items() if value}
-
-
-def _build_name(subject: str, identity: tuple[str, ...]) -> str:
-    kept = subject[: DNS_SUBDOMAIN_LIMIT - _HASH_LENGTH - 1].rstrip(".-")
-    return f"{kept}.{short_hash(*identity, length=_HASH_LENGTH)}"
 
 
 def _cut(note: str) -> str:

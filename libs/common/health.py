@@ -130,7 +130,8 @@ class HealthServer:
         Raises:
             OSError: An address is in use or does not belong to this machine.
         """
-        routes = {"metrics": self._metric_routes(), "probes": self._probe_routes()}
+        metrics = [web.get("/metrics", self._serve_metrics)]
+        routes = {"metrics": metrics, "probes": self._probe_routes()}
         probes = self._addresses["probes"]
         # Port 0 twice means two different ports.
         shared = bool(probes and probes.port and probes == self._addresses["metrics"])
@@ -177,9 +178,6 @@ class HealthServer:
         await site.start()
         port: int = runner.addresses[0][1]
         return port
-
-    def _metric_routes(self) -> list[web.RouteDef]:
-        return [web.get("/metrics", self._serve_metrics)]
 
     def _probe_routes(self) -> list[web.RouteDef]:
         return [

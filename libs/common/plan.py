@@ -7,7 +7,7 @@ next reconcile continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -179,3 +179,17 @@ class Outcome:
 def escape_pointer(name: str) -> str:
     """Escape a name, such as the key of a label, for a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def annotate(held: Collection[str], name: str, value: str) -> Manifest:
+    """Build the operation of a JSON patch that sets an annotation; an empty value removes it.
+
+    Args:
+        held: Names of the present annotations.
+        name: Name of the annotation.
+        value: Its value.
+    """
+    if value and not held:
+        return {"op": "add", "path": "/metadata/annotations", "value": {name: value}}
+    path = f"/metadata/annotations/{escape_pointer(name)}"
+    return {"op": "add", "path": path, "value": value} if value else {"op": "remove", "path": path}

@@ -129,11 +129,7 @@ def _render_binary(value: int) -> str:
     while exponent < 60 and value % 1024 == 0:
         value //= 1024
         exponent += 10
-    return f"{value}{_suffix_of(exponent)}"
-
-
-def _suffix_of(exponent: int) -> str:
-    return f"{' KMGTPE'[exponent // 10]}i" if exponent else ""
+    return f"{value}{' KMGTPE'[exponent // 10]}i" if exponent else f"{value}"
 
 
 def _render_decimal(nanos: int, quantity_format: QuantityFormat) -> str:

@@ -13,7 +13,7 @@ from libs.common.kinds import Key, Manifest
 from operators.clusters import scripts, units
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
-from operators.clusters.naming import endpoint_host, node_name
+from operators.clusters.naming import ADDRESS_KEY, endpoint_host, node_name
 from operators.clusters.node_metadata import build_labels
 
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
@@ -155,11 +155,15 @@ def build_kubeconfig(member: Membership, user: Pair, name: str, server: str = ""
 
 
 def build_kubeconfig_data(member: Membership, user: Pair) -> dict[str, str]:
-    """Build the values of the Secret with the kubeconfig: `value`, and its parts."""
+    """Build the values of the Secret with the kubeconfig: `value`, its parts, and the address.
+
+    The address of the API never changes, and the Secret keeps it for a restore from a backup.
+    """
     endpoint = member.cluster.spec.control_plane.endpoint
     # A DNS name is preferred, so that existing kubeconfigs remain valid if the address changes.
     server = f"https://{endpoint.dns_names[0]}:{endpoint.port}" if endpoint.dns_names else ""
     return {
+        ADDRESS_KEY: member.address,
         "value": fastyaml.dump(build_kubeconfig(member, user, "admin", server)),
         "ca.crt": member.authorities.ca,
         "tls.crt": user.certificate,

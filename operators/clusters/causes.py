@@ -17,13 +17,15 @@ from libs.contracts.compute import InstanceView, OperationView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.health import NodeHealth, State, evaluate_all, list_broken
-from operators.clusters.naming import POOL_LABEL, RECYCLED, rebuild_name
+from operators.clusters.naming import POOL_LABEL, REBUILDS, RECYCLED, rebuild_name
 from operators.clusters.observed import Observed, list_excess
 from operators.clusters.resources import render_image
 from operators.clusters.upgrade import is_behind, is_old, list_planes
 
 REPLACEABLE: Final = 3
 """Minimum size of a control plane in which a node can be replaced: the others keep the data."""
+MOST_REBUILDS: Final = 3
+"""Maximum number of rebuilds of a broken node that does not become healthy."""
 
 type HealthByNode = Mapping[str, NodeHealth]
 """State of nodes by name."""
@@ -134,8 +136,8 @@ def list_open(
     joining = find_joining(cluster, observed, node_health) is not None
 
     def may_begin(cause: Cause) -> bool:
-        if cause.is_move:
-            return True
+        if cause.is_move or is_exhausted(cause):
+            return cause.is_move
         if behind and not cause.is_plane:
             # The kubelet in the image of the spec would be newer than the API server, which
             # Kubernetes does not support.
@@ -147,6 +149,19 @@ def list_open(
         return bool(cause.token) or spare
 
     return [each for each in causes if find_finished(observed, each) is None and may_begin(each)]
+
+
+def count_rebuilds(cause: Cause) -> tuple[int, str]:
+    """Return how often a broken node was rebuilt since it was healthy, and the last Operation."""
+    count, _, last = cause.instance.annotations.get(REBUILDS, "").partition(" ")
+    return int(count) if count.isdecimal() else 0, last
+
+
+def is_exhausted(cause: Cause) -> bool:
+    """Return whether a broken node has had all its rebuilds, so that another one is no remedy."""
+    count, last = count_rebuilds(cause)
+    is_new = cause.reason is Reason.REBUILDING and last != cause.operation
+    return is_new and count >= MOST_REBUILDS
 
 
 def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | None:

@@ -82,11 +82,7 @@ type Connect = Callable[[Settings], Workloads]
 
 
 class CertificateIssuer:
-    """Creates keys and certificates.
-
-    Args:
-        now: Time from which they are valid.
-    """
+    """Creates keys and certificates."""
 
     def __init__(self, now: datetime) -> None:
         """Store the time."""
@@ -108,12 +104,7 @@ class CertificateIssuer:
 
 
 def build_controller(settings: Settings, connect: Connect | None = None) -> Controller:
-    """Build the controller of KubernetesCluster.
-
-    Args:
-        settings: Settings of the process.
-        connect: Creates the clients of the APIs of clusters; None for real ones.
-    """
+    """Build the controller of KubernetesCluster."""
     reach = connect or (lambda held: KubernetesWorkloads(held.api_timeout_seconds))
     reconciler = Reconciler(settings, reach(settings))
     controller = Controller(
@@ -152,12 +143,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
 
 
 class Reconciler:
-    """Reconciles clusters.
-
-    Args:
-        settings: Settings of the process.
-        workloads: Clients of the APIs of clusters.
-    """
+    """Reconciles clusters."""
 
     def __init__(self, settings: Settings, workloads: Workloads) -> None:
         """Store the settings and the connections."""

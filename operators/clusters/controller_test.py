@@ -259,6 +259,37 @@ async def test_smaller_pool_is_drained_first(cloud: Cloud) -> None:
     assert cloud.api.find(SECRET, ("default", user_data_name(WEB_1))) is None
 
 
+async def test_nodes_leave_a_drained_host_one_at_a_time_after_their_pods(cloud: Cloud) -> None:
+    """Upstream: kubernetes-sigs/cluster-api-provider-kubevirt#403."""
+    create(cloud, workers=2)
+    await cloud.ready()
+    for name in (WEB_0, WEB_1):
+        held = cloud.api.get(INSTANCE, ("default", name))["status"]
+        evicting = {**held["conditions"][0], "type": "Evicting"}
+        shown = {**held, "nodeName": "host", "conditions": [*held["conditions"], evicting]}
+        spec = {"nodeName": name, "containers": [{"name": "shop", "image": "shop"}]}
+        cloud.workload().create(build_object(POD, f"shop-{name}", "default", spec=spec))
+        cloud.api.patch_status(INSTANCE, ("default", name), shown)
+    cordoned: list[set[str]] = []
+
+    def moved() -> bool:
+        pods = {pod["spec"]["nodeName"]: pod for pod in cloud.workload().objects(POD)}
+        asked = {each["spec"]["targetRef"]["name"] for each in cloud.api.objects(OPERATION)}
+        assert pods.keys().isdisjoint(asked), "a machine stops before its pods have left"
+        cordoned.append({each for each in (WEB_0, WEB_1) if _is_cordoned(cloud, each)})
+        for pod in pods.values():
+            if pod["metadata"].get("deletionTimestamp"):
+                cloud.workload().finish_termination(POD, key_of(pod))
+        return asked == {WEB_0, WEB_1}
+
+    await cloud.until(moved, "both machines have left the host")
+    assert {each["spec"]["type"] for each in cloud.api.objects(OPERATION)} == {"Reboot"}
+    assert max(map(len, cordoned)) == 1
+    await cloud.until(
+        lambda: not (_is_cordoned(cloud, WEB_0) or _is_cordoned(cloud, WEB_1)), "they take pods"
+    )
+
+
 async def test_node_is_rebuilt_once_for_a_token(cloud: Cloud) -> None:
     create(cloud, workers=1)
     await cloud.ready()

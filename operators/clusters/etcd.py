@@ -120,12 +120,7 @@ def explain_unsafe(etcd: Etcd, member: Member) -> str:
 
 
 def explain_incomplete(etcd: Etcd, nodes: Iterable[str]) -> str:
-    """Return why not every node is a healthy voting member of etcd; empty if all are.
-
-    Args:
-        etcd: Members.
-        nodes: Names of the nodes of the control plane.
-    """
+    """Return why not every node is a healthy voting member of etcd; empty if all are."""
     if not etcd.is_known:
         return f"the members of etcd cannot be listed: {etcd.problem or 'not queried yet'}"
     wanted = set(nodes)

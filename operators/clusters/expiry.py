@@ -15,12 +15,7 @@ WARNING_TIME: Final = timedelta(days=90)
 
 
 def evaluate_certificates(observed: Observed, now: datetime) -> Condition:
-    """Build the condition CertificatesExpiring.
-
-    Args:
-        observed: Observed objects; of the served certificates, the one that expires first counts.
-        now: The time.
-    """
+    """Build the condition CertificatesExpiring."""
     type_ = ConditionType.CERTIFICATES_EXPIRING
     for name, expires in _list_authorities(observed):
         if expires - now < WARNING_TIME:

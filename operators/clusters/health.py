@@ -43,14 +43,7 @@ class NodeHealth:
 def evaluate(
     instance: InstanceView, observed: Observed, health: Health, now: datetime
 ) -> NodeHealth:
-    """Evaluate the health of one node.
-
-    Args:
-        instance: Machine of the node.
-        observed: Observed objects.
-        health: Limits in the spec.
-        now: The time.
-    """
+    """Evaluate the health of one node."""
     name = instance.key.name
     if not observed.workload.reachable:
         return NodeHealth(State.PENDING, "the API of the cluster does not respond")

@@ -200,6 +200,13 @@ def _plan_exposure(
     cluster: KubernetesCluster, observed: Observed, service: GuestService
 ) -> Iterator[Action]:
     exposure = _expose(cluster, observed, service)
+    claim, asked = observed.objects.get((IP_CLAIM, exposure.name)), cluster.spec.load_balancers
+    wrong = asked is not None and exposure.pool != asked.pool_name
+    if claim is not None and wrong and not text_at(claim, "status", "address"):
+        # It waits for the former pool, and its pool is immutable, so it is created again.
+        if not is_deleting(claim):
+            yield Action(Delete.of(IP_CLAIM, claim), Reason.ADDRESS_RELEASED)
+        return
     held = observed.objects.get((ENDPOINT_SLICE, exposure.name)) or {}
     addresses = [each.private_ip for each in _list_backends(observed, service)]
     for kind, manifest in (

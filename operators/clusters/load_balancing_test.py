@@ -311,6 +311,18 @@ def test_removed_field_releases_addresses_after_the_services_no_longer_show_them
     assert evaluate_services(off, observe()) == []
 
 
+def test_corrected_pool_holds_for_a_service_without_an_address() -> None:
+    objects = route(view(), asked=cluster(pool="pubilc"))
+    (claim,) = [at for at in objects if at[0] == IP_CLAIM]
+    objects[claim] = {**objects[claim], "status": {}}
+
+    corrected = plan_services(cluster(), observe(view(), objects=objects))
+    objects = carry_out(corrected, objects)
+    assert claim not in objects
+    objects = carry_out(plan_services(cluster(), observe(view(), objects=objects)), objects)
+    assert objects[claim]["spec"]["poolRef"] == {"name": "public"}
+
+
 def test_changed_pool_is_for_new_addresses() -> None:
     """The pool of a claim is immutable, and a refused write must stop nothing."""
     objects = route(view("m"))

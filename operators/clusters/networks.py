@@ -114,8 +114,8 @@ def _list_overlaps(cluster: KubernetesCluster, observed: Observed) -> Iterator[s
             if ip_address(instance.private_ip) in ip_network(block, strict=False):
                 yield (
                     f"machine {name} has the address {instance.private_ip}, which is in "
-                    f"spec.{field} {block}, so nodes cannot reach each other; delete the cluster "
-                    f"and create it with another {field}"
+                    f"spec.{field} {block}, so nodes cannot reach each other; create another "
+                    f"cluster with another {field}"
                 )
 
 

@@ -39,12 +39,7 @@ class NodeUpdate:
 
 
 def plan_node_update(pool: Pool, node: Node) -> NodeUpdate | None:
-    """Plan the change of the labels and taints of a Node; None if they match its pool.
-
-    Args:
-        pool: Pool of the Node.
-        node: The Node in the managed cluster.
-    """
+    """Plan the change of the labels and taints of a Node; None if they match its pool."""
     labels = build_labels(pool)
     taints = {(taint.key, str(taint.effect)): taint for taint in pool.taints}
     managed = _render_managed(labels, taints)

@@ -15,13 +15,14 @@ from enum import StrEnum
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.plan import Create, Delete, Patch
+from libs.common.plan import Create, Delete, Patch, annotate
 from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.causes import (
     Cause,
     HealthByNode,
+    count_rebuilds,
     find_away,
     find_causes,
     find_finished,
@@ -34,7 +35,7 @@ from operators.clusters.causes import (
 )
 from operators.clusters.etcd import RemoveMember, explain_unsafe
 from operators.clusters.health import State, evaluate_all, next_look
-from operators.clusters.naming import RECYCLED
+from operators.clusters.naming import REBUILDS, RECYCLED
 from operators.clusters.node_metadata import NodeUpdate, plan_node_update
 from operators.clusters.observed import (
     Node,
@@ -195,7 +196,7 @@ def _plan_rebuilds(
     cluster: KubernetesCluster, observed: Observed, node_health: HealthByNode, now: datetime
 ) -> NodePlan:
     causes = find_causes(cluster, observed, node_health)
-    actions = tuple(_record(observed, causes))
+    actions = tuple(_record(observed, causes, node_health))
     steps = tuple(_give_back(cluster, observed, causes, node_health))
     cause = None if is_at_work(observed) else _choose(cluster, observed, node_health)
     away = find_away(cluster, observed, node_health)
@@ -244,6 +245,11 @@ def _plan_rebuild(
         return NodePlan((Action(step, cause.reason, note),))
     step = Create(OPERATION, build_rebuild(cluster, cause.operation, cause.instance))
     warning = cause.reason is Reason.REBUILDING
+    count, last = count_rebuilds(cause)
+    if warning and last != cause.operation:
+        # Each new disk is a new cause, so a broken image would be rebuilt without an end.
+        mark = _mark(cause.instance, REBUILDS, f"{count + 1} {cause.operation}")
+        return NodePlan((Action(mark, Reason.APPLIED),), seconds=_AT_ONCE)
     return NodePlan((Action(step, cause.reason, f"Rebuilding node {cause.node}", warning),))
 
 
@@ -252,19 +258,28 @@ def _moves_alone(cluster: KubernetesCluster, cause: Cause) -> bool:
     return cause.is_move and cause.is_plane and cluster.spec.control_plane.count == 1
 
 
-def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
-    """Record the rebuilds requested by spec.recycle that have been carried out."""
+def _record(
+    observed: Observed, causes: Iterable[Cause], node_health: HealthByNode
+) -> Iterable[Action]:
+    """Record the rebuilds requested by spec.recycle that have been carried out.
+
+    A node that has become healthy loses the count of its rebuilds.
+    """
+    for name, each in sorted(observed.instances.items()):
+        if REBUILDS in each.annotations and node_health[name].state is State.HEALTHY:
+            yield Action(_mark(each, REBUILDS, ""), Reason.APPLIED)
     for cause in causes:
         operation = find_finished(observed, cause)
         if operation is None or not cause.token:
             continue
-        instance = cause.instance
-        notes = {**instance.annotations, RECYCLED: cause.token}
-        patch = [{"op": "add", "path": "/metadata/annotations", "value": notes}]
-        step = Patch(INSTANCE, instance.key, instance.uid, patch, resource_version=instance.version)
-        name = cause.node
+        step, name = _mark(cause.instance, RECYCLED, cause.token), cause.node
         note = f"Rebuilt node {name}" if operation.succeeded else f"Could not rebuild node {name}"
         yield Action(step, Reason.RECYCLED, note, warning=not operation.succeeded)
+
+
+def _mark(instance: InstanceView, name: str, value: str) -> Patch:
+    patch = [annotate(instance.annotations, name, value)]
+    return Patch(INSTANCE, instance.key, instance.uid, patch, resource_version=instance.version)
 
 
 def _give_back(

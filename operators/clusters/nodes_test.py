@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.plan import Create, Delete
+from libs.common.plan import Create, Delete, Patch
 from libs.contracts.compute import OPERATION, InstanceView, OperationView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes
 from operators.clusters.health import State, evaluate
-from operators.clusters.naming import RECYCLED
+from operators.clusters.naming import REBUILDS, RECYCLED
 from operators.clusters.nodes import (
     NodePlan,
     NodeStep,
@@ -30,6 +30,7 @@ from operators.clusters.samples import (
     parse_cluster,
     view_instance,
 )
+from operators.clusters.status import build_status
 
 WEB = [f"edge-web-{slot}" for slot in range(4)]
 PLANE = "edge-control-plane-0"
@@ -53,6 +54,22 @@ def node_of(name: str, pods: int = 0, **options: Any) -> Node:
 
 def plan(observed: Observed, **spec: Any) -> NodePlan:
     return plan_nodes(cluster(**spec), observed, NOW)
+
+
+def mark(observed: Observed, planned: NodePlan) -> Observed:
+    """Show a cluster after the annotations that a plan writes."""
+    found = dict(observed.instances)
+    for step in (each.step for each in planned.actions if isinstance(each.step, Patch)):
+        instance, (change,) = found[step.key.name], step.operations
+        value = change.get("value", {})
+        notes = value if isinstance(value, dict) else {**instance.annotations, REBUILDS: value}
+        found[step.key.name] = replace(instance, annotations=notes)
+    return replace(observed, instances=found)
+
+
+def plan_marked(observed: Observed, **spec: Any) -> NodePlan:
+    """Plan after the rebuild of a broken node was counted."""
+    return plan(mark(observed, plan(observed, **spec)), **spec)
 
 
 def cluster(**spec: Any) -> KubernetesCluster:
@@ -126,14 +143,14 @@ def test_broken_node_is_drained_and_then_rebuilt_once() -> None:
 
     first = plan(observe(sick))
     ready = observe(replace(sick, cordoned=True, draining_since=start))
-    (action,) = plan(ready).actions
+    (action,) = plan_marked(ready).actions
 
     assert kinds(first) == [(NodeStepKind.CORDON, WEB[0])]
     assert isinstance(action.step, Create) and action.step.kind == OPERATION
     name = action.step.key.name
     for phase in ("Running", "Failed"):
         made = OperationView.parse(build_operation(name, WEB[0], phase))
-        assert plan(replace(ready, operations={name: made})).actions == ()
+        assert plan_marked(replace(ready, operations={name: made})).actions == ()
 
 
 def test_rebuild_takes_the_image_that_the_pool_has_now() -> None:
@@ -141,7 +158,7 @@ def test_rebuild_takes_the_image_that_the_pool_has_now() -> None:
     image = {"registry": "docker://registry.example.com/node:new"}
     pools = [{"name": "web", "count": 2, "size": "large", "image": image}]
 
-    (action,) = plan(observe(sick), pools=pools).actions
+    (action,) = plan_marked(observe(sick), pools=pools).actions
 
     assert isinstance(action.step, Create)
     assert action.step.manifest["spec"]["rebuild"] == {"image": image}
@@ -170,7 +187,7 @@ def test_two_broken_nodes_that_were_drained_do_not_wait_for_each_other() -> None
     """As when a pool shrank, grew again, and both broke meanwhile."""
     drained = [replace(broken(name), cordoned=True, draining_since=NOW) for name in WEB[:2]]
 
-    (action,) = plan(observe(*drained), health={"maxUnhealthy": 2}).actions
+    (action,) = plan_marked(observe(*drained), health={"maxUnhealthy": 2}).actions
 
     assert isinstance(action.step, Create) and action.step.kind == OPERATION
 
@@ -191,6 +208,26 @@ def test_new_disk_is_another_cause() -> None:
     )
 
     assert before[0].operation != after[0].operation
+
+
+def test_node_that_is_never_ready_is_not_rebuilt_without_end() -> None:
+    """Each rebuild gives it another disk, which is another cause. Upstream: CAPI#7353."""
+    held, rebuilds = observe(replace(broken(WEB[0]), cordoned=True, draining_since=NOW)), 0
+    for disk in range(6):
+        instance = replace(held.instances[WEB[0]], root_disk=f"disk-{disk}")
+        held = replace(held, instances={**held.instances, WEB[0]: instance})
+        held = mark(held, plan(held))
+        rebuilds += sum(isinstance(each.step, Create) for each in plan(held).actions)
+    assert rebuilds == 3
+    status = build_status(cluster(), held, None, current=[], now=NOW)
+    (told,) = [each for each in status["conditions"] if each["type"] == "Remediating"]
+    assert (told["status"], told["reason"]) == ("False", "RebuildFailed")
+    assert "spec.recycle" in told["message"]
+
+    asked = {"recycle": [{"node": WEB[0], "token": "a"}]}
+    assert any(isinstance(each.step, Create) for each in plan(held, **asked).actions)
+    healthy = replace(held, workload=observe().workload)
+    assert REBUILDS not in mark(healthy, plan(healthy)).instances[WEB[0]].annotations
 
 
 def test_token_that_was_carried_out_asks_for_nothing() -> None:

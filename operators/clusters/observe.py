@@ -41,12 +41,7 @@ _OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
 
 
 def observe(ctx: Context, workload: Workload) -> Observed:
-    """Read everything on which plan and status depend.
-
-    Args:
-        ctx: Context of the reconcile.
-        workload: State of the cluster from its own API.
-    """
+    """Read everything on which plan and status depend."""
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     objects = {
         (kind, key_of(each).name): each

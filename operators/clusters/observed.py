@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Self
 
-from libs.common.kinds import Kind, Manifest, uid_of
+from libs.common.kinds import SECRET, Kind, Manifest, uid_of
 from libs.common.reading import (
     condition_at,
     is_set_at,
@@ -25,7 +25,15 @@ from libs.contracts.network import NetworkView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
 from operators.clusters.etcd import Etcd
-from operators.clusters.naming import DRAINING, MANAGED, POOL_LABEL, node_name, slot_of
+from operators.clusters.naming import (
+    ADDRESS_KEY,
+    DRAINING,
+    MANAGED,
+    POOL_LABEL,
+    kubeconfig_name,
+    node_name,
+    slot_of,
+)
 from operators.clusters.services import GuestService
 
 _TAINT: Final = ("key", "value", "effect", "timeAdded")
@@ -257,6 +265,15 @@ def is_begun(cluster: KubernetesCluster, observed: Observed) -> bool:
     If so, new authorities would lock all nodes and users out of the cluster.
     """
     return bool(observed.instances) or is_initialized(cluster, observed)
+
+
+def find_address(cluster: KubernetesCluster, observed: Observed) -> str:
+    """Return the address with which the cluster was created, or is to be created; empty for none.
+
+    Certificates and nodes contain it, so it stays even if a restored IPClaim has another one.
+    """
+    held = observed.data_of(SECRET, kubeconfig_name(cluster.metadata.name)).get(ADDRESS_KEY, "")
+    return (held if is_begun(cluster, observed) else "") or observed.address
 
 
 def wanted_names(cluster: KubernetesCluster, pool: Pool) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from libs.common.actions import Action
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, describe
 from libs.common.plan import Apply, Create, Delete, Step
+from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE, InstanceView
 from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.network import FIREWALL
@@ -43,6 +44,7 @@ from operators.clusters.nodes import ClusterStep, plan_nodes
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
+    find_address,
     is_begun,
     is_initialized,
     is_lost,
@@ -117,14 +119,7 @@ class Plan:
 def plan_cluster(
     cluster: KubernetesCluster, observed: Observed, issuer: Issuer, now: datetime
 ) -> Plan:
-    """Plan the actions that bring a cluster closer to its spec.
-
-    Args:
-        cluster: The cluster.
-        observed: Observed objects.
-        issuer: Creates keys and certificates.
-        now: The time.
-    """
+    """Plan the actions that bring a cluster closer to its spec."""
     if observed.missing_apis or is_blocked(cluster, observed):
         return Plan()
     authorities = observed.authorities
@@ -197,7 +192,12 @@ def _plan_access(cluster: KubernetesCluster, observed: Observed) -> tuple[Action
     if addresses or held:
         slice_ = build_endpoint_slice(cluster, api, addresses, held or {})
         wanted.append((ENDPOINT_SLICE, slice_))
-    wanted.append((IP_CLAIM, build_claim(cluster, api)))
+    # The address of a claim is immutable, so only a new claim requests the former one.
+    claim = observed.objects.get((IP_CLAIM, api.name))
+    address = (
+        find_address(cluster, observed) if claim is None else text_at(claim, "spec", "address")
+    )
+    wanted.append((IP_CLAIM, build_claim(cluster, api, address)))
     services = list_exposures(cluster, observed)
     wanted += [
         (FIREWALL, build_firewall(cluster, [api], control_plane=True)),
@@ -221,7 +221,11 @@ def _plan_credentials(
         secret = build_join_secret(cluster, join.certificate, join.key)
         actions.append(Action(Apply(SECRET, secret), Reason.RENEWED))
     member = Membership(
-        cluster, observed.address, authorities, join, keeps_addresses(observed.network)
+        cluster,
+        find_address(cluster, observed),
+        authorities,
+        join,
+        keeps_addresses(observed.network),
     )
     held = observed.data_of(SECRET, kubeconfig_name(name))
     admin = read_pair(held)

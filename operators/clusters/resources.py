@@ -143,14 +143,7 @@ def build_service(cluster: KubernetesCluster, exposure: Exposure) -> Manifest:
 def build_endpoint_slice(
     cluster: KubernetesCluster, exposure: Exposure, found: Iterable[str], held: Manifest
 ) -> Manifest:
-    """Build the EndpointSlice of an address.
-
-    Args:
-        cluster: The cluster.
-        exposure: The address.
-        found: Addresses of the nodes to which it routes traffic.
-        held: The present EndpointSlice; empty if there is none.
-    """
+    """Build the EndpointSlice of an address."""
     addresses = sorted({each for each in found if each})
     manifest = exposure.build_child(cluster, ENDPOINT_SLICE)
     manifest["metadata"]["labels"][SERVICE_NAME] = exposure.name
@@ -168,13 +161,15 @@ def build_endpoint_slice(
     return manifest
 
 
-def build_claim(cluster: KubernetesCluster, exposure: Exposure) -> Manifest:
-    """Build the IPClaim of an address."""
+def build_claim(cluster: KubernetesCluster, exposure: Exposure, address: str = "") -> Manifest:
+    """Build the IPClaim of an address; it requests any address if `address` is empty."""
     manifest = exposure.build_child(cluster, IP_CLAIM)
     manifest["spec"] = {
         "poolRef": {"name": exposure.pool},
         "target": {"kind": "Service", "name": exposure.name},
     }
+    if address:
+        manifest["spec"]["address"] = address
     if exposure.cidrs:
         manifest["spec"]["allowedCidrs"] = list(exposure.cidrs)
     return manifest
@@ -222,13 +217,7 @@ def _build_rules(exposure: Exposure) -> Iterator[Manifest]:
 
 
 def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> Manifest:
-    """Build the machine of a node.
-
-    Args:
-        cluster: The cluster.
-        node: Name of the node.
-        pool: Pool of the node; None for the control plane.
-    """
+    """Build the machine of a node."""
     shape = cluster.spec.control_plane if pool is None else pool
     image = _image_of(cluster, shape)
     pool_name = CONTROL_PLANE if pool is None else pool.name

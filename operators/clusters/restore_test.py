@@ -16,6 +16,7 @@ from libs.contracts.network import FIREWALL
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.clusters.controller_test import EDGE, Cloud, cloud, create
 from operators.clusters.naming import authorities_name, kubeconfig_name
+from operators.clusters.samples import ADDRESS
 
 __all__ = ["cloud"]
 
@@ -83,6 +84,45 @@ async def test_restored_cluster_is_the_same_one(cloud: Cloud, order: Sequence[Ki
     owner = uid_of(cloud.api.get(KUBERNETES_CLUSTER, EDGE))
     for kind in CHILDREN:
         assert {controller_uid(held) for held in cloud.api.objects(kind)} == {owner}
+
+
+async def test_restored_cluster_requests_its_former_address(cloud: Cloud) -> None:
+    create(cloud)
+    await cloud.ready()
+    assert "address" not in claim_of(cloud)["spec"]
+
+    await lose_and_restore(cloud, (SECRET, KUBERNETES_CLUSTER, INSTANCE))
+    await cloud.ready()
+
+    assert claim_of(cloud)["spec"]["address"] == ADDRESS
+
+
+async def test_restored_claim_with_another_address_is_reported(cloud: Cloud) -> None:
+    """Without the ledger, it gets any address; the certificates are not valid for it."""
+    create(cloud)
+    await cloud.ready()
+    keys = keys_of(cloud)
+    cloud.driving = False
+    await lose_and_restore(cloud, MINIMUM)
+    cloud.api.patch_status(IP_CLAIM, Key("default", "edge-api"), {"address": "203.0.113.99"})
+
+    def message() -> str:
+        ready = cloud.condition("Ready")
+        return str(ready.get("message")) if ready.get("reason") == "AddressChanged" else ""
+
+    await cloud.until(lambda: bool(message()), "it is reported")
+    assert ADDRESS in message() and "203.0.113.99" in message()
+    assert keys_of(cloud) == keys, "the kubeconfig keeps the address of the certificates"
+
+    cloud.api.delete(IP_CLAIM, Key("default", "edge-api"))
+    cloud.driving = True
+    await cloud.ready()
+    assert claim_of(cloud)["spec"]["address"] == ADDRESS
+    assert keys_of(cloud) == keys
+
+
+def claim_of(cloud: Cloud) -> Manifest:
+    return cloud.api.get(IP_CLAIM, Key("default", "edge-api"))
 
 
 async def test_secret_of_somebody_else_is_neither_adopted_nor_to_be_deleted(cloud: Cloud) -> None:

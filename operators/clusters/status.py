@@ -21,10 +21,12 @@ from operators.clusters.api.v1alpha1 import (
 )
 from operators.clusters.bootstrap import render_endpoint
 from operators.clusters.causes import (
+    MOST_REBUILDS,
     Cause,
     describe_work,
     find_away,
     is_drained_by_us,
+    is_exhausted,
     is_over_budget,
     list_causes,
     list_staying,
@@ -38,6 +40,7 @@ from operators.clusters.observed import (
     Observed,
     control_plane_names,
     drain_seconds,
+    find_address,
     is_begun,
     is_initialized,
     is_lost,
@@ -74,12 +77,7 @@ def build_status(
 ) -> Manifest:
     """Build the status of a cluster that is not being deleted.
 
-    Args:
-        cluster: The cluster.
-        observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed; None if none did.
-        current: Current conditions of the cluster.
-        now: Time for conditions whose status changes.
+    `observed` is the state after the steps of this reconcile, and `refusal` why one of them failed.
     """
     facts = [
         evaluate_network(cluster, observed),
@@ -195,7 +193,7 @@ def _evaluate_ready(
     by_type = {fact.type: fact for fact in facts}
     endpoint = by_type[ConditionType.ENDPOINT_READY]
     needed = [by_type[each] for each in _NEEDED if each in by_type]
-    if endpoint.reason == Reason.WAITING_FOR_ADDRESS:
+    if endpoint.reason in (Reason.WAITING_FOR_ADDRESS, Reason.ADDRESS_CHANGED):
         needed.insert(1, endpoint)
     missing = next((fact for fact in needed if fact.status != "True"), None)
     if missing is not None:
@@ -210,6 +208,14 @@ def _evaluate_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condit
         words = claim.message if claim is not None and claim.message else f"from IPPool {pool}"
         message = f"spec.controlPlane.endpoint: waiting for an address: {words}"
         return Condition.false(type_, Reason.WAITING_FOR_ADDRESS, message)
+    if (former := find_address(cluster, observed)) != claim.address:
+        message = (
+            f"the certificates and nodes of the cluster use the address {former} (Secret "
+            f"{kubeconfig_name(cluster.metadata.name)}), and IPClaim {claim.key.name} has "
+            f"{claim.address}; release {former} if another claim has it, and delete this claim: "
+            "the operator then requests the former address"
+        )
+        return Condition.false(type_, Reason.ADDRESS_CHANGED, message)
     if not claim.bound:
         why = claim.bound_message or "no node of the control plane is ready"
         message = f"{claim.address} is not routed to the control plane: {why}"
@@ -381,6 +387,12 @@ def _evaluate_remediation(
         name = cause.instance.key.name
         if held is not None and held.finished and not cause.token:
             message = f"{name} is broken and could not be rebuilt: {held.message}"
+            return Condition.false(type_, Reason.REBUILD_FAILED, message)
+        if is_exhausted(cause):
+            message = (
+                f"{name} was rebuilt {MOST_REBUILDS} times and was never ready; correct the image "
+                "or the Network, and request another rebuild with a new token in spec.recycle"
+            )
             return Condition.false(type_, Reason.REBUILD_FAILED, message)
         if cause.is_plane and (problem := explain_blocked(cluster, observed, cause)):
             message = f"{name} cannot be replaced: {problem}"

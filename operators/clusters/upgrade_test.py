@@ -20,6 +20,7 @@ from operators.clusters.etcd import Etcd, Member
 from operators.clusters.fake_workloads import list_members
 from operators.clusters.naming import user_data_name
 from operators.clusters.nodes import plan_nodes
+from operators.clusters.nodes_test import mark
 from operators.clusters.observed import Node, Observed, Workload
 from operators.clusters.progress import evaluate_version, list_versions
 from operators.clusters.reconcile import list_endpoints, plan_cluster
@@ -94,6 +95,7 @@ def upgraded(*names: str) -> list[Node]:
 def steps(observed: Observed, **spec: Any) -> list[str]:
     """Return the next steps as logs show them, except labels of nodes."""
     plan = plan_nodes(cluster(**spec), observed, NOW)
+    plan = plan_nodes(cluster(**spec), mark(observed, plan), NOW)
     rebuilds = [
         f"rebuild {action.step.manifest['spec']['targetRef']['name']}"
         for action in plan.actions

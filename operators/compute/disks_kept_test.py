@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from libs.common.actions import NEXT_SECONDS, Action
+from libs.common.actions import Action
 from libs.common.kinds import PVC, Key, Manifest, build_object, is_deleting, uid_of
 from libs.common.plan import Delete, Patch, Step
-from libs.common.runtime import Context
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.fake_cluster import run_cluster
-from operators.compute.instance.controller import InstanceReconciler
 from operators.compute.instance.observed import DiskView
 from operators.compute.instance.reconcile import plan_instance
 from operators.compute.instance.teardown import plan_teardown
@@ -33,8 +31,7 @@ from operators.compute.samples import (
     show_run,
 )
 from operators.compute.scenario import WEB
-from operators.compute.settings import Settings
-from operators.compute.simulation import SimulatedContext, Simulation
+from operators.compute.simulation import Simulation
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Key("default", "web-root")
@@ -106,24 +103,6 @@ async def test_refused_disk_without_data_is_replaced() -> None:
     await simulation.settle()
 
     assert uid_of(simulation.api.get(DATA_VOLUME, ROOT)) != before
-
-
-async def test_deleted_disk_is_created_again_without_an_event() -> None:
-    """An object without finalizers is gone at once, and its own deletion wakes no reconcile."""
-    simulation = Simulation(lambda api: None)
-    refuse(simulation, "")
-    simulation.api.create(build_size())
-    simulation.api.create(build_instance("web"))
-    await simulation.settle()
-    disk = {"rootDisk": {"accessModes": ["ReadWriteOnce"]}}
-    simulation.api.patch(INSTANCE, WEB, {"spec": disk})
-
-    context = SimulatedContext(simulation, INSTANCE, simulation.api.get(INSTANCE, WEB))
-    result = await InstanceReconciler(Settings()).reconcile(cast(Context, context))
-
-    assert simulation.api.find(DATA_VOLUME, ROOT) is None
-    assert result is not None
-    assert result.requeue_after == NEXT_SECONDS
 
 
 @pytest.mark.parametrize(("phase", "kept"), [("Lost", True), ("Pending", False)])

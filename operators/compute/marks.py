@@ -13,7 +13,7 @@ from libs.common.kinds import Manifest
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference, controller_uid
-from libs.common.plan import escape_pointer
+from libs.common.plan import annotate, escape_pointer
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
@@ -150,9 +150,4 @@ def _set_annotation(manifest: Mapping[str, Any], value: str) -> list[Manifest]:
     held = _annotations(manifest)
     if held.get(KEPT_FOR, "") == value:
         return []
-    path = f"/metadata/annotations/{escape_pointer(KEPT_FOR)}"
-    if not value:
-        return [{"op": "remove", "path": path}]
-    if not held:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {KEPT_FOR: value}}]
-    return [{"op": "add", "path": path, "value": value}]
+    return [annotate(held, KEPT_FOR, value)]

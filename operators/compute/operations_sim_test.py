@@ -21,7 +21,7 @@ from libs.contracts.kubevirt import (
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.conftest import OP, WEB, Cloud
-from operators.compute.samples import build_instance, build_operation
+from operators.compute.samples import build_instance, build_operation, build_size
 
 
 async def test_reboot_ends_the_run_once_and_the_machine_runs_again(cloud: Cloud) -> None:
@@ -169,6 +169,16 @@ async def test_resize_that_needs_a_restart_restarts_once(cloud: Cloud) -> None:
     vmi = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     assert vmi["spec"]["domain"]["memory"]["guest"] == "8Gi"
     assert len(cloud.runs) == 2
+
+
+async def test_resize_says_that_the_disk_stays_as_it_is(cloud: Cloud) -> None:
+    size = build_size("huge", cpus=4, memory="8Gi")
+    cloud.api.create({**size, "spec": {**size["spec"], "disk": "80Gi"}})
+
+    status = await cloud.operate("Resize", resize={"size": "huge", "liveSeconds": 1})
+
+    assert status["phase"] == "Succeeded", status
+    assert "its root disk has 10Gi, and its size asks for 80Gi" in status["message"]
 
 
 async def test_soft_reboot_keeps_the_run_and_waits_for_the_agent(cloud: Cloud) -> None:

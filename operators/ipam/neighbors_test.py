@@ -155,6 +155,35 @@ async def test_pods_of_a_service_receive_traffic_in_a_pool_that_denies_plain_add
     assert bound(api)[:2] == ("True", "Bound")
 
 
+@pytest.mark.parametrize("successor", ["none", "of its name", "of another namespace"])
+async def test_endpoint_is_removed_after_its_pod_is_gone(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, successor: str
+) -> None:
+    """A written EndpointSlice stays, and another pod can get the address.
+
+    Kubernetes gives the address of a deleted pod to any other pod.
+    """
+    monkeypatch.setattr("operators.ipam.claim.observe.TRUST_SECONDS", 0.2)
+    monkeypatch.setattr("operators.ipam.claim.pods.TRUST_SECONDS", 0.2)
+    fields = {"containers": [{"name": "c", "image": "x"}]}
+    api.create(build_pool())
+    api.create(build_service("evil"))
+    pod = api.create(build_object(POD, "own", "default", spec=fields))
+    api.patch_status(POD, Key("default", "own"), {"podIPs": [{"ip": "10.0.0.9"}]})
+    api.create(build_slice("evil", "10.0.0.9", pod))
+    api.create(build_claim(target={"kind": "Service", "name": "evil"}))
+    async with OperatorHarness(OPERATOR, api.config, watch_namespaces=("default",)) as harness:
+        await harness.eventually(lambda: bound(api)[0] == "True", "it is a pod")
+
+        api.vanish(POD, Key("default", "own"))
+        if successor != "none":
+            key = Key("default", "own") if successor == "of its name" else Key("victim", "db")
+            api.create(build_object(POD, key.name, key.namespace, spec=fields))
+            api.patch_status(POD, key, {"podIPs": [{"ip": "10.0.0.9"}]})
+        await harness.eventually(lambda: bound(api)[1] == "TargetNotAllowed", "its pod is gone")
+        assert not any(each.get("endpoints") for each in slices(api))
+
+
 def slices(api: FakeApi) -> list[Manifest]:
     """Return the slices of the claim `web`."""
     found = api.objects(ENDPOINT_SLICE)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.kinds import Manifest
-from libs.common.plan import escape_pointer
+from libs.common.plan import annotate
 from libs.common.quantity import parse_quantity
 from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, Mode, PrometheusJmxExporter, Startup
@@ -153,14 +153,7 @@ def _append(
 
 
 def _annotate(pod: Mapping[str, Any], started: Started) -> list[Manifest]:
-    operation = {
-        "op": "add",
-        "path": f"/metadata/annotations/{escape_pointer(STARTED)}",
-        "value": started.render(),
-    }
-    if map_at(pod, "metadata").get("annotations") is None:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {}}, operation]
-    return [operation]
+    return [annotate(text_map_at(pod, "metadata", "annotations"), STARTED, started.render())]
 
 
 def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:

@@ -9,7 +9,7 @@ from libs.common.apply import build_desired
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_uid
-from libs.common.plan import Apply, Delete, Patch, Step, escape_pointer
+from libs.common.plan import Apply, Delete, Patch, Step, annotate
 from libs.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1.fields import USERS_SHOWN
 from operators.network.naming import KEPT_FOR
@@ -83,14 +83,7 @@ class Child:
         # allow or deny traffic. So replace the spec as a whole.
         operations = [
             {"op": "replace", "path": "/spec", "value": self.wanted["spec"]},
-            *(
-                {
-                    "op": "add",
-                    "path": f"/metadata/annotations/{escape_pointer(name)}",
-                    "value": text,
-                }
-                for name, text in _marks(self.wanted).items()
-            ),
+            *(annotate(_marks(self.live), *mark) for mark in _marks(self.wanted).items()),
         ]
         return Patch(self.kind, self.key, uid_of(self.live), operations)
 

@@ -145,12 +145,7 @@ def select_network(name: str) -> Manifest:
 
 
 def build_network_peers(name: str, unlabelled: Iterable[str]) -> list[Manifest]:
-    """Build the peers that select the instances of a network.
-
-    Args:
-        name: Name of the network.
-        unlabelled: UIDs of its instances whose pods lack its label.
-    """
+    """Build the peers that select the instances of a network."""
     uids = list(unlabelled)
     selectors = [select_network(name), *([select_instances(uids)] if uids else [])]
     return [{"podSelector": selector} for selector in selectors]

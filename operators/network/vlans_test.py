@@ -109,6 +109,51 @@ async def test_vlan_is_not_released_while_a_machine_may_be_attached_to_it(
     assert attachable(api, "victim") == "InPlace"
 
 
+@pytest.mark.parametrize("vlan", [43, None])
+async def test_former_vlan_is_released_when_a_network_changes_it(
+    api: FakeApi, harness: OperatorHarness, vlan: int | None
+) -> None:
+    api.create(build_provider(untagged="Allowed"))
+    for namespace in ("victim", "attacker"):
+        api.create(build_lan(namespace))
+        await harness.converged()
+    assert attachable(api, "attacker") == "VlanTaken"
+
+    machine = build_instance("vm", network="lan")
+    api.create({**machine, "metadata": {"name": "vm", "namespace": "victim"}})
+    await harness.converged()
+    api.patch(NETWORK, Key("victim", "lan"), {"spec": {"vlan": vlan}})
+    await harness.converged()
+    assert attachable(api, "attacker") == "VlanTaken", "the machine is still on it"
+
+    api.delete(INSTANCE, Key("victim", "vm"))
+    await harness.converged()
+    assert [attachable(api, each) for each in ("victim", "attacker")] == ["InPlace"] * 2
+
+
+async def test_vlan_to_which_the_next_machine_would_be_attached_is_not_released(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """The attachment stays at the former VLAN while the new one is refused."""
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    api.create(build_lan("attacker", "second", vlan=44))
+    api.create(build_lan("victim", "other", vlan=43))
+    await harness.converged()
+    api.patch(NETWORK, Key("attacker", "lan"), {"spec": {"vlan": 43}})
+    await harness.converged()
+    assert attachable(api, "attacker") == "VlanTaken"
+
+    api.create(build_lan("victim"))
+    api.delete(NETWORK, Key("attacker", "second"))
+    await harness.converged()
+    assert attachable(api, "victim") == "VlanTaken"
+
+    api.delete(NETWORK, Key("attacker", "lan"))
+    await harness.converged()
+    assert attachable(api, "victim") == "InPlace"
+
+
 async def test_owner_of_a_vlan_survives_a_restore_in_any_order(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

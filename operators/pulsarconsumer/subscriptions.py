@@ -122,7 +122,7 @@ def evaluate_abandoned(consumer: PulsarConsumer, status: Manifest) -> Condition 
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     kept = consumer.spec.subscription.deletion_policy == "Retain"
     remedy = (
-        "consume or delete them, or set spec.subscription.deletionPolicy to Delete"
+        "consume them, or set spec.subscription.deletionPolicy to Delete to discard the messages"
         if kept
         else "the operator deletes them when nobody is connected to them"
     )

@@ -106,7 +106,7 @@ class Reconciler:
         outcome = await ctx.execute(*batches_of(plan.actions))
         _report_actions(ctx, plan.actions, outcome)
         if plan.recreates and outcome.ok:
-            return Result(requeue_after=0)
+            return None  # The deletion triggers the next reconcile.
         observed = observe(ctx, volume)
         status = build_status(
             volume,

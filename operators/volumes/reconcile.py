@@ -252,7 +252,7 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
     if not _is_last_of(snapshot, claim):
         return Teardown(
             reason=Reason.SNAPSHOT_CONFLICT,
-            message=f"{name} is not the last snapshot of the claim; delete it",
+            message=f"{name} is not the last snapshot of the claim; set reclaimPolicy to Retain",
         )
     if snapshot.ready:
         return None

@@ -266,14 +266,14 @@ def _evaluate_bound(claim: ClaimView, observed: Observed) -> Condition:
         return Condition.true(ConditionType.BOUND, Reason.BOUND, f"bound to {claim.volume_name}")
     if claim.phase == "Lost":
         message = (
-            f"the volume {claim.volume_name} of {name} no longer exists; delete the claim;"
-            " spec.onLoss decides whether an empty one is created"
+            f"the volume {claim.volume_name} of {name} no longer exists; restore that"
+            " PersistentVolume"
         )
         return Condition.false(ConditionType.BOUND, Reason.LOST, message)
     if observed.lost_origin and not claim.volume_name:
         message = (
             f"{observed.lost_origin}, which {name} should be populated from, no longer "
-            "exists; restore it, or delete this DemoVolume"
+            "exists; restore it, or create a DemoVolume with another source"
         )
         return Condition.false(ConditionType.BOUND, Reason.SOURCE_MISSING, message)
     waits = observed.storage_class is not None and observed.storage_class.waits_for_consumer

@@ -250,6 +250,8 @@ class LifecycleSuite(SuiteBase):
             # A Job with a sidecar may never complete, and would block the uninstall.
             assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
             assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+            assert metadata["annotations"]["consul.hashicorp.com/connect-inject"] == "false"
+            assert metadata["labels"]["kuma.io/sidecar-injection"] == "disabled"
         selector = dig(self.render_one("Deployment"), "spec.selector.matchLabels")
         assert not selector.items() <= dig(job, "spec.template.metadata.labels").items()
 

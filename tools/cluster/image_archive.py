@@ -45,21 +45,35 @@ def write_archive(
     *,
     entrypoint: Sequence[str] = (),
 ) -> None:
-    """Write an image of one layer under all `tags` in the format of `docker save`."""
+    """Write an image of one layer under all `tags` in the format of `docker save`.
+
+    A tag may contain `{digest}`, which stands for the beginning of the digest of the image.
+    """
     layer = output.with_name(f".{output.name}.layer")
     try:
         _write_layer(layer, entries)
         with layer.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         config = _render_config(digest, entrypoint)
-        name = f"{hashlib.sha256(config).hexdigest()}.json"
-        manifest = [{"Config": name, "RepoTags": list(tags), "Layers": ["layer.tar"]}]
+        image = hashlib.sha256(config).hexdigest()
+        name = f"{image}.json"
+        named = [tag.format(digest=image[:16]) for tag in tags]
+        manifest = [{"Config": name, "RepoTags": named, "Layers": ["layer.tar"]}]
         with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as archive:
             _add_bytes(archive, name, config)
             _add_file(archive, "layer.tar", layer, 0o644)
             _add_bytes(archive, "manifest.json", json.dumps(manifest).encode())
     finally:
         layer.unlink(missing_ok=True)
+
+
+def read_reference(archive: Path) -> tuple[str, str]:
+    """Return the first tag and the id of the image in an archive that `write_archive` wrote."""
+    with tarfile.open(archive) as file:
+        text = file.extractfile("manifest.json")
+        assert text is not None
+        (manifest,) = json.load(text)
+    return manifest["RepoTags"][0], f"sha256:{manifest['Config'].removesuffix('.json')}"
 
 
 def architecture() -> str:

@@ -77,8 +77,8 @@ _FILES: Final = {
 }
 
 
-def base_tag() -> str:
-    """Return the tag of the base, which names how it is made and when it was last updated."""
+def base_key() -> str:
+    """Return the key of the base in the cache: how it is made and when it was last updated."""
     return f"py313-{digest_of(Path(__file__), Path(records.__file__), LOCK)}"
 
 
@@ -96,16 +96,16 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
             _write(directory, root)
             root.unlink()
 
-    return cache.ensure("base-image", base_tag(), build) / "base.tar"
+    return cache.ensure("base-image", base_key(), build) / "base.tar"
 
 
 def store_archive(cache: Cache, root: Path) -> None:
     """Keep the archive of the base, made from a root of mmdebstrap."""
-    cache.ensure("base-image", base_tag(), lambda directory: _write(directory, root))
+    cache.ensure("base-image", base_key(), lambda directory: _write(directory, root))
 
 
 def _write(directory: Path, root: Path) -> None:
-    tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
+    tags = [f"{NAME}:py313-{{digest}}", f"{NAME}:py313"]
     write_archive(directory / "base.tar", read_entries(root), tags)
 
 
@@ -115,7 +115,7 @@ def check_builders(cache: Cache) -> None:
     Raises:
         ToolError: It cannot; the message says what is missing.
     """
-    if cache.find("base-image", base_tag()) is not None:
+    if cache.find("base-image", base_key()) is not None:
         return
     try:
         debian.check_packages(_BUILDERS)

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.images.base import is_kept, read_entries
+from tools.cluster.cache import Cache
+from tools.cluster.docker import Docker
+from tools.cluster.image_archive import read_reference
+from tools.cluster.progress import open_progress
+from tools.images.base import base_key, is_kept, read_entries, store_archive
+from tools.images.build import ensure_base
 
 
 def write_root(path: Path, files: dict[str, bytes], links: dict[str, str]) -> Path:
@@ -82,3 +87,41 @@ def test_root_becomes_entries_with_what_set_up_would_add(tmp_path: Path) -> None
     passwd = by_name["/etc/passwd"].content
     assert isinstance(passwd, bytes)
     assert b"nonroot:x:65532:65532:" in passwd
+
+
+def test_tag_of_the_base_names_its_content(tmp_path: Path) -> None:
+    found = []
+    for folder, content in (("one", b"python"), ("two", b"other"), ("three", b"python")):
+        cache = Cache(tmp_path / folder)
+        root = write_root(cache.path("root.tar"), {"usr/bin/python3.13": content}, {})
+        store_archive(cache, root)
+        archive = cache.find("base-image", base_key())
+        assert archive is not None
+        found.append(read_reference(archive / "base.tar"))
+
+    one, two, three = found
+    assert one == three
+    assert one[0] != two[0]
+    for tag, identity in found:
+        assert tag == f"slipway/base:py313-{identity.removeprefix('sha256:')[:16]}"
+
+
+def test_image_that_somebody_put_under_the_tag_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    store_archive(cache, write_root(cache.path("root.tar"), {"usr/bin/python3.13": b"x"}, {}))
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("SLIPWAY_BASE_IMAGE", raising=False)
+    archive = cache.find("base-image", base_key())
+    assert archive is not None
+    tag, identity = read_reference(archive / "base.tar")
+    loads = tmp_path / "loads"
+    for present, expected in (("", 1), ("sha256:" + "0" * 64, 2), (identity, 2)):
+        docker = tmp_path / "docker"
+        answer = f'[ "$1" = load ] && echo "$3" >>{loads} || echo {present}'
+        docker.write_text(f"#!/bin/sh\n{answer}\n")
+        docker.chmod(0o755)
+        assert ensure_base(Docker(), open_progress("test")) == tag
+        assert loads.read_text().splitlines() == [str(archive / "base.tar")] * expected

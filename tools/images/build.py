@@ -12,8 +12,9 @@ from typing import Final
 from tools.cluster.cache import Cache
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
+from tools.cluster.image_archive import read_reference
 from tools.cluster.progress import Progress, open_progress
-from tools.images.base import BASE_VARIABLE, NAME, base_tag, build_archive, check_builders
+from tools.images.base import BASE_VARIABLE, build_archive, check_builders
 from tools.jvm.image import ensure_kit_image
 
 ROOT: Final = Path(__file__).parents[2]
@@ -142,9 +143,10 @@ def ensure_base(docker: Docker, progress: Progress) -> str:
     """Return the reference of the base image, built and loaded when it is missing."""
     if chosen := os.environ.get(BASE_VARIABLE):
         return chosen
-    reference = f"{NAME}:{base_tag()}"
-    if not docker.has_image(reference):
-        archive = build_archive(Cache(), progress)
+    archive = build_archive(Cache(), progress)
+    reference, identity = read_reference(archive)
+    # Anyone can move a tag, so what the daemon has under it counts.
+    if identity not in docker.read("images", "--no-trunc", "--quiet", reference):
         with progress.step("Loading the base image"):
             docker.read("load", "--input", archive, seconds=300.0)
     return reference

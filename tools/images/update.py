@@ -1,7 +1,7 @@
 """Update the packages of the base image, and record their versions in `base.lock`.
 
-The image is built from what Debian has at that moment. The lock is a part of the tag of the base
-image, so a commit of it makes every machine build the base image again.
+The image is built from what Debian has at that moment. The lock is a part of its key in the cache,
+so a commit of it makes every machine build the base image again.
 """
 
 from __future__ import annotations

@@ -45,16 +45,16 @@ def offer(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
 def test_newer_packages_are_recorded_and_give_the_base_another_tag(
     lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, cache = base.base_tag(), Cache(tmp_path / "cache")
+    before, cache = base.base_key(), Cache(tmp_path / "cache")
     offer(monkeypatch, {"tzdata": "2026b-1", "python3.13-minimal": "3.13.9-1"})
 
     changes = update_base(cache, open_progress("test"), lock)
 
     assert changes == ["python3.13-minimal: none -> 3.13.9-1", "tzdata: 2026a-1 -> 2026b-1"]
     assert read_lock(lock) == {"python3.13-minimal": "3.13.9-1", "tzdata": "2026b-1"}
-    assert base.base_tag() != before
+    assert base.base_key() != before
     # The next build of an image does not ask Debian again.
-    found = cache.find("base-image", base.base_tag())
+    found = cache.find("base-image", base.base_key())
     assert found is not None
     assert (found / "base.tar").is_file()
 
@@ -62,9 +62,9 @@ def test_newer_packages_are_recorded_and_give_the_base_another_tag(
 def test_update_without_newer_packages_changes_nothing(
     lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, cache = base.base_tag(), Cache(tmp_path / "cache")
+    before, cache = base.base_key(), Cache(tmp_path / "cache")
     offer(monkeypatch, {"tzdata": "2026a-1"})
 
     assert update_base(cache, open_progress("test"), lock) == []
-    assert base.base_tag() == before
+    assert base.base_key() == before
     assert cache.find("base-image", before) is None

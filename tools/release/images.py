@@ -7,18 +7,22 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libs.common.kinds import Manifest
+from tools.cluster.cache import Cache
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.progress import Progress
 from tools.images import build_together, list_images, push
+from tools.images.base import BASE_VARIABLE, LOCK, build_archive
 from tools.images.build import ROOT
+from tools.images.update import compare, read_lock
 from tools.release.chart import Image
 from tools.release.notes import Release
 from tools.sbom.contents import list_contents
+from tools.sbom.debian import list_packages
 from tools.sbom.document import build_document
 
 _SUFFIX = ".cdx.json"
@@ -38,6 +42,8 @@ def make_images(release: Release, registry: str, progress: Progress) -> Bills:
         ToolError: A build failed, or the registry refused an image.
     """
     docker = ensure_docker(progress)
+    if not os.environ.get(BASE_VARIABLE):
+        check_base(list_packages(build_archive(Cache(), progress)))
     architecture = docker.read("version", "--format", "{{.Server.Arch}}").strip()
     tag = f"{release.version}-{architecture}"
     names = list_images(release.operator)
@@ -50,6 +56,25 @@ def make_images(release: Release, registry: str, progress: Progress) -> Bills:
         bill = build_document(name, contents, version=release.version, digest=digest)
         bills[f"{name}-{tag}{_SUFFIX}"] = bill
     return bills
+
+
+def check_base(packages: Sequence[Manifest], lock: Path = LOCK) -> None:
+    """Refuse a base image whose packages are not the ones that the commit records.
+
+    Raises:
+        ToolError: The versions differ; the message lists them.
+    """
+
+    def select(versions: Mapping[str, str]) -> dict[str, str]:
+        # Debian adds +b1 when it builds a package again for one architecture.
+        return {name: re.sub(r"\+b[0-9]+$", "", version) for name, version in versions.items()}
+
+    versions = {each["name"]: each["version"] for each in packages}
+    if changes := compare(select(read_lock(lock)), select(versions)):
+        raise ToolError(
+            f"The base image has other packages than {lock.name} records: {', '.join(changes)};"
+            " run `python -m tools.images update`, commit the file and release that commit"
+        )
 
 
 def describe_source() -> dict[str, str]:

@@ -17,7 +17,7 @@ from tools.dev.operators import ROOT, list_operators
 from tools.images import list_images
 from tools.release.__main__ import check_clean, write_bills, write_files
 from tools.release.chart import Image, replace_values
-from tools.release.images import check_unpublished
+from tools.release.images import check_base, check_unpublished
 from tools.release.notes import Release, read_release
 from tools.release.scan import scan_bill
 
@@ -99,6 +99,23 @@ def test_unreleased_changes_are_a_pre_release_of_the_commit(tmp_path: Path) -> N
 
     (tmp_path / "operators/web/CHANGELOG.md").write_text("## Unreleased\n\n## 0.2.0\n\nFirst.\n")
     assert read_release("web", tmp_path).version == "0.2.0", "nothing is unreleased"
+
+
+def test_base_image_that_the_commit_does_not_record_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / "base.lock"
+    lock.write_text("# Versions\nlibc6 2.41-12\nzlib1g 1.3-1\n")
+
+    def build(**versions: str) -> list[Manifest]:
+        return [{"name": name, "version": version} for name, version in versions.items()]
+
+    check_base(build(libc6="2.41-12", zlib1g="1.3-1+b2"), lock)
+    for packages, message in (
+        (build(libc6="2.41-13", zlib1g="1.3-1"), "libc6: 2.41-12 -> 2.41-13; run .*update"),
+        (build(libc6="2.41-12"), "zlib1g: 1.3-1 -> none"),
+        (build(libc6="2.41-12", zlib1g="1.3-1", bash="5"), "bash: none -> 5"),
+    ):
+        with pytest.raises(ToolError, match=message):
+            check_base(packages, lock)
 
 
 def test_version_that_the_registry_has_is_refused(

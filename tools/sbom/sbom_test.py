@@ -11,7 +11,7 @@ import pytest
 
 from tools.cluster.cache import Cache
 from tools.cluster.image_archive import Entry, write_archive
-from tools.images.base import base_tag
+from tools.images.base import base_key
 from tools.images.packages import FOLDER, RECORD, select_records
 from tools.sbom.debian import list_packages
 from tools.sbom.document import build_document
@@ -150,10 +150,10 @@ def test_app_of_an_operator_has_packages_of_its_own() -> None:
 
 
 @pytest.mark.skipif(
-    Cache().find("base-image", base_tag()) is None, reason="the base image was not built here"
+    Cache().find("base-image", base_key()) is None, reason="the base image was not built here"
 )
 def test_packages_of_the_base_are_listed() -> None:
-    base = Cache().find("base-image", base_tag())
+    base = Cache().find("base-image", base_key())
     assert base is not None
     found = {str(each["name"]): each for each in list_packages(base / "base.tar")}
 

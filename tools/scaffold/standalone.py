@@ -55,8 +55,9 @@ def create_standalone(
         progress.run([*lock, "--python", python, "--constraint", _TESTED], cwd=root)
         install = [str(python), "-m", "pip", "--disable-pip-version-check", "install"]
         progress.run([*install, *INSTALL], cwd=root)
-        # The tests of a project also need the extra `testing`.
-        progress.run([*install, f"slipway-operators[testing] @ {wheel.resolve().as_uri()}"])
+        # Tests and a run on a laptop need more than the image.
+        extras = f"slipway-operators[kubeconfig,testing] @ {wheel.resolve().as_uri()}"
+        progress.run([*install, extras])
     progress.run([python, "-m", "slipway_operators.project", "generate", root.resolve()])
 
 

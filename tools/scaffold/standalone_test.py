@@ -100,6 +100,7 @@ def test_lock_has_a_hash_for_each_package(project: Path) -> None:
     assert len(entries) > 20
     assert all("--hash=sha256:" in entry for entry in entries)
     assert not any(entry.startswith("slipway") for entry in entries)
+    assert not any(entry.startswith("kubernetes") for entry in entries), "119 MiB for kubeconfigs"
 
 
 def test_image_is_built_from_the_code_and_the_lock_only(project: Path) -> None:
@@ -194,6 +195,32 @@ def test_chart_is_accepted_by_helm_and_grants_what_is_declared(project: Path) ->
     assert "name: backups.backups.example.com" in text
     assert "name: restores.backups.example.com" in text
     assert "- configmaps" in text
+
+
+def test_objects_of_a_project_have_no_name_of_this_one(project: Path) -> None:
+    more = ("dashboard.enabled=true", "prometheusRule.enabled=true", "podMonitor.enabled=true")
+    text = render_chart(project, "settings.webhooks=true", *more)
+
+    assert "title: backups / backups" in text or '"title":"backups / backups"' in text
+    ours = re.compile(r"slipway(?![.]dev/|_operators)", re.IGNORECASE)
+    assert not [line for line in text.splitlines() if ours.search(line)]
+
+
+def test_test_on_a_real_api_server_runs_as_the_page_says(project: Path) -> None:
+    page = (ROOT / "docs/howto/standalone-project.md").read_text()
+    section = page.partition("## Test it on a real API server")[2].partition("## ")[0]
+    fixtures, test = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    written = {project / "conftest.py": fixtures, project / "server_test.py": test}
+    for path, text in written.items():
+        path.write_text(text)
+    try:
+        done = run_in(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "server_test.py")
+    finally:
+        for path in written:
+            path.unlink()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
 
 
 def test_generated_files_follow_the_code(project: Path) -> None:

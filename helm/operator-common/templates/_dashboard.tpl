@@ -106,7 +106,7 @@ jobs can be selected).
 {{- define "operator-common.dashboardFrame" -}}
 title: Slipway / {{ .title }}
 # Grafana allows 40 characters, and links stay valid while this does not change.
-uid: slipway-{{ .uid }}
+uid: {{ printf "slipway-%s" .uid | trunc 40 }}
 tags: [slipway, operator]
 schemaVersion: 39
 version: 1

@@ -5,17 +5,17 @@ subcommands of the operator.
 
 {{/*
 operator-common.hookLabels: labels of a pod of a hook. Takes a list of the root context and the component. Without
-the label, Istio would add a sidecar, and a Job with a sidecar may never complete.
+the labels, Istio or Kuma would add a sidecar, and a Job with a sidecar may never complete.
 */}}
 {{- define "operator-common.hookLabels" -}}
 {{- $own := include "operator-common.identity" (first .) | fromYaml -}}
-{{- $own = merge (dict "app.kubernetes.io/component" (last .) "sidecar.istio.io/inject" "false") $own -}}
+{{- $own = merge (dict "app.kubernetes.io/component" (last .) "sidecar.istio.io/inject" "false" "kuma.io/sidecar-injection" "disabled") $own -}}
 {{- merge $own (first .).Values.podLabels | toYaml -}}
 {{- end -}}
 
 {{/* operator-common.hookAnnotations: annotations of a pod of a hook; they turn off the sidecars of meshes as well. */}}
 {{- define "operator-common.hookAnnotations" -}}
-{{- merge (dict "sidecar.istio.io/inject" "false" "linkerd.io/inject" "disabled") .Values.podAnnotations | toYaml -}}
+{{- merge (dict "sidecar.istio.io/inject" "false" "linkerd.io/inject" "disabled" "consul.hashicorp.com/connect-inject" "false") .Values.podAnnotations | toYaml -}}
 {{- end -}}
 
 {{/*

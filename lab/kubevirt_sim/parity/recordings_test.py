@@ -21,6 +21,7 @@ from libs.common.kinds import Key, Manifest, build_object
 from libs.common.reading import holds_at, maps_at, text_at
 from libs.common.testing.blurring import TIME, UID
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DataVolumeView
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 
@@ -133,6 +134,24 @@ async def filled_disk(site: Site) -> Manifest:
     return await site.disk()
 
 
+async def _spoil_disk(site: Site, outcome: str) -> Manifest:
+    await site.create_disk(accessModes=["ReadWriteOnce"], outcome=outcome)
+
+    async def probe() -> Manifest | None:
+        disk = await site.disk()
+        return disk if DataVolumeView.parse(disk).last_error else None
+
+    return await site.until(probe, "CDI reports its error")
+
+
+async def failed_disk(site: Site) -> Manifest:
+    return await _spoil_disk(site, "fail")
+
+
+async def retrying_disk(site: Site) -> Manifest:
+    return await _spoil_disk(site, "error")
+
+
 async def running_machine(site: Site) -> Manifest:
     await start(site)
     return await site.machine()
@@ -177,6 +196,8 @@ async def partial_snapshot(site: Site) -> Manifest:
     [
         ("datavolume-refused", refused_disk),
         ("datavolume-filled", filled_disk),
+        ("datavolume-failed", failed_disk),
+        ("datavolume-retrying", retrying_disk),
         ("machine-running", running_machine),
         ("machine-halted", halted_machine),
         ("instance-running", running_instance),
@@ -195,4 +216,4 @@ def test_every_recording_is_used_and_says_where_it_is_from() -> None:
     for path in FOLDER.iterdir():
         first = path.read_text().splitlines()[0]
         assert re.match(r"# Recorded on KubeVirt .* and CDI v[\d.]+", first), path.name
-    assert len(list(FOLDER.iterdir())) == 7
+    assert len(list(FOLDER.iterdir())) == 9

@@ -192,7 +192,13 @@ class Site:
         return await self.until(probe, "the machine is stopped")
 
     async def create_disk(
-        self, name: str = "root", *, url: str = "", node: str = "", **storage: Any
+        self,
+        name: str = "root",
+        *,
+        url: str = "",
+        node: str = "",
+        outcome: str = "",
+        **storage: Any,
     ) -> None:
         """Create a DataVolume on the class of the site; it asks to be bound immediately.
 
@@ -200,12 +206,13 @@ class Site:
             name: Name of the disk.
             url: Image to fill it from; empty for one that boots.
             node: Node from which it must be reachable; empty for any.
+            outcome: What the simulator makes of the import; empty for the usual.
             storage: Further fields of `spec.storage`.
         """
         notes = {BIND_IMMEDIATELY: "true", **({SELECTED_NODE: node} if node else {})}
         source = url or self.images.good
-        if source == self.images.missing:
-            notes[PREFIX + "import"] = "error"
+        if outcome or source == self.images.missing:
+            notes[PREFIX + "import"] = outcome or "error"
         spec = {
             "source": {"http": {"url": source}},
             "storage": {

@@ -207,7 +207,7 @@ def hide_changes_in_responses() -> None:
 
 def accept_older_versions() -> None:
     """Store each version of an object, even if the cache has a newer one or saw the deletion."""
-    swap(store.Store, "_is_newer", lambda self, old, uid, version: False)
+    swap(store.Store, "_is_newer", lambda self, old, new: False)
     swap(store.Store, "_add_tombstone", lambda self, uid, version: None)
 
 
@@ -219,4 +219,4 @@ def keep_deleted() -> None:
             before(self, kind, response, origin)
 
     before = swap(writer.Writer, "_record_written", wrote)
-    swap(writer.Writer, "_record_deleted", lambda self, kind, key, uid: None)
+    swap(writer.Writer, "_record_deleted", lambda self, step, origin: None)

@@ -166,12 +166,13 @@ class CustomResource(KubernetesModel):
         """
         super().__init_subclass__(**kwargs)
         name = kind or cls.__name__
+        default = (READY_COLUMN, AGE) if conditions is not None and READY in set(conditions) else ()
         cls.crd_meta = CrdMeta(
             kind=Kind(group, version, name, plural, namespaced=scope == "Namespaced"),
             singular=singular or name.lower(),
             short_names=short_names,
             categories=categories,
-            columns=_default_columns(conditions) if columns is None else columns,
+            columns=default if columns is None else columns,
             scale=scale,
             selectable=selectable,
             storage=storage,
@@ -229,10 +230,6 @@ def parse[M: KubernetesModel](model: type[M], manifest: Manifest) -> M:
         return model.from_manifest(manifest)
     except ValidationError as err:
         raise ParseError(_describe(model, manifest), _field_errors(err)) from err
-
-
-def _default_columns(conditions: type[StrEnum] | None) -> tuple[PrinterColumn, ...]:
-    return (READY_COLUMN, AGE) if conditions is not None and READY in set(conditions) else ()
 
 
 def _check_same(value: str, expected: str) -> str:

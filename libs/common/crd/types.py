@@ -140,13 +140,9 @@ IntOrString = Annotated[
 """A number or a text such as `25%` or a port name."""
 
 
-def _check_zone(value: datetime) -> datetime:
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
-
-
 Timestamp = Annotated[
     datetime,
-    AfterValidator(_check_zone),
+    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
     PlainSerializer(render_time, return_type=str, when_used="json"),
     Verbatim({"type": "string", "format": "date-time"}),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,9 @@ INSTALL: Final = (
     *("--requirement", LOCK),
 )
 """Options of `pip install` that install the locked files and nothing that an index prefers."""
+_BRAND: Final = re.compile("slipway", re.IGNORECASE)
+_BRANDED: Final = ("_names.tpl", "_dashboard.tpl")
+"""Templates of names that the objects of a project must not have."""
 _CONTAINERFILE: Final = """\
 # Set BASE to an image with its digest, so that equal sources give equal images.
 ARG BASE=docker.io/library/python:3.13-slim
@@ -99,7 +103,8 @@ def render_project(operator: OperatorSource, version: str = "0.1.0") -> dict[Pat
     for path in sorted(library.rglob("*")):
         if path.is_file():
             target = operator.chart / "charts" / "operator-common" / path.relative_to(library)
-            files[target] = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
+            files[target] = _BRAND.sub(operator.id, text) if path.name in _BRANDED else text
     return files
 
 

@@ -220,9 +220,9 @@ class Informer:
 
     @contextmanager
     def writing(self, key: Key, origin: Origin, uid: str = "") -> Iterator[None]:
-        """Expect the event of our own write, which may arrive before the response.
+        """Expect the event of a create, or of the deletion of what was just created.
 
-        Without this, the event would trigger another reconcile of the same primary immediately: a
+        It may arrive before the response and would trigger another reconcile of the same primary: a
         reconcile that creates an object, fails and deletes it again would repeat without back-off.
 
         Args:
@@ -257,16 +257,14 @@ class Informer:
             origin: The reconcile that wrote; None if the response may contain changes of others, so
                 that the reconcile must be notified as well.
         """
-        if self._is_watched(manifest):
+        key = key_of(manifest)
+        if self.scope_of(key.namespace) is not None and self._selects(manifest):
             change = self.store.put(manifest)
         else:
             # No event will report its deletion, so it must not remain in the store.
-            change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
+            change = self.store.remove(key, uid_of(manifest), version_of(manifest))
         self.notify([change] if change else [], origin)
         return change
-
-    def _is_watched(self, manifest: Manifest) -> bool:
-        return self.scope_of(key_of(manifest).namespace) is not None and self._selects(manifest)
 
     def _is_expected(self, manifest: Manifest) -> bool:
         """Record that the source is alive; return whether the scope is still watched."""
@@ -274,22 +272,21 @@ class Informer:
         self.mark_alive(namespace)
         return self.scope_of(namespace) is not None
 
-    def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
-        """Process our own deletion that completed immediately."""
-        change = self.store.remove(key, uid)
-        self.notify([change] if change else [], origin)
-
-    def observe_deleted(self, key: Key, uid: str, version: int | None = None) -> Change | None:
-        """Process the absence of an object, seen by a read or in a listing.
+    def observe_deleted(
+        self, key: Key, uid: str, version: int | None = None, origin: Origin | None = None
+    ) -> Change | None:
+        """Process the absence of an object, seen by our own deletion, a read or in a listing.
 
         Args:
             key: Key of the object.
             uid: UID of the object.
             version: Resource version of the listing without the object: the object may return if it
                 only lost the selected label. None means that it was deleted.
+            origin: The reconcile that deletes what it has just created. Other reconciles are
+                notified of their deletions, because their events are no change any more.
         """
         change = self.store.remove(key, uid, version)
-        self.notify([change] if change else [])
+        self.notify([change] if change else [], origin)
         return change
 
     def note_missing(self) -> bool:
@@ -301,10 +298,8 @@ class Informer:
         now = self._clock.monotonic()
         if self._missing_since is None:
             self._missing_since = now
-        return not self._was_read() or now - self._missing_since >= _MISSING_SECONDS
-
-    def _was_read(self) -> bool:
-        return self.served and any(scope.synced for scope in self.all_scopes)
+        was_read = self.served and any(scope.synced for scope in self.all_scopes)
+        return not was_read or now - self._missing_since >= _MISSING_SECONDS
 
     def mark_unserved(self) -> None:
         """Record that the API server does not serve the kind, and remove its objects."""

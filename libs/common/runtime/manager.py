@@ -40,7 +40,7 @@ from libs.common.runtime.controller import Controller
 from libs.common.runtime.guard import BindingGuard
 from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
-from libs.common.runtime.namespaces import NamespaceSelection
+from libs.common.runtime.namespaces import NamespaceSelection, find_excess
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.runner import Runner
 from libs.common.runtime.scope import PATIENCE_SECONDS
@@ -228,6 +228,10 @@ class Manager:
         sources_stop: asyncio.Event,
         failed: asyncio.Event,
     ) -> None:
+        if excess := find_excess(self.cache, len(self.namespaces)):
+            log.error("Cannot watch all namespaces, stopping", reason=excess[1])
+            failed.set()
+            return
         await wait_served(self.client, self.cache, self.clock)
         try:
             async with asyncio.timeout(self.settings.cache_sync_timeout_seconds):

@@ -8,7 +8,9 @@ of the operator until the label is back.
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 
@@ -21,6 +23,9 @@ from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.store import Change
 
 log = structlog.get_logger(__name__)
+
+_OTHER_FILES: Final = 100
+"""Open files besides the watches: requests, the Lease, probes, libraries."""
 
 
 class NamespaceSelection:
@@ -75,9 +80,12 @@ class NamespaceSelection:
             self._changed.set()
 
     def _select(self, names: Sequence[str]) -> None:
+        before = set(self._selected or ())
+        if excess := find_excess(self._cache, len(names)):
+            names = sorted(sorted(names, key=lambda name: name not in before)[: -excess[0]])
+            log.error("Cannot watch all selected namespaces", left_out=excess[0], reason=excess[1])
         if self._selected == tuple(names):
             return
-        before = set(self._selected or ())
         self._selected = tuple(names)
         added, removed = sorted(set(names) - before), sorted(before - set(names))
         log.info("Selected namespaces", total=len(names), added=added[:10], removed=removed[:10])
@@ -85,3 +93,20 @@ class NamespaceSelection:
             if informer.kind.namespaced:
                 informer.watch_namespaces(names)
         self._on_change()
+
+
+def find_excess(cache: Cache, namespaces: int) -> tuple[int, str] | None:
+    """Return how many of some namespaces exceed the limit of open files, and why; None if none.
+
+    Each kind has one watch for each namespace, and each watch has a connection.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kinds = sum(informer.kind.namespaced for informer in cache)
+    needed = namespaces * kinds + _OTHER_FILES
+    if limit == resource.RLIM_INFINITY or needed <= limit:
+        return None
+    return -(-(needed - limit) // kinds), (
+        f"{namespaces} namespaces with {kinds} watched kinds need {needed} open files, but the "
+        f"limit is {limit}; raise it (ulimit -n), watch fewer namespaces, or watch the whole "
+        "cluster"
+    )

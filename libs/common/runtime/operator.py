@@ -58,10 +58,6 @@ _FAILED: Final = 1
 _CHECK_SECONDS: Final = 5.0
 
 
-def _find_version() -> str:
-    return os.environ.get("OPERATOR_VERSION") or "dev"
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
     """The declaration of an operator.
@@ -92,7 +88,7 @@ class Operator:
     summary: str = ""
     gc_threshold: int = 50_000
     all_namespaces: bool = False
-    version: str = field(default_factory=_find_version)
+    version: str = field(default_factory=lambda: os.environ.get("OPERATOR_VERSION") or "dev")
 
     def __post_init__(self) -> None:
         """Give the common settings the prefix of the operator."""

@@ -24,6 +24,7 @@ from libs.common.errors import (
     Expired,
     Forbidden,
     NotFound,
+    ServerError,
     SlipwayError,
     TooManyRequests,
     Unreachable,
@@ -88,7 +89,7 @@ class Reflector:
             opened = math.inf
             try:
                 if not version:
-                    version = await self._list(informer, scope.namespace)
+                    version = await list_scope(self._client, informer, scope.namespace)
                 elif broken:
                     await check_storage(self._client, informer, scope.namespace)
                 opened, received, broken = self._clock.monotonic(), False, True
@@ -126,20 +127,26 @@ class Reflector:
                 await self._clock.sleep(delay)
 
     async def _note_failure(self, informer: Informer, scope: Scope, err: SlipwayError) -> None:
-        informer.note_failure(scope.namespace, err)
-        if isinstance(err, NotFound) and informer.optional and await self._is_missing(informer):
+        down = informer.note_failure(scope.namespace, err) and isinstance(err, ServerError)
+        if (
+            informer.optional
+            and (down or isinstance(err, NotFound))
+            and await self._is_missing(informer, down=down)
+        ):
             informer.mark_unserved()
 
-    async def _is_missing(self, informer: Informer) -> bool:
-        """Check with discovery whether the kind was removed: one 404 proves nothing."""
+    async def _is_missing(self, informer: Informer, *, down: bool) -> bool:
+        """Check with discovery whether the kind was removed: one 404 proves nothing.
+
+        If the server of an aggregated API is down, discovery fails as well, for its group only.
+        """
         try:
             served = await self._client.serves(informer.kind)
+        except ServerError:
+            return down
         except SlipwayError:
             return False
         return not served and informer.note_missing()
-
-    async def _list(self, informer: Informer, scope: str) -> str:
-        return await list_scope(self._client, informer, scope)
 
     async def _watch(self, informer: Informer, scope: str, version: str) -> AsyncGenerator[str]:
         """Follow one stream, and yield the version from which to resume after each event."""

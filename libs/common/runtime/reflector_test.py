@@ -328,6 +328,32 @@ async def test_optional_kind_that_goes_leaves_nothing_behind(
         await advance_until(watcher.clock, lambda: watcher.names() == ["a"])
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["group", "kind only"])
+async def test_optional_kind_of_a_server_that_is_down_is_not_waited_for(
+    fake_api: FakeApi, fake_client: Client, whole: bool
+) -> None:
+    """An aggregated API that is down answers 503, to discovery of its group as well."""
+    fake_api.register(THING)
+    fake_api.create({**build_map("a"), "apiVersion": THING.api_version, "kind": THING.kind})
+    path = THING.base_path if whole else THING.path("default")
+    fault = fake_api.fail(status=503, times=None, where=lambda each: each.path.startswith(path))
+    async with reflecting(fake_api, fake_client, THING, optional=True) as watcher:
+        if whole:
+            moved = await advance_until(watcher.clock, lambda: watcher.informer.synced)
+            assert moved >= 5, "the server may have just started"
+            assert not watcher.informer.served
+        else:
+            await advance_until(watcher.clock, lambda: fault.hits >= 8)
+            assert not watcher.informer.synced, "its objects are unknown"
+
+        fault.release()
+        await advance_until(watcher.clock, lambda: watcher.names() == ["a"])
+        fake_api.fail(status=503, times=8, where=lambda each: each.path.startswith(path))
+        fake_api.watches.cut(THING)
+        await advance_until(watcher.clock, lambda: fake_api.watches.count(THING))
+        assert watcher.gone == []
+
+
 async def test_required_kind_that_is_not_served_is_not_synced(
     fake_api: FakeApi, fake_client: Client
 ) -> None:

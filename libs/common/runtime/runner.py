@@ -234,7 +234,9 @@ class Runner:
             case UnknownOutcome():
                 delay = self.queue.retry(key, at_least=_UNKNOWN_RETRY)
             case Conflict() | NotFound():
-                delay = self.queue.retry(key, after=self._stale_delay(key))
+                # A short fixed delay for the first few conflicts, then the back-off.
+                after = _STALE_RETRY if self.queue.failures(key) < 5 else None
+                delay = self.queue.retry(key, after=after)
             case TransientError():
                 delay = self.queue.retry(key, after=err.retry_after)
             case ApiError():
@@ -281,10 +283,6 @@ class Runner:
             f"{what} fails and is retried: {cause}",
             action="Finalize" if deleting else "Reconcile",
         )
-
-    def _stale_delay(self, key: Key) -> float | None:
-        """Return a short fixed delay for the first few conflicts, then the back-off."""
-        return _STALE_RETRY if self.queue.failures(key) < 5 else None
 
     # Finalizers.
 

@@ -20,10 +20,10 @@ from libs.common.errors import (
     TransientError,
     UnknownOutcome,
 )
-from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest, build_object, is_deleting
 from libs.common.labels import PAUSED
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create
+from libs.common.plan import Create, Delete
 from libs.common.runtime import Context, Operator, Result
 from libs.common.runtime.runner import Runner
 from libs.common.runtime.statuses import build_error_status
@@ -466,6 +466,66 @@ async def test_child_asks_for_its_owner_by_uid_alone(fake_api: FakeApi) -> None:
 
         fake_api.delete(CONFIG_MAP, ("default", "ours"))
         await until(lambda: script.count["w"] == 3)
+
+
+@pytest.mark.parametrize("state", ["free", "already gone", "terminating"])
+async def test_own_deletion_asks_for_the_owner_like_one_by_others(
+    fake_api: FakeApi, state: str
+) -> None:
+    """The owner creates its child again in the next reconcile, and does no more."""
+    key = Key("default", "child")
+
+    async def replace(context: Context) -> Result:
+        wanted = build_object(
+            CONFIG_MAP,
+            key.name,
+            key.namespace,
+            metadata={"ownerReferences": [context.owner_reference()]},
+            data={"text": context.primary["spec"].get("text", "")},
+        )
+        held = context.get(CONFIG_MAP, key)
+        if held is None:
+            return Result.from_outcome(await context.execute([Create(CONFIG_MAP, wanted)]))
+        if held["data"] == wanted["data"] or is_deleting(held):
+            return Result()
+        return Result.from_outcome(await context.execute([Delete.of(CONFIG_MAP, held)]))
+
+    script = Script(replace)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: fake_api.find(CONFIG_MAP, key) is not None)
+        await harness.converged()
+        if state == "already gone":
+            fake_api.watches.pause(CONFIG_MAP)
+            fake_api.vanish(CONFIG_MAP, key)
+        if state == "terminating":
+            fake_api.patch(CONFIG_MAP, key, {"metadata": {"finalizers": ["example.com/hold"]}})
+            await harness.converged()
+        script.count.clear()
+        widget_changes(fake_api, "again")
+        if state == "terminating":
+            await until(lambda: script.count["w"] == 2)
+            fake_api.patch(CONFIG_MAP, key, {"metadata": {"finalizers": None}})
+
+        await until(lambda: (fake_api.find(CONFIG_MAP, key) or {}).get("data") == {"text": "again"})
+        fake_api.watches.resume(CONFIG_MAP)
+        await harness.converged()
+        assert script.count["w"] == (3 if state == "terminating" else 2)
+
+
+async def test_child_that_is_taken_back_asks_for_nobody(fake_api: FakeApi) -> None:
+    """Otherwise an admission webhook that changes each child makes the owner busy."""
+
+    async def insist(context: Context) -> Result:
+        metadata = {"ownerReferences": [context.owner_reference()]}
+        child = build_object(CONFIG_MAP, "child", "default", metadata=metadata)
+        step = Create(CONFIG_MAP, child, objection=lambda _: "changed")
+        return Result.from_outcome(await context.execute([step]))
+
+    script, clock = Script(insist), FakeClock()
+    async with running(fake_api, script, clock=clock, **SLOW) as harness:
+        fake_api.create(build_widget())
+        assert await list_delays(harness, script, clock, 4) == [1.0, 2.0, 4.0, 8.0]
 
 
 async def test_paused_object_is_left_alone(fake_api: FakeApi) -> None:

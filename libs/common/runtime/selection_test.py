@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, CRD, NAMESPACE, Key, build_object
@@ -106,6 +109,47 @@ async def test_namespace_that_is_being_deleted_is_finished(api: FakeApi) -> None
         await harness.converged()
         api.delete(NAMESPACE, Key("", "b"))
         await harness.eventually(lambda: not api.objects(WIDGET, "b"))
+
+
+@pytest.fixture
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have room for two namespaces with two kinds each."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (105, 105))
+
+
+async def test_namespaces_beyond_the_limit_of_open_files_are_left_out_and_named(
+    api: FakeApi, few_files: None
+) -> None:
+    """Without a limit, no watch works any more: each is refused with "Too many open files"."""
+    with capture_logs() as logs:
+        async with build_harness(api) as harness:
+            await harness.converged()
+            label(api, "c", "yes")
+            wanted = {"event": "Cannot watch all selected namespaces", "left_out": 1}
+            await harness.eventually(lambda: any(wanted.items() <= each.items() for each in logs))
+            api.create(build_widget("late", "b"))
+            await harness.eventually(lambda: count_children(api, "b") == 4)
+            assert count_children(api, "c") == 0
+            (reason,) = {each["reason"] for each in logs if "left_out" in each}
+            assert reason == (
+                "3 namespaces with 2 watched kinds need 106 open files, but the limit is 105; "
+                "raise it (ulimit -n), watch fewer namespaces, or watch the whole cluster"
+            )
+
+            label(api, "a", None)
+            api.patch(NAMESPACE, Key("", "c"), {"metadata": {"labels": {"other": "x"}}})
+            await harness.eventually(lambda: count_children(api, "c") == 2)
+
+
+async def test_list_of_namespaces_beyond_the_limit_of_open_files_is_refused(
+    api: FakeApi, few_files: None
+) -> None:
+    harness = OperatorHarness(OPERATOR, api.config, watch_namespaces=("a", "b", "c"))
+    with capture_logs() as logs:
+        assert not await harness.manager.run(asyncio.Event())
+    assert any("need 106 open files" in each.get("reason", "") for each in logs)
+    assert not api.requests.select("list", WIDGET)
+    await harness.client.close()
 
 
 def test_selector_that_cannot_be_parsed_and_two_ways_to_choose_are_refused() -> None:

@@ -225,7 +225,7 @@ async def test_object_that_is_older_than_it_was_ends_the_process(bench: Bench, l
 
 async def test_object_whose_deletion_was_undone_ends_the_process(bench: Bench) -> None:
     made = bench.make()
-    bench.informer.deleted(KEY, uid_of(made))
+    bench.informer.observe_deleted(KEY, uid_of(made))
 
     with pytest.raises(StorageRolledBack, match="default/a exists, but its deletion was seen"):
         await bench.sweep()

@@ -189,7 +189,8 @@ class Writer:
         self._record_written(step.kind, response, self._origin)
         objection = step.objection(response) if step.objection is not None else ""
         if objection:
-            await self._delete(Delete.of(step.kind, response))
+            # A reconcile that its own deletion triggered would repeat this without back-off.
+            await self._delete(Delete.of(step.kind, response), self._origin)
             raise MutatedByAdmission(step.kind, step.key, objection)
         return True
 
@@ -313,9 +314,9 @@ class Writer:
             raise patch_error(err) from err
         live["metadata"]["resourceVersion"] = response["metadata"]["resourceVersion"]
 
-    async def _delete(self, step: Delete) -> bool:
+    async def _delete(self, step: Delete, origin: Origin | None = None) -> bool:
         try:
-            with self._writing(step.kind, step.key, step.uid):
+            with self._writing(step.kind, step.key, step.uid) if origin else nullcontext():
                 response = await self._client.delete(
                     step.kind,
                     step.key,
@@ -325,19 +326,19 @@ class Writer:
                     propagation=step.propagation,
                 )
         except NotFound:
-            self._record_deleted(step.kind, step.key, step.uid)
+            self._record_deleted(step, origin)
             return False
         except Conflict:
             # Probably another object has the name now. A webhook may have refused as well, and then
             # the object still exists: read it to be sure.
             if await self._is_alive(step):
                 raise
-            self._record_deleted(step.kind, step.key, step.uid)
+            self._record_deleted(step, origin)
             return False
         if uid_of(response) == step.uid and finalizers.is_deletion_delayed(response):
-            self._record_written(step.kind, response, self._origin)
+            self._record_written(step.kind, response, origin)
         else:
-            self._record_deleted(step.kind, step.key, step.uid)
+            self._record_deleted(step, origin)
         return True
 
     async def _is_alive(self, step: Delete) -> bool:
@@ -418,14 +419,12 @@ class Writer:
 
     def _writing(self, kind: Kind, key: Key, uid: str = "") -> AbstractContextManager[None]:
         informer = self._cache.find(kind)
-        if informer is None:
-            return nullcontext()
-        return informer.writing(key, self._origin, uid)
+        return nullcontext() if informer is None else informer.writing(key, self._origin, uid)
 
-    def _record_deleted(self, kind: Kind, key: Key, uid: str) -> None:
-        informer = self._cache.find(kind)
+    def _record_deleted(self, step: Delete, origin: Origin | None) -> None:
+        informer = self._cache.find(step.kind)
         if informer is not None:
-            informer.deleted(key, uid, self._origin)
+            informer.observe_deleted(step.key, step.uid, origin=origin)
 
 
 def _refuse_changed(step: Apply, live: Manifest) -> None:
@@ -455,6 +454,6 @@ async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
         live = await client.get(kind, key)
     except NotFound:
         if held is not None:
-            informer.deleted(key, uid_of(held))
+            informer.observe_deleted(key, uid_of(held))
         return
     informer.wrote(live)

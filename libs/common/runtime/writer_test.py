@@ -74,17 +74,28 @@ async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(benc
     bench.see()
     assert [origin for _, origin in bench.reported] == [bench.origin, None]
 
-    made = bench.api.get(CONFIG_MAP, KEY)
+
+@pytest.mark.parametrize("taken_back", [True, False])
+async def test_deletion_that_is_seen_before_its_answer_is_told_unless_it_takes_back_a_create(
+    bench: Bench, taken_back: bool
+) -> None:
+    step: Create | Delete = Create(CONFIG_MAP, build_map(), objection=lambda _: "changed")
+    if not taken_back:
+        bench.api.create(build_map())
+        bench.see()
+        step = Delete.of(CONFIG_MAP, bench.api.get(CONFIG_MAP, KEY))
     held = bench.api.hang("delete", committed=True)
-    take = asyncio.create_task(bench.take(Delete.of(CONFIG_MAP, made)))
-    await until(lambda: bench.api.find(CONFIG_MAP, KEY) is None)
+    take = asyncio.create_task(bench.take(step))
+    await until(lambda: bench.held() and bench.api.find(CONFIG_MAP, KEY) is None)
+    made = bench.held() or {}
     going = {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     going["resourceVersion"] = str(int(going["resourceVersion"]) + 1)
     bench.informer.put({**made, "metadata": going})
     bench.informer.remove({**made, "metadata": going})
     held.release()
     await take
-    assert [origin for _, origin in bench.reported[2:]] == [bench.origin] * 2
+    told = bench.origin if taken_back else None
+    assert [origin for _, origin in bench.reported[1:]] == [told] * 2
 
 
 async def test_change_by_somebody_else_during_a_write_is_told_to_the_pass(bench: Bench) -> None:

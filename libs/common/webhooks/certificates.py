@@ -132,7 +132,8 @@ def find_flaw(held: Certificate, names: Sequence[str], now: datetime) -> str:
         certificate = x509.load_pem_x509_certificate(held.certificate)
         key = serialization.load_pem_private_key(held.key, password=None)
         fits = certificate.public_key() == key.public_key()
-        alternatives = _read_names(certificate)
+        extensions = certificate.extensions
+        alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         usages = _read_usages(certificate)
     except UNREADABLE as error:
         return f"cannot be read: {type(error).__name__}"
@@ -193,10 +194,6 @@ def _find_tls_flaw(certificate: bytes, key: bytes) -> str:
     except ssl.SSLError as error:
         return f"cannot be served: {error.reason}"
     return ""
-
-
-def _read_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
 def _read_usages(certificate: x509.Certificate) -> x509.ExtendedKeyUsage | None:

@@ -67,6 +67,9 @@ class Reason(StrEnum):
     nodes cannot reach each other. The message names the field to change."""
     WAITING_FOR_ADDRESS = "WaitingForAddress"
     """WaitingForAddress means that the IPClaim of the endpoint has no address yet."""
+    ADDRESS_CHANGED = "AddressChanged"
+    """AddressChanged means that the IPClaim has another address than the one with which the cluster
+    was created, for example after a restore without the ledger; the message says what to do."""
     WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"
     """WaitingForControlPlane means that the first node of the control plane is not ready yet."""
     CONTROL_PLANE_LOST = "ControlPlaneLost"
@@ -134,8 +137,8 @@ class Reason(StrEnum):
     """BudgetExceeded means that more nodes are broken than spec.health.maxUnhealthy, so the cause
     is probably outside of the nodes; nothing is rebuilt."""
     REBUILD_FAILED = "RebuildFailed"
-    """RebuildFailed means that the Operation on a broken node failed; the operator tries again when
-    that Operation is deleted."""
+    """RebuildFailed means that the Operation on a broken node failed, or that the node was rebuilt
+    several times and never became ready; the message says what to do."""
     CONTROL_PLANE_BROKEN = "ControlPlaneBroken"
     """ControlPlaneBroken means that a node of the control plane is broken and cannot be replaced;
     the message says why. The only node of a control plane is never rebuilt, because it holds the

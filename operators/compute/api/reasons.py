@@ -37,6 +37,9 @@ class ConditionType(StrEnum):
     runs."""
     RESTART_REQUIRED = "RestartRequired"
     """RestartRequired is True when a change takes effect only at the next reboot."""
+    REBUILD_PENDING = "RebuildPending"
+    """RebuildPending is True if the root disk was filled from another image than spec.image, or is
+    smaller than its size asks; the message names both. Only a Rebuild applies them."""
     RESIZE_PENDING = "ResizePending"
     """ResizePending is True while KubeVirt has not given the running guest the processors or the
     memory of its size; the reason says whether it can."""
@@ -118,6 +121,9 @@ class Reason(StrEnum):
     DISK_REPLACED = "DiskReplaced"
     """DiskReplaced means that the root disk did not exist any more and was recreated from the
     image."""
+    DISK_DIFFERS = "DiskDiffers"
+    """DiskDiffers means that the root disk has another image or size than the spec. Create an
+    Operation of type Rebuild to replace the disk and its data, or correct the spec."""
     DISK_CREATED = "DiskCreated"
     """DiskCreated means that a root disk was created."""
     DISK_RETIRED = "DiskRetired"

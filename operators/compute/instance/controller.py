@@ -12,7 +12,7 @@ from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
 from libs.common.client import METADATA
 from libs.common.errors import NotFound
 from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
-from libs.common.plan import Apply, Create, Delete, Outcome, Patch
+from libs.common.plan import Apply, Create, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import MATCHED_KINDS, shrink_instancetype
@@ -144,11 +144,7 @@ def build_instances(settings: Settings) -> Controller:
 
 
 class InstanceReconciler:
-    """The reconciler of Instances.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of Instances."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""
@@ -187,9 +183,6 @@ class InstanceReconciler:
             _USER_DATA_SECONDS if lacks else None,
         )
         again = min((seconds for seconds in waits if seconds is not None), default=None)
-        if outcome.ok and any(isinstance(action.step, Delete) for action in actions):
-            # No event of our own deletion triggers the reconcile that creates the object again.
-            again = NEXT_SECONDS
         if observed.missing_apis:
             again = self._settings.missing_api_poll_seconds
         return Result.from_outcome(outcome, requeue_after=again)

@@ -78,7 +78,7 @@ def _explain(
         )
     remedy = f"remove it from spec.volumes of Instance {key.name}"
     if not is_volume(rivals[key], claim):
-        remedy = f"delete Instance {key.name}, or use a copy of the disk"
+        remedy = "use a copy of the disk"
     if key in machines:
         return f"is used by Instance {key.name}; {remedy}"
     return f"is wanted by Instance {key.name}, which comes first; {remedy}"

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.conditions import Condition
+from libs.common.quantity import parse_quantity, render_quantity
+from libs.common.reading import map_at, quantity_at
+from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.instancetypes import FAILED_FIND
 from libs.contracts.kubevirt import PrintableStatus, VmCondition, VmiPhase
 from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
+from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import Instance, Power
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.images import explain_refused
@@ -22,6 +26,7 @@ from operators.compute.instance.observed import (
     find_wanted_disk,
     has_network,
 )
+from operators.compute.instance.resources import build_source
 
 _PROBLEM: Final = frozenset(
     {
@@ -234,7 +239,7 @@ def _explain_start(run: Run | None) -> Condition:
 
 def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
     """Build the conditions that are only present if they apply."""
-    found = []
+    found = _evaluate_disk(instance, observed)
     run, machine = observed.run, observed.machine
     if run is not None and run.view.running:
         found += [
@@ -263,6 +268,28 @@ def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
     return found
 
 
+def _evaluate_disk(instance: Instance, observed: Observed) -> list[Condition]:
+    """Build the condition for fields that a Rebuild would apply; empty if the disk has them."""
+    disk = observed.disks.get(find_current_disk(instance, observed))
+    moves = instance.spec.directive(DirectiveKind.ROOT_DISK) is not None
+    if moves or disk is None or disk.kind != DATA_VOLUME:
+        return []
+    held, image, found = map_at(disk.manifest, "spec"), instance.spec.image, []
+    kept = {name: held[name] for name in ("source", "sourceRef") if name in held}
+    if kept and kept != build_source(instance, image):
+        source = next(iter(map_at(held, "source").values()), None) or held.get("sourceRef") or {}
+        name = source.get("url") or source.get("name")
+        found.append(f"its root disk was filled from {name}, and spec.image is {image}")
+    has = quantity_at(held, "storage", "resources", "requests", "storage")
+    size = instance.spec.root_disk.size or observed.disk_size
+    if size and has is not None and has < (parse_quantity(size) or 0):
+        found.append(f"its root disk has {render_quantity(has)}, and its size asks for {size}")
+    if not found:
+        return []
+    message = f"{'; '.join(found)}: a Rebuild applies this, with a new disk without the data"
+    return [Condition.true(ConditionType.REBUILD_PENDING, Reason.DISK_DIFFERS, message)]
+
+
 def _evaluate_resize(machine: Machine, run: Run) -> list[Condition]:
     """Build the condition for a guest that waits for CPUs or memory; empty if it does not."""
     type_ = ConditionType.RESIZE_PENDING
@@ -281,6 +308,11 @@ def _evaluate_resize(machine: Machine, run: Run) -> list[Condition]:
         message = f"KubeVirt changes a running guest by moving it, and cannot move this one: {why}"
         return [Condition.true(type_, Reason.HOTPLUG_BLOCKED, message)]
     message = "KubeVirt is changing the running guest, which it does by moving it"
+    if not run.view.migrating:
+        message = (
+            "KubeVirt changes a running guest by moving it and has not begun; it never does if "
+            "workloadUpdateMethods of the KubeVirt resource lacks LiveMigrate"
+        )
     return [Condition.true(type_, Reason.HOTPLUG_IN_PROGRESS, message)]
 
 

@@ -70,13 +70,7 @@ _AT_WORK: Final = frozenset({"Running", "RollingBack"})
 
 
 def observe(ctx: Context, instance: Instance, image_hosts: Sequence[str] = ()) -> Observed:
-    """Read everything from the cache on which the plan and the status of an Instance depend.
-
-    Args:
-        ctx: Context of the reconcile.
-        instance: The Instance.
-        image_hosts: Hosts from which the administrator allows images; none allows others as well.
-    """
+    """Read everything from the cache on which the plan and the status of an Instance depend."""
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     if missing:
         return Observed(missing_apis=missing)
@@ -415,6 +409,7 @@ def _show_volume(held: Manifest, *, claimed: bool) -> DiskView:
         restarts=view.restarts,
         last_error=view.last_error,
         refusal=refusal,
+        waits=view.phase in (DataVolumePhase.PENDING, DataVolumePhase.PENDING_POPULATION),
     )
 
 

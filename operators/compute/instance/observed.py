@@ -74,6 +74,7 @@ class DiskView:
         restarts: Number of restarts of the importer.
         last_error: Last error of filling it, as reported by CDI.
         refusal: Why CDI does not create its claim, as reported by CDI.
+        waits: Whether CDI cannot begin to fill it before its claim has storage.
     """
 
     kind: Kind
@@ -88,6 +89,7 @@ class DiskView:
     restarts: int = 0
     last_error: str = ""
     refusal: str = ""
+    waits: bool = False
 
     @property
     def failure(self) -> str:
@@ -108,6 +110,11 @@ class DiskView:
             facts.append(f"the importer was restarted {times}")
         if self.last_error:
             facts.append(f"CDI reports: {self.last_error}")
+        if self.waits and not facts:
+            return (
+                "waits for its storage; if this takes long, the Events of PersistentVolumeClaim "
+                f"{self.name} show the cause, such as a StorageClass that does not exist"
+            )
         return "is being filled" + (f" ({'; '.join(facts)})" if facts else "")
 
 

@@ -16,14 +16,14 @@ from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.network import FirewallView, NetworkView
 from operators.compute.api.instance import INSTANCE, Instance
-from operators.compute.instance.facts import evaluate_provisioned
+from operators.compute.instance.facts import evaluate_extras, evaluate_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
 from operators.compute.instance.reconcile import (
     decide_machine,
     plan_instance,
     seconds_to_rerun,
 )
-from operators.compute.instance.resources import build_public_claim
+from operators.compute.instance.resources import build_disk, build_public_claim
 from operators.compute.marks import is_ours
 from operators.compute.samples import (
     LARGE,
@@ -70,6 +70,29 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
     assert made["template"]["spec"]["domain"]["features"] == {"acpi": {"enabled": True}}
 
 
+def test_fields_that_only_a_rebuild_applies_are_named() -> None:
+    """Upstream: kubevirt/kubevirt#10045."""
+    instance = parse_instance()
+    manifest = build_disk(instance, "web-root", instance.spec.image, "10Gi")
+    observed = build_observation(disks=[replace(show_disk(), manifest=manifest)])
+
+    def told(instance: Instance, observed: Observed = observed) -> str:
+        found = evaluate_extras(instance, observed)
+        return "".join(each.message for each in found if each.type == "RebuildPending")
+
+    assert told(instance) == ""
+    other = {"url": "https://images.example.com/other.qcow2"}
+    assert f"was filled from {instance.spec.image}, and spec.image is {other['url']}" in told(
+        parse_instance(image=other)
+    )
+    assert "has 10Gi, and its size asks for 80Gi" in told(parse_instance(rootDisk={"size": "80Gi"}))
+    assert "asks for 80Gi" in told(instance, replace(observed, disk_size="80Gi"))
+    assert told(instance, replace(observed, disk_size="5Gi")) == ""
+    assert told(instance, replace(observed, disk_size="")) == "", "its size does not exist"
+    boot = build_directive("RootDisk", disk="other", use="Boot")
+    assert told(parse_instance(image=other, directives=[boot])) == ""
+
+
 def test_preference_chooses_what_the_template_leaves_open() -> None:
     observed = build_observation(disks=[show_disk()])
     plain = machine_of(parse_instance(), observed)
@@ -93,6 +116,11 @@ DATA = [{"name": "data", "claim": "data"}]
 RESTARTED = "the importer was restarted 3 times"
 NOT_FOUND = "Unable to connect to http data source: expected status code 200, got 404"
 NO_MODE = "no accessMode specified in StorageProfile standard"
+QUOTA = "ErrExceededQuota: exceeded quota: small, requested: requests.storage=10Gi"
+STORAGE = (
+    "waits for its storage; if this takes long, the Events of PersistentVolumeClaim web-root show "
+    "the cause, such as a StorageClass that does not exist"
+)
 REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its StorageClass"
 
 
@@ -111,9 +139,15 @@ REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its S
             "ImportRetrying",
             f"is being filled ({RESTARTED}; CDI reports: {NOT_FOUND})",
         ),
+        ({"waits": True}, "Provisioning", STORAGE),
+        (
+            {"waits": True, "last_error": QUOTA},
+            "ImportRetrying",
+            f"is being filled (CDI reports: {QUOTA})",
+        ),
         ({"refusal": NO_MODE}, "StorageRefused", f"is not created by CDI: {NO_MODE}; {REMEDY}"),
     ],
-    ids=["nothing told", "progress", "restarts", "an image that cannot be had", "refused"],
+    ids=["nothing told", "progress", "restarts", "no image", "no storage", "quota", "refused"],
 )
 def test_disk_that_is_filled_says_how_far_it_is(
     reported: dict[str, Any], reason: str, words: str

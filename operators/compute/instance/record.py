@@ -13,7 +13,7 @@ import orjson
 
 from libs.common.actions import Action
 from libs.common.kinds import Key, Manifest, key_of
-from libs.common.plan import Patch, escape_pointer
+from libs.common.plan import Patch, annotate
 from libs.common.reading import text_at
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import INSTANCE, Instance
@@ -87,10 +87,8 @@ def plan_record(instance: Instance, disk: str) -> list[Action]:
         # While a directive exists, the machine may return to its earlier disk.
         return []
     text = render_record(instance, disk)
-    change: Manifest = {"op": "add", "path": "/metadata/annotations", "value": {RECORD: text}}
-    if metadata.annotations.keys() - {RECORD}:
-        path = f"/metadata/annotations/{escape_pointer(RECORD)}"
-        change = {"op": "add", "path": path, "value": text}
+    # A record that only the disk has is not in the annotations of the Instance itself.
+    change = annotate(metadata.annotations.keys() - {RECORD}, RECORD, text)
     # The version guards annotations that others add meanwhile.
     version = metadata.resource_version
     step = Patch(INSTANCE, metadata.key, metadata.uid, [change], resource_version=version)

@@ -93,7 +93,7 @@ def build_disk(
         storage["accessModes"] = [str(mode) for mode in wanted.access_modes]
     if wanted.volume_mode is not None:
         storage["volumeMode"] = str(wanted.volume_mode)
-    spec: Manifest = {"storage": storage, **_build_source(instance, image)}
+    spec: Manifest = {"storage": storage, **build_source(instance, image)}
     owned = instance.spec.deletion_policy.root_disk is DeletionMode.DELETE
     manifest = _build(instance, DATA_VOLUME, name, build_mark(instance, owned=owned), spec=spec)
     metadata = manifest["metadata"]
@@ -347,7 +347,8 @@ def _build_spread(group: str) -> Manifest:
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def _build_source(instance: Instance, image: Image) -> Manifest:
+def build_source(instance: Instance, image: Image) -> Manifest:
+    """Build the field of a DataVolume that names the source of its data."""
     if image.data_source is not None:
         namespace = image.data_source.namespace or instance.metadata.namespace
         reference = {"kind": "DataSource", "name": image.data_source.name, "namespace": namespace}

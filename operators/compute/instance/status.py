@@ -66,11 +66,7 @@ def build_status(
 ) -> Manifest:
     """Build the status of an Instance that is not being deleted.
 
-    Args:
-        instance: The Instance.
-        observed: Observed objects after the steps of this reconcile.
-        refusals: Error messages of failed steps of this reconcile.
-        now: Time for conditions whose status changes.
+    `observed` is the state after the steps of this reconcile, and `refusals` say which failed.
     """
     kept = follow_kept_disks(instance, observed, now)
     states = [*_evaluate(instance, observed), *evaluate_kept_disks(instance, kept)]

@@ -119,11 +119,7 @@ def build_operations(settings: Settings) -> Controller:
 
 
 class OperationReconciler:
-    """The reconciler that carries out Operations.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler that carries out Operations."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""

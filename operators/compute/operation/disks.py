@@ -102,7 +102,7 @@ def _prepare(operation: Operation, target: Target) -> NextAction:
         return fail(OperationReason.DISK_FAILED, f"the machine is as before: {answer.message}")
     if is_done(answer):
         return proceed(SWAP)
-    what = f"filling disk {disk} while the machine runs"
+    what = f"filling disk {disk}{' while the machine runs' if target.run_uid else ''}"
     if answer is not None and answer.message:
         what = f"{what}: {answer.message}"
     return wait(what, *set_directive(target, directive))

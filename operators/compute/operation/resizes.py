@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from operators.compute.api.instance import Power
 from operators.compute.api.instancetypes import Instancetype, SizeRef, describe_size
 from operators.compute.api.operation import Facts, Operation, OperationReason
+from operators.compute.api.reasons import ConditionType
 from operators.compute.operation.observed import (
     NextAction,
     Observed,
@@ -41,13 +42,13 @@ def resize(operation: Operation, target: Target, observed: Observed, now: dateti
             return wait(_explain_write(size), *actions) if actions else proceed(WAIT_SIZE)
         case "WaitSize":
             if _has_size(target, size):
-                return succeed(f"the machine has {name}")
+                return succeed(f"the machine has {name}{_explain_disk(target)}")
             return _wait_for_size(operation, target, name, now)
         case _:
             directive = build_restart(operation, facts.restart_uid or "")
             ended = is_done(target.answer(directive)) and target.run_uid != facts.restart_uid
             if ended and _has_size(target, size):
-                return succeed(f"the machine has {name} since its restart")
+                return succeed(f"the machine has {name} since its restart{_explain_disk(target)}")
             what = f"restarting the machine to have {name}"
             if target.run_uid == facts.restart_uid and target.resize_blocked:
                 what = f"{what}: {target.resize_blocked}"
@@ -92,6 +93,11 @@ def _begin(target: Target, observed: Observed, size: SizeRef) -> NextAction:
         vmi_uid=target.run_uid or None, old_size=spec.size, old_instancetype=spec.instancetype
     )
     return proceed(SET_SIZE, facts=before)
+
+
+def _explain_disk(target: Target) -> str:
+    held = target.holds(ConditionType.REBUILD_PENDING)
+    return f"; {target.message(ConditionType.REBUILD_PENDING)}" if held else ""
 
 
 def _explain_write(size: SizeRef) -> str:

@@ -10,7 +10,7 @@ from libs.common.kinds import LEASE, Manifest, build_object, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create, Delete, Patch, escape_pointer
+from libs.common.plan import Create, Delete, Patch, annotate
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
@@ -97,11 +97,7 @@ def record_begin(operation: Operation) -> tuple[Action, ...]:
     metadata = operation.metadata
     if BEGUN_AS in metadata.annotations:
         return ()
-    new = {BEGUN_AS: metadata.uid}
-    path = f"/metadata/annotations/{escape_pointer(BEGUN_AS)}"
-    change: Manifest = {"op": "add", "path": path, "value": metadata.uid}
-    if not metadata.annotations:
-        change = {"op": "add", "path": "/metadata/annotations", "value": new}
+    change = annotate(metadata.annotations, BEGUN_AS, metadata.uid)
     # The version guards annotations that others add meanwhile.
     step = Patch(
         OPERATION, metadata.key, metadata.uid, [change], resource_version=metadata.resource_version

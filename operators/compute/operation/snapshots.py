@@ -62,8 +62,8 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
     if lacking:
         message = (
             f"VirtualMachineSnapshot {name} is incomplete: KubeVirt left out disk "
-            f"{', '.join(sorted(lacking))}; delete it, and look for a VolumeSnapshotClass of the "
-            "storage"
+            f"{', '.join(sorted(lacking))}; look for a VolumeSnapshotClass of the storage, and "
+            "take another snapshot"
         )
         return fail(OperationReason.SNAPSHOT_INCOMPLETE, message)
     return succeed(f"snapshot {name} is ready{_describe(held.indications)}")

@@ -96,9 +96,8 @@ async def reconcile(ctx: Context) -> Result | None:
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
             _report_release(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
-        # The finalizer is removed in the next reconcile. The event of our own deletion does not
-        # trigger it, so it is requested here.
-        return Result.from_outcome(outcome, requeue_after=0)
+        # The finalizer is removed in the next reconcile.
+        return Result.from_outcome(outcome)
     assert plan.released_at is not None
     assert plan.until is not None
     until = render_time(plan.until)

@@ -1,8 +1,9 @@
 """Planning: decides when an address is released. Pure.
 
 An address is released only if one of two facts is certain: the claim with this UID no longer
-exists, and a UID is never reused; or the status of the claim has another address, which the API
-server does not allow to change. Otherwise the entry is kept, whatever the cache contains.
+exists, and a UID is never reused; or the claim has another address or requests none of the pool,
+which the API server does not allow to change while it has the address. Otherwise the entry is
+kept, whatever the cache contains.
 """
 
 from __future__ import annotations
@@ -61,15 +62,11 @@ class ReleasePlan:
 def evaluate_hold(
     pool: str, address: str, claim_uid: str, holder: CurrentClaim | None
 ) -> ClaimState:
-    """Return the relation of a claim to an entry.
-
-    Args:
-        pool: Pool of the entry.
-        address: Address of the entry.
-        claim_uid: UID of the claim in the entry.
-        holder: Claim that has the name in the entry now; None if there is none.
-    """
+    """Return the relation of a claim to an entry."""
     if holder is None or holder.uid != claim_uid:
+        return ClaimState.GONE
+    if holder.addresses and pool not in holder.addresses:
+        # The second pool of the claim was changed.
         return ClaimState.GONE
     shown = holder.addresses.get(pool, "")
     return ClaimState.SURPLUS if shown and shown != address else ClaimState.HELD

@@ -39,7 +39,7 @@ ADDRESS = "203.0.113.7"
             CurrentClaim("u", {"p": "203.0.113.8"}), ClaimState.SURPLUS, id="another address"
         ),
         pytest.param(
-            CurrentClaim("u", {"q": "2001:db8::1"}), ClaimState.HELD, id="that of the other pool"
+            CurrentClaim("u", {"q": "2001:db8::1"}), ClaimState.GONE, id="only another pool"
         ),
     ],
 )

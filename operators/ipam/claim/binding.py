@@ -152,12 +152,7 @@ def find_machine(
 
 
 def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
-    """Plan where the traffic of an address is routed.
-
-    Args:
-        current: Current binding.
-        found: Location of the target; None if the claim has no target.
-    """
+    """Plan where the traffic of an address is routed."""
     if found is None:
         empty = Binding(epoch=current.epoch + bool(current.places))
         return BindingPlan(empty, BindingState.UNBOUND, ClaimReason.NO_TARGET)

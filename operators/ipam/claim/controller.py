@@ -166,11 +166,7 @@ def needs_finalizer(claim: Mapping[str, Any]) -> bool:
 
 
 class Reconciler:
-    """The reconciler that routes addresses to their targets.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler that routes addresses to their targets."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings."""
@@ -234,7 +230,8 @@ class Reconciler:
         # write does not trigger it, so it is requested here.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
         again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
-        return Result.from_outcome(outcome, requeue_after=0 if again else announcement.again)
+        waits = [each for each in (announcement.again, target.again) if each is not None]
+        return Result.from_outcome(outcome, requeue_after=0 if again else min(waits, default=None))
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Withdraw the address from its target, then remove the finalizer.

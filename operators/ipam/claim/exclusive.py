@@ -29,14 +29,7 @@ class AddressConflict:
 def is_conflicting(
     claim: IPClaim, owner_uid: str, ports: Sequence[PortMap], service: Manifest
 ) -> bool:
-    """Return whether a Service with an address of a claim can receive the traffic of the claim.
-
-    Args:
-        claim: The claim.
-        owner_uid: UID of the controller of the claim; empty for none.
-        ports: Ports of the claim.
-        service: A Service with an address of the claim.
-    """
+    """Return whether a Service with an address of a claim can receive the traffic of the claim."""
     if claim.metadata.uid == controller_uid(service) or uid_of(service) == owner_uid:
         return False
     key, target = key_of(service), claim.spec.target

@@ -39,7 +39,7 @@ from operators.ipam.claim.binding import (
     find_machine,
     sort_places,
 )
-from operators.ipam.claim.pods import PodEndpoints
+from operators.ipam.claim.pods import TRUST_SECONDS, PodEndpoints
 from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
 from operators.ipam.ledger_projection import LedgerProjection
 from operators.ipam.naming import OPERATOR
@@ -66,24 +66,19 @@ class Target:
         finding: Location of the target; None if the claim has no target.
         ports: Ports of the target itself.
         ports_at: Ports of places that differ from `ports`.
+        again: Seconds until its endpoints must be compared with their pods again; None for never.
     """
 
     finding: Finding | None
     ports: tuple[PortMap, ...] = ()
     ports_at: Mapping[RoutedEndpoint, tuple[PortMap, ...]] = field(default_factory=dict)
+    again: float | None = None
 
 
 async def observe_target(
     ctx: Context, claim: IPClaim, families: Collection[bool], pods: PodEndpoints
 ) -> Target:
-    """Observe the target of a claim.
-
-    Args:
-        ctx: Context of the reconcile.
-        claim: The claim.
-        families: Families of its addresses; True means IPv6.
-        pods: Endpoints that were compared with their pods.
-    """
+    """Observe the target of a claim."""
     target = claim.spec.target
     if target is None:
         return Target(None)
@@ -136,13 +131,7 @@ def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
 
 
 def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
-    """Reduce a finding to the one place that the status of a claim without ports can contain.
-
-    Args:
-        claim: The claim.
-        finding: Location of its target.
-        v6: Whether its first address is IPv6.
-    """
+    """Reduce a finding to the one place that the status of a claim without ports can contain."""
     is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
     # Other operators read the location of a machine from its claim. Other targets do not move.
     places = tuple(each for each in finding.binding.places if (":" in each.address) == v6)
@@ -221,7 +210,8 @@ async def _keep_pods(ctx: Context, target: Target, pods: PodEndpoints) -> Target
     places = tuple(kept)
     binding = replace(finding.binding, places=places)
     if places:
-        return replace(target, finding=replace(finding, binding=binding))
+        found = replace(finding, binding=binding)
+        return replace(target, finding=found, again=TRUST_SECONDS)
     message = (
         f"spec.target: no endpoint of {binding.target} is a pod of namespace {ctx.key.namespace}, "
         "and the IPPool does not allow plain IPs; its spec.addressTargets is Deny"

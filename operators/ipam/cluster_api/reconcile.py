@@ -20,7 +20,6 @@ from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.reading import text_at
 from libs.contracts.cluster_api import (
     IP_ADDRESS,
-    IP_ADDRESS_CLAIM,
     find_cluster,
     is_paused,
 )
@@ -156,15 +155,7 @@ def build_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest | None:
-    """Build the status; None if there is no result to report yet.
-
-    Args:
-        claim: The IPAddressClaim.
-        pool: Its IPPool.
-        observed: Observed objects after the step of this reconcile.
-        current: Current conditions of the claim.
-        now: Time for conditions whose status changes.
-    """
+    """Build the status; None if there is no result to report yet."""
     ready = _evaluate_ready(claim, pool, observed)
     if ready is None:
         return None
@@ -205,18 +196,3 @@ def _evaluate_ready(claim: Manifest, pool: IPPool | None, observed: Observed) ->
 def keys_of(claim: Key) -> tuple[Key, Key]:
     """Return the keys of the IPClaim and of the IPAddress of an IPAddressClaim."""
     return Key(claim.namespace, claim_name(claim.name)), claim
-
-
-__all__ = [
-    "IP_ADDRESS_CLAIM",
-    "Observed",
-    "Reason",
-    "build_status",
-    "find_objection",
-    "is_held",
-    "is_ours",
-    "keys_of",
-    "plan_claim",
-    "plan_release",
-    "plan_removal",
-]

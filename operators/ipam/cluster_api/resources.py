@@ -24,12 +24,7 @@ def claim_name(claim: str) -> str:
 
 
 def build_claim(claim: Manifest, address: str) -> Manifest:
-    """Build the IPClaim of an IPAddressClaim, which the garbage collector deletes with it.
-
-    Args:
-        claim: The IPAddressClaim.
-        address: Requested address; empty for any.
-    """
+    """Build the IPClaim of an IPAddressClaim, which the garbage collector deletes with it."""
     key = key_of(claim)
     metadata = {
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(key.name)},
@@ -42,14 +37,7 @@ def build_claim(claim: Manifest, address: str) -> Manifest:
 
 
 def build_address(claim: Manifest, pool: IPPool, address: str, prefix: int) -> Manifest:
-    """Build the IPAddress, which has the name of its claim.
-
-    Args:
-        claim: The IPAddressClaim.
-        pool: The IPPool of the address.
-        address: The address.
-        prefix: Length of the network's prefix in bits.
-    """
+    """Build the IPAddress, which has the name of its claim."""
     key = key_of(claim)
     owner = build_owner_reference(
         IP_POOL, {"metadata": {"name": pool.metadata.name, "uid": pool.metadata.uid}}

@@ -11,7 +11,7 @@ from libs.common.conditions import conditions_of, render_time
 from libs.common.errors import BadRequest, Forbidden, ForeignObject, Invalid
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
 from libs.common.naming import label_value
-from libs.common.plan import Create, Delete, Patch, escape_pointer
+from libs.common.plan import Create, Delete, Patch, annotate
 from libs.common.reading import text_at, text_map_at, time_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
@@ -303,11 +303,7 @@ async def _record_uid(ctx: Context) -> None:
     annotations = text_map_at(ctx.primary, "metadata", "annotations")
     if annotations.get(KNOWN_UID) == ctx.uid:
         return
-    path = "/metadata/annotations"
-    operation: Manifest = {"op": "add", "path": path, "value": {KNOWN_UID: ctx.uid}}
-    if annotations:
-        path = f"{path}/{escape_pointer(KNOWN_UID)}"
-        operation = {"op": "add", "path": path, "value": ctx.uid}
+    operation = annotate(annotations, KNOWN_UID, ctx.uid)
     version = text_at(ctx.primary, "metadata", "resourceVersion")
     step = Patch(IP_POOL, ctx.key, ctx.uid, [operation], resource_version=version)
     await ctx.execute([step])

@@ -117,11 +117,6 @@ def plan_pool(
 
     Requests are served by priority, age and UID. A request that cannot be served never blocks the
     requests behind it: only requests for any free address wait in the queue.
-
-    Args:
-        pool: Addresses of the pool.
-        ledger: Ledger of allocated addresses and waiting claims.
-        refused: Claims whose entry the API server refused in this reconcile, with its message.
     """
     return _Planner(pool, ledger, refused or {}).plan()
 

@@ -47,16 +47,7 @@ def build_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a pool.
-
-    Args:
-        pool: The pool.
-        view: View of the pool after the allocations of this reconcile.
-        ledger: Ledger of allocated addresses and waiting claims.
-        pending: Why each waiting claim has no address.
-        current: Current conditions of the pool.
-        now: Time for conditions whose status changes.
-    """
+    """Build the status of a pool."""
     capacity = count_capacity(view, ledger)
     conditions = [
         _evaluate_ready(pool, capacity, view.restoring),

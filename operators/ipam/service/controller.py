@@ -11,7 +11,7 @@ from libs.common.conditions import READY, find_condition
 from libs.common.errors import ForeignObject, Invalid
 from libs.common.kinds import SERVICE, Key, Manifest, key_of, uid_of
 from libs.common.ownership import controller_uid
-from libs.common.plan import Create, Delete
+from libs.common.plan import Create, Delete, Step
 from libs.common.reading import text_at
 from libs.common.runtime import Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
@@ -26,6 +26,7 @@ from operators.ipam.service.reconcile import (
     explain_mismatch,
     is_ours,
     plan_annotations,
+    plan_second_pool,
     read_request,
 )
 from operators.ipam.settings import Settings
@@ -45,17 +46,13 @@ def build_controller(settings: Settings) -> Controller | None:
     ).owns(
         IP_CLAIM,
         source="reflector",
-        writes=("create", "delete"),
+        writes=("create", "patch", "delete"),
         why="claim addresses for Services",
     )
 
 
 class Reconciler:
-    """The reconciler that assigns addresses to Services of our class.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler that assigns addresses to Services of our class."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""
@@ -79,7 +76,10 @@ class Reconciler:
             note = f"The Service needs the annotation {POOL}, or the operator settings.defaultPool"
             ctx.event("Warning", "PoolMissing", note)
             return None
-        outcome = await ctx.execute([self._build_step(ctx, request)])
+        return await self._write(ctx, self._build_step(ctx, request))
+
+    async def _write(self, ctx: Context, step: Step) -> Result:
+        outcome = await ctx.execute([step])
         if isinstance(outcome.first_error(), ForeignObject):
             name = claim_name(ctx.key.name)
             note = f"IPClaim {name} belongs to another owner; rename the Service"
@@ -99,13 +99,16 @@ class Reconciler:
 
     async def _show(self, ctx: Context, claim: Manifest) -> Result | None:
         addresses = find_addresses(claim)
-        request = read_request(ctx.primary, self._settings.default_pool)
+        # The default pool is for new addresses.
+        has_address = bool(text_at(claim, "status", "address"))
+        held = text_at(claim, "spec", "poolRef", "name") if has_address else ""
+        request = read_request(ctx.primary, held or self._settings.default_pool)
         if difference := explain_difference(claim, request, addresses):
-            if not text_at(claim, "status", "address"):
-                # The spec of a claim is immutable, so it is created again. No event of our own
-                # deletion would trigger a reconcile.
-                outcome = await ctx.execute([Delete.of(IP_CLAIM, claim)])
-                return await self._claim(ctx) if outcome.ok else Result.from_outcome(outcome)
+            if not has_address:
+                # The spec of a claim is immutable. The next reconcile creates the claim again.
+                return Result.from_outcome(await ctx.execute([Delete.of(IP_CLAIM, claim)]))
+            if steps := plan_second_pool(claim, request):
+                return await self._write(ctx, steps[0])
             ctx.event("Warning", "RequestNotApplied", difference)
         mismatches = {each: explain_mismatch(ctx.primary, each) for each in addresses}
         for mismatch in filter(None, mismatches.values()):

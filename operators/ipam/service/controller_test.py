@@ -98,7 +98,6 @@ async def test_corrected_request_of_a_service_without_an_address_is_applied(
     "change",
     [
         {"metadata": {"annotations": {"ipam.slipway.dev/pool": "inner"}}},
-        {"metadata": {"annotations": {"ipam.slipway.dev/secondary-pool": "inner"}}},
         {"spec": {"loadBalancerIP": "203.0.113.3"}},
     ],
 )
@@ -113,6 +112,51 @@ async def test_request_that_an_address_in_use_cannot_satisfy_is_reported(
     api.patch(SERVICE, SHOP, change)
     await harness.eventually(lambda: "RequestNotApplied" in reasons(api), "the user is told")
     assert ingress(api) == ["203.0.113.0"]
+
+
+async def test_second_pool_is_corrected_until_there_is_a_second_address(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_pool("six", addresses=["2001:db8::/126"], family="IPv6"))
+    api.create(build_pool("sieben", addresses=["2001:db8:7::/126"], family="IPv6"))
+    families: dict[str, Any] = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]}
+    api.create(build_service(second="sechs", **families))
+    await harness.converged()
+    uid = api.get(IP_CLAIM, CLAIM)["metadata"]["uid"]
+    assert ingress(api) == ["203.0.113.0"]
+
+    for second, event in (("", ""), ("public", "ClaimRefused"), ("six", "")):
+        notes = {"ipam.slipway.dev/secondary-pool": second or None}
+        api.patch(SERVICE, SHOP, {"metadata": {"annotations": notes}})
+        await harness.converged()
+        assert event in {"", *reasons(api)}
+    assert len(ingress(api)) == 2
+    assert ingress(api)[0] == "203.0.113.0"
+    assert api.get(IP_CLAIM, CLAIM)["metadata"]["uid"] == uid
+
+    notes = {"ipam.slipway.dev/secondary-pool": "sieben"}
+    api.patch(SERVICE, SHOP, {"metadata": {"annotations": notes}})
+    await harness.eventually(lambda: "RequestNotApplied" in reasons(api), "it is too late")
+    assert len(ledger(api)) == 2
+
+
+async def test_changed_default_pool_is_for_new_services(api: FakeApi) -> None:
+    api.create(build_pool())
+    api.create(build_pool("inner", addresses=["10.9.0.1", "10.9.0.2"]))
+    options: dict[str, Any] = {"watch_namespaces": ("default",), "load_balancer": True}
+    api.create(build_service())
+    async with OperatorHarness(OPERATOR, api.config, default_pool="public", **options) as harness:
+        await harness.converged()
+        api.create(build_service("late", pool="absent"))
+        await harness.converged()
+        api.patch(SERVICE, Key("default", "late"), {"metadata": {"annotations": None}})
+    async with OperatorHarness(OPERATOR, api.config, default_pool="inner", **options) as harness:
+        await harness.converged()
+
+        assert reasons(api) == set()
+        assert ingress(api) == ["203.0.113.0"]
+        assert len(ingress(api, Key("default", "late"))) == 1
 
 
 async def test_address_is_released_with_the_service(api: FakeApi, harness: OperatorHarness) -> None:

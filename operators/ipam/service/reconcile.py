@@ -10,7 +10,7 @@ from libs.common.kinds import SERVICE, Manifest, build_object, key_of, uid_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import build_name, label_value
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Patch, escape_pointer
+from libs.common.plan import Patch, annotate
 from libs.common.reading import map_at, text_at, text_map_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations
@@ -76,13 +76,7 @@ def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
 def explain_difference(
     claim: Mapping[str, object], request: AddressRequest, addresses: Sequence[str]
 ) -> str:
-    """Return how a claim differs from the present request of its Service; empty if it does not.
-
-    Args:
-        claim: The claim, whose spec is immutable.
-        request: The present request.
-        addresses: Addresses of the claim.
-    """
+    """Return how a claim differs from the present request of its Service; empty if it does not."""
     held = AddressRequest(
         text_at(claim, "spec", "poolRef", "name"),
         text_at(claim, "spec", "address"),
@@ -100,6 +94,18 @@ def explain_difference(
         f"The Service keeps {kept} of IPPool {held.pool}: an address never changes. To request "
         "another pool, address or family, create another Service"
     )
+
+
+def plan_second_pool(claim: Manifest, request: AddressRequest) -> list[Patch]:
+    """Plan the change of the second pool of a claim, which is possible without a second address."""
+    second = request.secondary_pool
+    held = text_at(claim, "spec", "secondary", "poolRef", "name")
+    if held == second or text_at(claim, "status", "secondaryAddress"):
+        return []
+    operation: Manifest = {"op": "remove", "path": "/spec/secondary"}
+    if second:
+        operation |= {"op": "add", "value": {"poolRef": {"name": second}}}
+    return [Patch(IP_CLAIM, key_of(claim), uid_of(claim), [operation])]
 
 
 def explain_mismatch(service: Mapping[str, object], address: str) -> str:
@@ -126,15 +132,9 @@ def plan_annotations(
     name = ANNOUNCERS[announcement].annotation
     if held.get(name) == wanted.get(name):
         return []
-    path = f"/metadata/annotations/{escape_pointer(name)}"
-    if not wanted:
-        operations: list[Manifest] = [{"op": "remove", "path": path}]
-    elif held:
-        operations = [{"op": "add", "path": path, "value": wanted[name]}]
-    else:
-        operations = [{"op": "add", "path": "/metadata/annotations", "value": wanted}]
+    change = annotate(held, name, wanted.get(name, ""))
     version = text_at(service, "metadata", "resourceVersion")
-    return [Patch(SERVICE, key_of(service), uid_of(service), operations, resource_version=version)]
+    return [Patch(SERVICE, key_of(service), uid_of(service), [change], resource_version=version)]
 
 
 def build_status(service: Manifest, addresses: Sequence[str]) -> Manifest:

@@ -8,8 +8,6 @@ import yaml
 
 from libs.common.crd import lint_crd
 from operators.jmxexporter.api import PrometheusJmxExporter
-from operators.jmxexporter.injector import messages
-from operators.jmxexporter.reasons import Reason
 
 PREDECESSOR = """
 apiVersion: banzaicloud.com/v1alpha1
@@ -32,10 +30,6 @@ def test_manifest_of_the_predecessor_is_read() -> None:
     assert exporter.spec.label_selector == {"app": "dummyapp"}
     assert exporter.spec.config.config_map_name == "prometheus-jmx-exporter-config"
     assert exporter.spec.ports == (9400, 9400)
-
-
-def test_each_reason_of_an_injector_is_one_of_the_api() -> None:
-    assert {reason.value for reason in messages.Reason} <= {reason.value for reason in Reason}
 
 
 def test_examples_are_read() -> None:

@@ -33,6 +33,7 @@ def _run(environ: "Mapping[str, str]") -> str:
 
     from operators.jmxexporter.injector import inject, messages
     from operators.jmxexporter.injector.access import Access
+    from operators.jmxexporter.reasons import Reason
 
     try:
         request = messages.Request.parse(environ[messages.REQUEST_VARIABLE])
@@ -41,7 +42,7 @@ def _run(environ: "Mapping[str, str]") -> str:
         report = inject.run(request, config, jars, Access(environ))
     except Exception as error:  # noqa: BLE001 - the report must explain every error.
         message = f"{type(error).__name__}: {error}"
-        report = messages.Report(reason=messages.Reason.AGENT_ERROR, message=message)
+        report = messages.Report(reason=Reason.AGENT_ERROR, message=message)
     return report.render()
 
 

@@ -237,7 +237,7 @@ def test_injector_that_starts_after_its_time_touches_nothing(start_jvm: Start) -
 
     report = jvm.inject(port=find_free_port(), not_after=time.time() - 1)
 
-    assert (report.reason, report.jvms) == (Reason.NOT_STARTED, ())
+    assert (report.reason, report.jvms) == (Reason.INJECTOR_NOT_STARTED, ())
     assert is_untouched(jvm)
 
 

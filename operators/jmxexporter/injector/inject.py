@@ -98,7 +98,7 @@ def run(
             f"the injector started {late:.0f} s too late by the clock of its node; the image is"
             " pulled slowly, or the clock is ahead"
         )
-        return Report(reason=Reason.NOT_STARTED, message=message)
+        return Report(reason=Reason.INJECTOR_NOT_STARTED, message=message)
     if request.action is not Action.STOP:
         found = hashlib.sha256(config.encode()).hexdigest()
         if found != request.config_hash:

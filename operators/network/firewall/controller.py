@@ -85,11 +85,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """The reconciler of Firewalls and their policies.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of Firewalls and their policies."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings."""

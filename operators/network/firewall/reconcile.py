@@ -196,13 +196,7 @@ def build_status(
 ) -> Manifest:
     """Build the status.
 
-    Args:
-        firewall: The Firewall.
-        compiled: Its compiled rules.
-        observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed; None if none did.
-        current: Current conditions of the Firewall.
-        now: Time for conditions whose status changes.
+    `observed` is the state after the steps of this reconcile, and `refusal` why one of them failed.
     """
     child = build_child(firewall, compiled, observed)
     closing = build_closing_child(firewall, observed)

@@ -36,15 +36,7 @@ def build_firewall_policy(
     policy_target: PolicyTarget,
     around: PeerCandidates = _NOBODY_AROUND,
 ) -> Manifest:
-    """Build the policy of a firewall: one object, so that all rules change atomically.
-
-    Args:
-        firewall: The firewall.
-        compiled: Its compiled rules.
-        members: UIDs of the covered instances.
-        policy_target: Kind of policy.
-        around: Instances that the peers of rules can select.
-    """
+    """Build the policy of a firewall: one object, so that all rules change atomically."""
     selections = select_peers(compiled, around)
     return build_policy(
         Owner(FIREWALL, firewall.key, firewall.metadata.uid),
@@ -60,10 +52,6 @@ def build_closing_policy(firewall: Firewall, uids: Iterable[str]) -> Manifest:
     """Build the policy of a firewall that isolates instances without Network, and allows nothing.
 
     It is always a NetworkPolicy, because such instances are on the pod network.
-
-    Args:
-        firewall: The firewall.
-        uids: UIDs of the instances.
     """
     return build_policy(
         Owner(FIREWALL, firewall.key, firewall.metadata.uid),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.crd import ParseError
-from libs.common.kinds import NAMESPACE, NETWORK_POLICY, Key, Manifest, key_of
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, Key, Kind, Manifest, key_of
 from libs.common.plan import Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
@@ -108,11 +108,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """The reconciler of Networks and their children.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of Networks and their children."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""
@@ -136,6 +132,9 @@ class Reconciler:
             outcome, taken=NetworkReason.NAME_TAKEN, refused=NetworkReason.WRITE_REFUSED
         )
         observed = self._observe(ctx, network)
+        released = await _plan_vlan_release(ctx, network, observed, stays=True)
+        if outcome.ok and released:
+            outcome = await ctx.execute(released)
         status = build_status(
             network, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
         )
@@ -157,9 +156,8 @@ class Reconciler:
             return Result(requeue_after=1)
         # The policies that isolate are deleted last, after no instance needs them any more.
         observed = self._observe(ctx, network)
-        users = {each.network for each in instances}
-        batches = [*plan_release(network, observed), await _plan_vlan_release(ctx, observed, users)]
-        outcome = await ctx.execute(*batches)
+        vlans = await _plan_vlan_release(ctx, network, observed)
+        outcome = await ctx.execute(*plan_release(network, observed), vlans)
         return None if outcome.ok else Result.from_outcome(outcome)
 
     def _poll_interval(self, network: Network, observed: Observed) -> float | None:
@@ -219,26 +217,28 @@ def _find_first(ctx: Context, network: Network, bridge: Iterable[Manifest]) -> K
     return find_first(candidates)
 
 
-async def _plan_vlan_release(ctx: Context, observed: Observed, used: Collection[str]) -> list[Step]:
-    """Plan the release of VLANs that no remaining Network of the namespace uses.
+async def _plan_vlan_release(
+    ctx: Context, network: Network, observed: Observed, *, stays: bool = False
+) -> list[Step]:
+    """Plan the release of the VLANs that no Network of the namespace uses any more.
 
-    Nothing is released while a machine of the namespace uses another Network with the
-    ProviderNetwork: it stays on the VLAN that the Network had when the machine started.
+    `stays` says whether the Network stays, with another VLAN than before.
     """
-    if observed.provider is None:
+    provider = observed.provider
+    if provider is None:
         return []
-    name = observed.provider.metadata.name
-    left = [
-        each
-        for each in await list_live(ctx, NETWORK)
-        if key_of(each) != ctx.key and text_at(each, "spec", "providerNetworkRef", "name") == name
-    ]
-    if any(key_of(each).name in used for each in left):
+    held = next(each for each in observed.bridge if key_of(each) == provider.key)
+
+    def plan(objects: Mapping[Kind, Iterable[Manifest]]) -> list[Step]:
+        networks = [each for each in objects[NETWORK] if stays or key_of(each) != network.key]
+        users = {InstanceView.parse(each).network for each in objects[INSTANCE]}
+        attachments = objects[NETWORK_ATTACHMENT_DEFINITION]
+        return plan_vlan_release(held, network.key.namespace, networks, attachments, users)
+
+    kinds = (NETWORK, INSTANCE, NETWORK_ATTACHMENT_DEFINITION)
+    if stays and not plan({kind: ctx.list(kind) for kind in kinds}):
         return []
-    vlans = [map_at(each, "spec").get("vlan") for each in left]
-    provider = next(each for each in observed.bridge if key_of(each).name == name)
-    step = plan_vlan_release(provider, ctx.key.namespace, vlans)
-    return [] if step is None else [step]
+    return plan({kind: await list_live(ctx, kind) for kind in kinds})
 
 
 def _find_provider(ctx: Context, network: Network) -> ProviderNetwork | None:

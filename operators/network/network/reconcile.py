@@ -175,12 +175,7 @@ def build_status(
 ) -> Manifest:
     """Build the status.
 
-    Args:
-        network: The Network.
-        observed: Observed objects after the steps of this reconcile.
-        refusal: Why a step of this reconcile failed; None if none did.
-        current: Current conditions of the Network.
-        now: Time for conditions whose status changes.
+    `observed` is the state after the steps of this reconcile, and `refusal` why one of them failed.
     """
     children = build_children(network, observed)
     routes = resolve_routes(network, {each.key.name: each for each in observed.instances})

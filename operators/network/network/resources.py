@@ -90,10 +90,6 @@ def build_attachment(network: Network, provider: ProviderNetwork) -> Manifest:
     """Build the NetworkAttachmentDefinition of a network that Multus attaches.
 
     It has no IPAM: guests receive their addresses in the network data of cloud-init.
-
-    Args:
-        network: The Network; its provider must permit its spec.
-        provider: ProviderNetwork with the bridge.
     """
     name = attachment_name(network.metadata.name)
     config: Manifest = {

@@ -17,12 +17,7 @@ _BLACKHOLE: Final = (
 
 
 def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> list[RouteStatus]:
-    """Resolve the next hop of each route, in the order of the spec.
-
-    Args:
-        network: The Network.
-        instances: Instances of the namespace by name.
-    """
+    """Resolve the next hop of each route, in the order of the spec."""
     return [_resolve(network, route, instances) for route in network.spec.routes]
 
 

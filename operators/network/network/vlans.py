@@ -8,16 +8,16 @@ one. Namespaces are hashed, because tenants may read ProviderNetworks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import orjson
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.plan import Patch, escape_pointer
-from libs.common.reading import text_at, text_map_at
+from libs.common.plan import Patch, Step, annotate
+from libs.common.reading import map_at, text_at, text_map_at
 from operators.network.api.v1alpha1 import PROVIDER_NETWORK, Network
 from operators.network.api.v1alpha1.provider import VlanSharing
-from operators.network.naming import VLANS
+from operators.network.naming import VLANS, attachment_name
 
 
 def hash_namespace(namespace: str) -> str:
@@ -71,26 +71,45 @@ def plan_owner(provider: Manifest, vlan: int, namespace: str) -> Patch:
 
 
 def plan_vlan_release(
-    provider: Manifest, namespace: str, kept: Iterable[int | None]
-) -> Patch | None:
+    provider: Manifest,
+    namespace: str,
+    networks: Iterable[Manifest],
+    attachments: Iterable[Manifest],
+    users: Collection[str],
+) -> list[Step]:
     """Plan to remove a namespace as the owner of VLANs that its Networks no longer use.
 
-    Args:
-        provider: The ProviderNetwork.
-        namespace: The namespace.
-        kept: VLANs of its remaining Networks with the ProviderNetwork.
+    Nothing is released while a machine uses one of these Networks: it stays on the VLAN that the
+    Network had when the machine started. A Network whose new VLAN is refused keeps the attachment
+    to its former VLAN, and the next machine would be there.
     """
-    used, own, owners = set(map(str, kept)), hash_namespace(namespace), parse_owners(provider)
-    left = {vlan: owner for vlan, owner in owners.items() if owner != own or vlan in used}
-    return None if left == owners else _plan(provider, left)
+    name = key_of(provider).name
+    left = {
+        key_of(each).name: each
+        for each in networks
+        if text_at(each, "spec", "providerNetworkRef", "name") == name
+    }
+    if not left.keys().isdisjoint(users):
+        return []
+    names = set(map(attachment_name, left))
+    used = {str(map_at(each, "spec").get("vlan")) for each in left.values()}
+    used |= {_read_vlan(each) for each in attachments if key_of(each).name in names}
+    own, owners = hash_namespace(namespace), parse_owners(provider)
+    kept = {vlan: owner for vlan, owner in owners.items() if owner != own or vlan in used}
+    return [] if kept == owners else [_plan(provider, kept)]
+
+
+def _read_vlan(attachment: Manifest) -> str:
+    try:
+        config = orjson.loads(text_at(attachment, "spec", "config"))
+    except ValueError:
+        return ""
+    return str(config.get("vlan")) if isinstance(config, dict) else ""
 
 
 def _plan(provider: Manifest, owners: Mapping[str, str]) -> Patch:
     text = orjson.dumps(owners, option=orjson.OPT_SORT_KEYS).decode()
-    path, value = f"/metadata/annotations/{escape_pointer(VLANS)}", text
-    operation: Manifest = {"op": "add", "path": path, "value": value}
-    if not text_map_at(provider, "metadata", "annotations"):
-        operation = {"op": "add", "path": "/metadata/annotations", "value": {VLANS: text}}
+    operation = annotate(text_map_at(provider, "metadata", "annotations"), VLANS, text)
     version = text_at(provider, "metadata", "resourceVersion")
     key, uid = key_of(provider), uid_of(provider)
     return Patch(PROVIDER_NETWORK, key, uid, [operation], resource_version=version)

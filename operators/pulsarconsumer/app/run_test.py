@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Coroutine
 from typing import Final
+
+import pytest
+
+from operators.pulsarconsumer.app import run
 
 _FAILS: Final = """
 import threading, time
@@ -41,3 +47,37 @@ def test_process_that_fails_during_a_call_of_the_client_does_not_abort() -> None
     assert done.returncode == 1
     assert "a port is in use" in done.stdout + done.stderr
     assert "terminate" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"HTTPS_PROXY": "http://proxy:3128", "http_proxy": "http://p:1"}, True),
+        ({"ALL_PROXY": "socks5://proxy:1080"}, True),
+        ({"HTTPS_PROXY": "", "NO_PROXY": "10.0.0.0/8"}, False),
+        ({}, False),
+    ],
+)
+def test_proxy_that_has_no_effect_is_named(
+    environ: dict[str, str],
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def end(serving: Coroutine[None, None, int]) -> int:
+        serving.close()
+        return 0
+
+    monkeypatch.setattr(run.asyncio, "run", end)
+    needed = {
+        "PULSAR_CONSUMER_SERVER": "pulsar://p:6650",
+        "PULSAR_CONSUMER_TOPIC": "t",
+        "PULSAR_CONSUMER_SUBSCRIPTION_NAME": "s",
+    }
+
+    assert run.main(needed | environ) == 0
+    lines = [json.loads(line) for line in "".join(capsys.readouterr()).splitlines() if line]
+    found = [line["variables"] for line in lines if "no proxy" in line["msg"]]
+    wanted = sorted(name for name in environ if name != "NO_PROXY")
+    assert found == ([wanted] if named else [])
+    assert "3128" not in str(lines), "a proxy may contain a password"

@@ -132,8 +132,7 @@ class Reason(StrEnum):
     PROVISIONING = "Provisioning"
     """Provisioning means that the claim waits for its volume."""
     LOST = "Lost"
-    """Lost means that the volume of the claim no longer exists; delete the claim to get an empty
-    volume."""
+    """Lost means that the volume of the claim no longer exists; restore the PersistentVolume."""
     CREATING = "Creating"
     """Creating means that the claim does not exist yet."""
     CREATED = "Created"

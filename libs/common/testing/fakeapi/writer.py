@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,6 +47,7 @@ from libs.common.testing.fakeapi.views import to_core_event, to_event_v1
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 NAMESPACES = ("", "namespaces")
+_NOT_ENFORCED = {"limitranges", "resourcequotas", "validatingadmissionpolicies"}
 _CLAIMS: Table = ("", "persistentvolumeclaims")
 _CLASSES: Table = ("storage.k8s.io", "storageclasses")
 
@@ -97,6 +99,9 @@ class Writer:
                 namespace is missing (404) or being deleted (403).
         """
         obj = decode(target, body, options)
+        if target.resource.table[1] in _NOT_ENFORCED:
+            text = f"FakeApi stores {target.resource.table[1]}, but does not enforce them"
+            warnings.warn(text, stacklevel=2)
         self._place(target, obj)
         if obj["metadata"].get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")

@@ -280,8 +280,9 @@ class IPClaimSpec(
     """poolRef names the pool of the address. Immutable."""
     address: Annotated[Address | None, Immutable()] = None
     """address is the requested address. Defaults to any free address. Immutable."""
-    secondary: Annotated[SecondaryAddress | None, Immutable()] = None
-    """secondary requests a second address of the other family (dual stack). Immutable."""
+    secondary: SecondaryAddress | None = None
+    """secondary requests a second address of the other family (dual stack). Immutable once
+    status.secondaryAddress is set."""
     sticky: Sticky = Sticky.PREFER
     """sticky is Prefer to reuse the address that an earlier claim of the same name released, while
     it is in quarantine, or Never."""
@@ -381,6 +382,13 @@ class IPClaim(
             "!has(self.spec.secondary) || self.spec.secondary.poolRef.name != "
             "self.spec.poolRef.name",
             "spec.secondary.poolRef must name another pool, of the other family",
+            field_path=".spec.secondary",
+        ),
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.secondaryAddress) || "
+            "(has(self.spec.secondary) && has(oldSelf.spec.secondary) && "
+            "self.spec.secondary == oldSelf.spec.secondary)",
+            "spec.secondary is immutable once status.secondaryAddress is set",
             field_path=".spec.secondary",
         ),
     ),
