@@ -80,7 +80,10 @@ class AddressSet:
         )
 
     def list_blocks(self, limit: int, *, v6: bool) -> list[str]:
-        """Return the set as CIDRs, sorted by address; only the largest ones if there are more.
+        """Return CIDRs with all elements, sorted by address.
+
+        If there are too many, the smallest ones grow until they merge, so that they contain other
+        numbers as well.
 
         Args:
             limit: Maximum number of CIDRs.
@@ -92,8 +95,11 @@ class AddressSet:
             for first, last in self.runs
             for block in ipaddress.summarize_address_range(address(first), address(last))
         ]
-        largest = sorted(blocks, key=lambda block: block.prefixlen)[:limit]
-        return [str(block) for block in sorted(largest)]
+        while len(blocks) > limit:
+            smallest = max(block.prefixlen for block in blocks)
+            grown = [each.supernet() if each.prefixlen == smallest else each for each in blocks]
+            blocks = list(ipaddress.collapse_addresses(grown))
+        return [str(block) for block in blocks]
 
     def find_free(self, used: Sequence[int], start: int) -> int | None:
         """Return the first unused number at or after `start`, wrapping around once.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,23 @@ def test_rank_counts_members(runs: list[tuple[int, int]], data: st.DataObject) -
     assert addresses.at(rank) == sorted(list_runs(runs))[rank]
     with pytest.raises(IndexError):
         addresses.at(addresses.size)
+
+
+@pytest.mark.parametrize("v6", [False, True])
+def test_too_many_blocks_grow_and_leave_no_address_out(v6: bool) -> None:
+    base = 0x20010DB8 << 96 if v6 else 10 << 24
+    runs = [(base + (each << 8) + 1, base + (each << 8) + 100) for each in range(64)]
+    runs += [(base + (each << 8) + 102, base + (each << 8) + 254) for each in range(64)]
+    addresses = AddressSet.of(runs)
+    exact = addresses.list_blocks(10_000, v6=v6)
+    blocks = [ipaddress.ip_network(each) for each in addresses.list_blocks(64, v6=v6)]
+
+    assert len(exact) > 1024
+    assert len(blocks) <= 64
+    for number in (base + (each << 8) + low for each in range(64) for low in (1, 100, 102, 254)):
+        assert any(ipaddress.ip_address(render_address(number, v6=v6)) in each for each in blocks)
+    outside = render_address(base + (64 << 8) + 1, v6=v6)
+    assert not any(ipaddress.ip_address(outside) in each for each in blocks)
 
 
 def test_huge_network_is_never_counted_through() -> None:

@@ -266,7 +266,8 @@ class IPPoolStatus(ObjectStatus):
     blocks: Annotated[list[Cidr], ListAtomic(), Field(max_length=BLOCKS_LIMIT)] = []
     """blocks are the addresses that only claims can have, as CIDRs: spec.addresses without
     spec.excluded, and addresses outside of spec.addresses that are still in use. The admission
-    policy of the chart keeps other Services from having them."""
+    policy of the chart keeps other Services from having them. More than 1024 blocks are merged, so
+    that they contain addresses next to these."""
     next_release: Timestamp | None = None
     """nextRelease is the time at which the next address leaves quarantine."""
 
