@@ -30,7 +30,7 @@ from libs.common.testing.helm import render_chart
 from libs.common.testing.serving import serve
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.naming import OPERATOR
+from operators.ipam.naming import OPERATOR_ID
 from operators.ipam.samples import build_pool
 
 pytestmark = pytest.mark.apiserver
@@ -172,7 +172,7 @@ THEFTS: dict[str, dict[str, Any]] = {
     "sloppy": {"externalIPs": ["203.0.113.077"]},
     "mapped": {"externalIPs": [f"::ffff:{TAKEN}"]},
     "many": {"externalIPs": [f"198.51.100.{each}" for each in range(1, 34)]},
-    "label": {"labels": {"app.kubernetes.io/managed-by": OPERATOR}},
+    "label": {"labels": {"app.kubernetes.io/managed-by": OPERATOR_ID}},
     **{
         name: {**LOAD_BALANCER, "annotations": {name: f"198.51.100.7, {TAKEN}"}}
         for name in (
@@ -227,7 +227,7 @@ async def test_change_and_status_cannot_take_an_address_either(
     for patch, subresource in (
         ({"spec": {"externalIPs": [TAKEN]}}, ""),
         ({"metadata": {"annotations": {"lbipam.cilium.io/ips": TAKEN}}}, ""),
-        ({"metadata": {"labels": {"app.kubernetes.io/managed-by": OPERATOR}}}, ""),
+        ({"metadata": {"labels": {"app.kubernetes.io/managed-by": OPERATOR_ID}}}, ""),
         (ingress, "status"),
     ):
         with pytest.raises((Forbidden, Invalid)):
@@ -285,7 +285,7 @@ async def test_service_from_before_the_policy_keeps_its_addresses(
 
 
 def _ours() -> dict[str, str]:
-    return {"app.kubernetes.io/managed-by": OPERATOR}
+    return {"app.kubernetes.io/managed-by": OPERATOR_ID}
 
 
 async def try_create(client: Client, key: Key, fields: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.reading import is_set_at, maps_at, text_at, text_map_at
 from operators.clusters.addons import AddonStep, BadAddon, read_manifests
-from operators.clusters.naming import OPERATOR
+from operators.clusters.naming import OPERATOR_ID
 
 _MOST_RECORDS: Final = 1_000
 _LONGEST_RECORD: Final = 300
@@ -55,7 +55,7 @@ async def apply_addon(client: Client, step: AddonStep) -> str:
     # not remove the records of the others.
     record = build_object(CONFIG_MAP, RECORD.name, RECORD.namespace)
     record["data"] = {step.name: step.digest}
-    await client.apply(CONFIG_MAP, record, field_manager=f"{OPERATOR}-addon-{step.name}")
+    await client.apply(CONFIG_MAP, record, field_manager=f"{OPERATOR_ID}-addon-{step.name}")
     return ""
 
 
@@ -73,7 +73,7 @@ async def _apply(client: Client, kinds: dict[str, dict[str, Kind]], manifest: Ma
         metadata = manifest["metadata"]
         metadata = {**metadata, "namespace": metadata.get("namespace") or "default"}
         manifest = {**manifest, "metadata": metadata}
-    await client.apply(kind, manifest, field_manager=OPERATOR)
+    await client.apply(kind, manifest, field_manager=OPERATOR_ID)
 
 
 async def _list_kinds(client: Client, version: str) -> dict[str, Kind]:

@@ -40,11 +40,11 @@ from operators.clusters.metrics import ACTIONS, ADDONS, LOOK_SECONDS, METRICS, N
 from operators.clusters.naming import (
     ADDON_LABEL,
     FINALIZER,
+    OPERATOR_ID,
     endpoint_host,
     endpoint_name,
     kubeconfig_name,
 )
-from operators.clusters.naming import OPERATOR as ID
 from operators.clusters.nodes import ClusterStep, NodeStepKind, look_again
 from operators.clusters.observe import (
     map_addon,
@@ -108,7 +108,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
     reach = connect or (lambda held: KubernetesWorkloads(held.api_timeout_seconds))
     reconciler = Reconciler(settings, reach(settings))
     controller = Controller(
-        ID,
+        OPERATOR_ID,
         primary=KUBERNETES_CLUSTER,
         reconcile=reconciler.reconcile,
         finalize=reconciler.finalize,
@@ -129,7 +129,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
         (SECRET, "store certificate authorities, kubeconfigs and the user data of nodes"),
     ):
         # Other objects of these kinds are not read: a name conflict shows at the create.
-        controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}", writes=_WRITES, why=why)
+        controller.owns(kind, label_selector=f"{MANAGED_BY}={OPERATOR_ID}", writes=_WRITES, why=why)
     controller.watches(
         CONFIG_MAP,
         map_addon,
@@ -340,7 +340,7 @@ def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -
 
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (build_controller,),
     settings=Settings,
     metrics=METRICS,

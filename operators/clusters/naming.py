@@ -12,7 +12,7 @@ from libs.common.kinds import Key
 from libs.common.naming import build_name, short_hash
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, GROUP
 
-OPERATOR: Final = "clusters"
+OPERATOR_ID: Final = "clusters"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each KubernetesCluster."""

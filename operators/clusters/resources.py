@@ -25,7 +25,7 @@ from operators.clusters.bootstrap import encode
 from operators.clusters.naming import (
     CLUSTER_LABEL,
     GUEST_SERVICE,
-    OPERATOR,
+    OPERATOR_ID,
     POOL_LABEL,
     RECYCLED,
     authorities_name,
@@ -292,7 +292,7 @@ def build_child(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
         cluster.key.namespace,
         metadata={
             "labels": {
-                MANAGED_BY: OPERATOR,
+                MANAGED_BY: OPERATOR_ID,
                 INSTANCE_NAME: cluster.metadata.name,
                 CLUSTER_LABEL: cluster.metadata.name,
             },

@@ -12,7 +12,7 @@ from libs.common.errors import Unreachable
 from libs.common.kinds import ENDPOINT_SLICE, SERVICE, build_object
 from libs.common.labels import SERVICE_NAME
 from libs.common.tasks import run_together
-from operators.clusters.naming import OPERATOR
+from operators.clusters.naming import OPERATOR_ID
 from operators.clusters.services import Admission, GuestService, Publish, list_serving_nodes
 
 _PAGE: Final = 50
@@ -60,4 +60,4 @@ async def write_address(client: Client, step: Publish, now: datetime) -> None:
     key = step.service
     manifest = build_object(SERVICE, key.name, key.namespace, metadata={"uid": step.uid})
     manifest["status"] = step.render(render_time(now))
-    await client.apply(SERVICE, manifest, field_manager=OPERATOR, subresource="status")
+    await client.apply(SERVICE, manifest, field_manager=OPERATOR_ID, subresource="status")

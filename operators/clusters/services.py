@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import condition_at, int_at, map_at, maps_at, text_at, texts_at
-from operators.clusters.naming import OPERATOR, PUBLISHED, exposure_name
+from operators.clusters.naming import OPERATOR_ID, PUBLISHED, exposure_name
 
 PORTS_LIMIT: Final = 16
 """Maximum number of ports of a Service: the ports of one rule of a Firewall."""
@@ -196,7 +196,7 @@ def _find_rival(manifest: Manifest) -> str:
     for each in maps_at(manifest, "metadata", "managedFields"):
         writer = text_at(each, "manager")[:64] or "another client"
         written = map_at(each, "fieldsV1", "f:status", "f:loadBalancer")
-        if "f:ingress" in written and writer != OPERATOR:
+        if "f:ingress" in written and writer != OPERATOR_ID:
             return (
                 f"{writer} has written an address to its status; create Services for {writer} with "
                 "a loadBalancerClass"

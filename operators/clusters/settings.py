@@ -3,13 +3,13 @@
 from pydantic import Field
 
 from libs.common.settings import CommonSettings, operator_settings
-from operators.clusters.naming import OPERATOR
+from operators.clusters.naming import OPERATOR_ID
 
 
 class Settings(CommonSettings):
     """Settings of the clusters operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     api_url: str = Field(default="https://{service}.{namespace}.svc:{port}", min_length=1)
     """api_url is the URL at which the operator reaches the API of a cluster that it created: a

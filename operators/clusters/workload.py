@@ -44,7 +44,7 @@ from operators.clusters.etcd_client import (
     list_members,
     remove_member,
 )
-from operators.clusters.naming import DRAINING, MANAGED, OPERATOR
+from operators.clusters.naming import DRAINING, MANAGED, OPERATOR_ID
 from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
 from operators.clusters.port_forward import forward_port
@@ -240,7 +240,7 @@ class KubernetesWorkloads:
         config = ConnectionConfig(access.url, tls_server_name=access.host, tls=tls)
         return Client(
             config,
-            user_agent=OPERATOR,
+            user_agent=OPERATOR_ID,
             request_timeout=self._timeout,
             max_in_flight=_AT_ONCE,
             read_limit=_READ_LIMIT,

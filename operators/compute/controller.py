@@ -12,12 +12,12 @@ from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT_CONTENT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.instance.controller import build_instances
 from operators.compute.metrics import METRICS
-from operators.compute.naming import OPERATOR as ID
+from operators.compute.naming import OPERATOR_ID
 from operators.compute.operation.controller import build_operations
 from operators.compute.settings import Settings
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (build_instances, build_operations),
     settings=Settings,
     permissions=(

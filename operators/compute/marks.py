@@ -18,7 +18,7 @@ from libs.common.reading import map_at, text_at, text_map_at
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE, Instance
-from operators.compute.naming import KEPT_FOR, OPERATOR, ROLE_LABEL, ROOT_ROLE
+from operators.compute.naming import KEPT_FOR, OPERATOR_ID, ROLE_LABEL, ROOT_ROLE
 
 
 def build_reference(instance: Instance) -> Manifest:
@@ -49,7 +49,7 @@ def is_former(manifest: Mapping[str, Any], instance: Instance) -> bool:
     by the role of a disk, because CDI replaces their managed-by label.
     """
     labels = text_map_at(manifest, "metadata", "labels")
-    marked = labels.get(ROLE_LABEL) == ROOT_ROLE or labels.get(MANAGED_BY) == OPERATOR
+    marked = labels.get(ROLE_LABEL) == ROOT_ROLE or labels.get(MANAGED_BY) == OPERATOR_ID
     named = labels.get(INSTANCE_LABEL) == label_value(instance.metadata.name)
     uid = instance.metadata.uid
     return (

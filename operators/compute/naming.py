@@ -13,7 +13,7 @@ from typing import Final
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, label_value, short_hash
 from libs.contracts.compute import COMPUTE_GROUP, INSTANCE_LABEL, INSTANCE_UID_LABEL
 
-OPERATOR: Final = "compute"
+OPERATOR_ID: Final = "compute"
 """Id of the operator: package, chart, release, value of the managed-by label."""
 INSTANCES: Final = "compute"
 """Name of the controller of Instances, which is the field manager of its writes."""

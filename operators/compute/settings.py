@@ -3,13 +3,13 @@
 from pydantic import Field
 
 from libs.common.settings import CommaList, CommonSettings, operator_settings
-from operators.compute.naming import OPERATOR
+from operators.compute.naming import OPERATOR_ID
 
 
 class Settings(CommonSettings):
     """Settings of the compute operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     missing_api_poll_seconds: float = Field(default=30, ge=1)
     """missing_api_poll_seconds is how often the operator checks whether the cluster serves the

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final, Self
+from typing import Any, Final, Self
 
 type Run = tuple[int, int]
 """The first and the last number of a run, both inclusive."""
@@ -89,8 +89,8 @@ class AddressSet:
             limit: Maximum number of CIDRs.
             v6: Whether the numbers are IPv6 addresses.
         """
-        address = ipaddress.IPv6Address if v6 else ipaddress.IPv4Address
-        blocks = [
+        address: Any = ipaddress.IPv6Address if v6 else ipaddress.IPv4Address
+        blocks: list[Any] = [
             block
             for first, last in self.runs
             for block in ipaddress.summarize_address_range(address(first), address(last))

@@ -14,13 +14,13 @@ from operators.ipam.cluster_api.controller import (
     build_controller as build_cluster_api_controller,
 )
 from operators.ipam.metrics import METRICS
-from operators.ipam.naming import OPERATOR as ID
+from operators.ipam.naming import OPERATOR_ID
 from operators.ipam.pool.controller import build_controller as build_pool_controller
 from operators.ipam.service.controller import build_controller as build_service_controller
 from operators.ipam.settings import Settings
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (
         build_claim_controller,
         build_pool_controller,

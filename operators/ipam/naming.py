@@ -8,7 +8,7 @@ from typing import Final
 from libs.common.naming import build_name, short_hash
 from operators.ipam.api.v1alpha1.fields import GROUP
 
-OPERATOR: Final = "ipam"
+OPERATOR_ID: Final = "ipam"
 """Id of the operator: package, chart, release, value of the managed-by label."""
 POOL_CONTROLLER: Final = "ipam-pool"
 """Name of the controller of pools, which is the field manager of its writes."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from libs.common.settings import CommaList, CommonSettings, operator_settings
-from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR
+from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR_ID
 
 
 class Announcement(StrEnum):
@@ -22,7 +22,7 @@ class Announcement(StrEnum):
 class Settings(CommonSettings):
     """Settings of the ipam operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     max_concurrent_reconciles: int = Field(default=16, ge=1, le=1000)
     """max_concurrent_reconciles is the number of objects that a controller reconciles at a time.

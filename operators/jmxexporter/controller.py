@@ -22,8 +22,7 @@ from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, Mode, Pr
 from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR, plan_discovery
 from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.metrics import INJECTORS, JVMS_LOST, METRICS
-from operators.jmxexporter.naming import FINALIZER
-from operators.jmxexporter.naming import OPERATOR as ID
+from operators.jmxexporter.naming import FINALIZER, OPERATOR_ID
 from operators.jmxexporter.observe import (
     BY_EXPORTER,
     index_pod_by_exporter,
@@ -53,7 +52,7 @@ from operators.jmxexporter.signing import KeyHolder, SigningKey
 from operators.jmxexporter.status import build_status
 from operators.jmxexporter.webhook import build_webhooks
 
-_OURS: Final = f"{MANAGED_BY}={ID}"
+_OURS: Final = f"{MANAGED_BY}={OPERATOR_ID}"
 _WRITES: Final = ("create", "patch", "delete")
 _REFUSALS: Final = (BadRequest, Forbidden, Invalid)
 """Errors that the API server repeats for the same pod, for example for a static pod."""
@@ -71,7 +70,7 @@ def build_controller(settings: Settings) -> Controller:
     reconciler = Reconciler(settings)
     controller = (
         Controller(
-            ID,
+            OPERATOR_ID,
             primary=PROMETHEUS_JMX_EXPORTER,
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
@@ -284,7 +283,7 @@ def _report_actions(ctx: Context, actions: Iterable[PodAction], outcome: Outcome
 
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (build_controller,),
     settings=Settings,
     permissions=(

@@ -18,7 +18,7 @@ from libs.common.naming import label_value
 from libs.common.plan import Apply, Delete, Step
 from operators.jmxexporter.api.monitors import Monitor, MonitorTls, Relabeling, ServiceMonitor
 from operators.jmxexporter.api.v1alpha1 import AgentKind, PrometheusJmxExporter
-from operators.jmxexporter.naming import ENDPOINT, OPERATOR, service_name, slice_name
+from operators.jmxexporter.naming import ENDPOINT, OPERATOR_ID, service_name, slice_name
 
 SERVICE_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors")
 """Kind of the Prometheus operator; ask whether it is served."""
@@ -230,7 +230,7 @@ def _build_slices(
             manifest = _build_child(ENDPOINT_SLICE, exporter, name, owner)
             manifest["metadata"]["labels"] |= {
                 SERVICE_NAME: service_name(exporter.metadata.name),
-                SLICE_MANAGED_BY: OPERATOR,
+                SLICE_MANAGED_BY: OPERATOR_ID,
             }
             manifest["addressType"] = "IPv6" if v6 else "IPv4"
             manifest["endpoints"] = [
@@ -262,4 +262,4 @@ def _build_child(
 
 
 def _build_labels(exporter: PrometheusJmxExporter) -> dict[str, str]:
-    return {MANAGED_BY: OPERATOR, INSTANCE: label_value(exporter.metadata.name)}
+    return {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(exporter.metadata.name)}

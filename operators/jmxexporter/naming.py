@@ -7,7 +7,7 @@ from typing import Final
 from libs.common.naming import DNS_LABEL_LIMIT, build_name, short_hash
 from operators.jmxexporter.api.v1alpha1 import GROUP
 
-OPERATOR: Final = "jmxexporter"
+OPERATOR_ID: Final = "jmxexporter"
 """Id of the operator: package, chart, release, field manager."""
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each PrometheusJmxExporter."""

@@ -6,13 +6,13 @@ from pydantic import Field
 
 from libs.common.settings import operator_settings
 from libs.common.webhooks import WebhookSettings
-from operators.jmxexporter.naming import OPERATOR
+from operators.jmxexporter.naming import OPERATOR_ID
 
 
 class Settings(WebhookSettings):
     """Settings of the jmxexporter operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     injector_image: str = "registry.invalid/slipway/jmxexporter:dev"
     """injector_image is the image of the ephemeral containers; the chart sets the image of the

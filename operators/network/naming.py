@@ -7,7 +7,7 @@ from typing import Final
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name
 from operators.network.api.v1alpha1.fields import GROUP
 
-OPERATOR: Final = "network"
+OPERATOR_ID: Final = "network"
 """Id of the operator: package, chart, release, value of the managed-by label."""
 NETWORK_CONTROLLER: Final = "network"
 """Name of the controller of Networks, which is the field manager of its writes."""

@@ -12,7 +12,7 @@ from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
-from operators.network.naming import KEPT_FOR, OPERATOR, attachment_name
+from operators.network.naming import KEPT_FOR, OPERATOR_ID, attachment_name
 
 FAMILIES: Final = frozenset({4, 6})
 """The address families."""
@@ -127,7 +127,7 @@ def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
         owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}, block=False
     )
     metadata: Manifest = {
-        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
+        "labels": {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(owner.key.name)},
         "ownerReferences": [reference],
     }
     return {**metadata, "annotations": dict(annotations)} if annotations else metadata

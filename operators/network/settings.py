@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from libs.common.settings import CommaList, CommonSettings, operator_settings
 from operators.network.api.v1alpha1.fields import parse_block
-from operators.network.naming import OPERATOR
+from operators.network.naming import OPERATOR_ID
 from operators.network.resources import ClusterDns
 
 _FAMILIES: Final = {"IPv4": 4, "IPv6": 6}
@@ -24,7 +24,7 @@ class Enforcement(StrEnum):
 class Settings(CommonSettings):
     """Settings of the network operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     multus_poll_seconds: float = Field(default=60, ge=1)
     """multus_poll_seconds is how often the operator checks whether the cluster serves the kinds

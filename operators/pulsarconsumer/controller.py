@@ -32,8 +32,7 @@ from operators.pulsarconsumer.clashes import describe_clash, parse_others
 from operators.pulsarconsumer.gauges import Gauges
 from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.metrics import METRICS
-from operators.pulsarconsumer.naming import FINALIZER
-from operators.pulsarconsumer.naming import OPERATOR as ID
+from operators.pulsarconsumer.naming import FINALIZER, OPERATOR_ID
 from operators.pulsarconsumer.native_scaling import NativeScaling
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import (
@@ -78,7 +77,7 @@ def build_controller(settings: Settings) -> Controller:
     """Build the controller of PulsarConsumer."""
     reconciler = Reconciler(settings)
     controller = Controller(
-        ID,
+        OPERATOR_ID,
         primary=PULSAR_CONSUMER,
         reconcile=reconciler.reconcile,
         finalize=reconciler.finalize,
@@ -380,7 +379,7 @@ def _wake(ctx: Context) -> None:
 
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (build_controller,),
     settings=Settings,
     # Only `get`, without list and watch: the operator reads only Secrets that a spec names, and

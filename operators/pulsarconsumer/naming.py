@@ -16,7 +16,7 @@ from operators.pulsarconsumer.api.consuming import RetryStrategy
 from operators.pulsarconsumer.api.v1 import GROUP, PulsarConsumer
 from operators.pulsarconsumer.app.core.topics import ATTEMPTS_SUFFIX
 
-OPERATOR: Final = "pulsarconsumer"
+OPERATOR_ID: Final = "pulsarconsumer"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on a PulsarConsumer whose subscription is deleted together with it."""
@@ -110,7 +110,7 @@ def _name_after_first(consumer: PulsarConsumer, suffix: str) -> str:
 
 def selector_labels(consumer: str) -> dict[str, str]:
     """Return the labels that select the pods of a PulsarConsumer; they never change."""
-    return {MANAGED_BY: OPERATOR, INSTANCE: label_value(consumer)}
+    return {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(consumer)}
 
 
 def qualify_address(address: str, namespace: str) -> str:

@@ -3,13 +3,13 @@
 from pydantic import Field
 
 from libs.common.settings import CommonSettings, operator_settings
-from operators.pulsarconsumer.naming import OPERATOR
+from operators.pulsarconsumer.naming import OPERATOR_ID
 
 
 class Settings(CommonSettings):
     """Settings of the pulsarconsumer operator; each has a flag and an environment variable."""
 
-    model_config = operator_settings(OPERATOR)
+    model_config = operator_settings(OPERATOR_ID)
 
     consumer_image: str = Field(
         default="slipway/pulsarconsumer-app:dev", min_length=1, max_length=1024

@@ -19,8 +19,7 @@ from libs.contracts.claims import shrink_pod
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume
 from operators.volumes.metrics import ACTIONS, METRICS
-from operators.volumes.naming import FINALIZER, KEPT_FOR
-from operators.volumes.naming import OPERATOR as ID
+from operators.volumes.naming import FINALIZER, KEPT_FOR, OPERATOR_ID
 from operators.volumes.observe import (
     POD_INDEXES,
     VOLUME_INDEXES,
@@ -46,7 +45,7 @@ def build_controller(settings: Settings) -> Controller:
     reconciler = Reconciler(settings)
     return (
         Controller(
-            ID,
+            OPERATOR_ID,
             primary=DEMO_VOLUME,
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
@@ -203,7 +202,7 @@ def _report_actions(ctx: Context, actions: Iterable[Action], outcome: Outcome) -
 
 
 OPERATOR: Final = Operator(
-    ID,
+    OPERATOR_ID,
     (build_controller,),
     settings=Settings,
     # Claims are watched by name, not by `owns`, so the permission to set an owner reference that

@@ -28,7 +28,7 @@ from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, short_hash
 from libs.contracts.claims import ClaimView
 from operators.volumes.api.v1alpha1 import GROUP
 
-OPERATOR: Final = "volumes"
+OPERATOR_ID: Final = "volumes"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each DemoVolume."""

@@ -24,7 +24,7 @@ from operators.volumes.naming import (
     CLAIM_METADATA,
     KEPT_FOR,
     NO_PRUNING,
-    OPERATOR,
+    OPERATOR_ID,
     OUTDATED_SNAPSHOT,
     REQUESTED,
     SNAPSHOT_OF,
@@ -200,7 +200,7 @@ def _read_record(claim: ClaimView) -> dict[str, list[str]]:
 
 def _former_labels(volume: DemoVolume, claim: ClaimView) -> dict[str, str]:
     """Return labels to remove that version 0.1 has set; none if other clients changed them."""
-    former = {MANAGED_BY: OPERATOR, INSTANCE: label_value(volume.metadata.name)}
+    former = {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(volume.metadata.name)}
     held = {name: claim.labels.get(name) for name in former}
     return dict.fromkeys(former, "") if held == former else {}
 

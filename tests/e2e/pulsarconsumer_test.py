@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.kinds import DEPLOYMENT, Key, Manifest, build_object
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
-from operators.pulsarconsumer.naming import OPERATOR
+from operators.pulsarconsumer.naming import OPERATOR_ID
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import open_progress
@@ -24,7 +24,7 @@ NAMESPACE = f"e2e-pulsar-{secrets.token_hex(2)}"
 @pytest.fixture(scope="module", autouse=True)
 def operator(serve: Serve) -> None:
     """Install the operator for all tests here."""
-    serve(OPERATOR)
+    serve(OPERATOR_ID)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +54,7 @@ def build_consumer(name: str, **spec: object) -> Manifest:
 
 
 def selector_of(name: str) -> str:
-    return f"app.kubernetes.io/managed-by={OPERATOR},app.kubernetes.io/instance={name}"
+    return f"app.kubernetes.io/managed-by={OPERATOR_ID},app.kubernetes.io/instance={name}"
 
 
 async def produce(kind_cluster: KindCluster, topic: str, count: int) -> None:
@@ -77,7 +77,7 @@ async def read_payloads(cluster: Cluster, name: str) -> list[str]:
 async def test_kept_manifest_consumes_what_the_sample_producer_sends(
     cluster: Cluster, kind_cluster: KindCluster
 ) -> None:
-    (consumer,) = await cluster.apply_example(OPERATOR, "pulsarconsumer-sample", NAMESPACE)
+    (consumer,) = await cluster.apply_example(OPERATOR_ID, "pulsarconsumer-sample", NAMESPACE)
     name, topic = consumer["metadata"]["name"], consumer["spec"]["topic"]
     held = await cluster.wait_ready(PULSAR_CONSUMER, Key(NAMESPACE, name))
     status = held["status"]

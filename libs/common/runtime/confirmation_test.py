@@ -26,9 +26,9 @@ from libs.common.testing.widget import WIDGET, build_widget
 KEY = Key("default", "w")
 
 
-def build_child(context: Context, name: str) -> Manifest:
+def build_child(ctx: Context, name: str) -> Manifest:
     return build_object(
-        CONFIG_MAP, name, "default", metadata={"ownerReferences": [context.owner_reference()]}
+        CONFIG_MAP, name, "default", metadata={"ownerReferences": [ctx.owner_reference()]}
     )
 
 
@@ -37,17 +37,15 @@ def build_child(context: Context, name: str) -> Manifest:
 async def test_primary_that_vanished_unseen_keeps_no_new_children(
     fake_api: FakeApi, step: type[Create | Apply], children: int
 ) -> None:
-    async def late(context: Context) -> Result | None:
+    async def late(ctx: Context) -> Result | None:
         fake_api.collector.pause()
         fake_api.watches.pause(WIDGET)
         fake_api.vanish(WIDGET, KEY)
-        steps = [
-            step(CONFIG_MAP, build_child(context, f"w-{number}")) for number in range(children)
-        ]
+        steps = [step(CONFIG_MAP, build_child(ctx, f"w-{number}")) for number in range(children)]
         try:
-            await context.execute(steps)
+            await ctx.execute(steps)
         except PrimaryGone:
-            refused.append(context.key)
+            refused.append(ctx.key)
             raise
         finally:
             fake_api.watches.resume(WIDGET)
@@ -71,18 +69,18 @@ async def test_apply_that_finds_its_object_missing_creates_none_for_a_deleted_pr
 ) -> None:
     """The cache does not tell: it has no Secrets, and its ConfigMap was deleted a moment ago."""
 
-    async def late(context: Context) -> Result | None:
-        child = {**build_child(context, "w-0"), "kind": kind.kind}
-        await context.execute([Apply(kind, {**child, "data": {"a": "MQ=="}})])
+    async def late(ctx: Context) -> Result | None:
+        child = {**build_child(ctx, "w-0"), "kind": kind.kind}
+        await ctx.execute([Apply(kind, {**child, "data": {"a": "MQ=="}})])
         fake_api.collector.pause()
         fake_api.watches.pause(WIDGET)
         fake_api.watches.pause(CONFIG_MAP)
         fake_api.vanish(WIDGET, KEY)
         fake_api.vanish(kind, KEY._replace(name="w-0"))
         try:
-            await context.execute([Apply(kind, {**child, "data": {"a": "Mg=="}})])
+            await ctx.execute([Apply(kind, {**child, "data": {"a": "Mg=="}})])
         except PrimaryGone:
-            refused.append(context.key)
+            refused.append(ctx.key)
             raise
         finally:
             fake_api.watches.resume(WIDGET)
@@ -102,15 +100,15 @@ async def test_apply_that_finds_its_object_missing_creates_none_for_a_deleted_pr
 async def test_object_of_somebody_else_outlives_a_primary_that_wanted_its_name(
     fake_api: FakeApi,
 ) -> None:
-    async def late(context: Context) -> Result | None:
+    async def late(ctx: Context) -> Result | None:
         fake_api.collector.pause()
         fake_api.watches.pause(WIDGET)
         fake_api.vanish(WIDGET, KEY)
-        theirs = build_child(context, "w-0")
+        theirs = build_child(ctx, "w-0")
         del theirs["metadata"]["ownerReferences"]
         fake_api.create(theirs)
         try:
-            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+            await ctx.execute([Create(CONFIG_MAP, build_child(ctx, "w-0"))])
         finally:
             fake_api.watches.resume(WIDGET)
         return None
@@ -130,14 +128,14 @@ async def test_child_that_a_deletion_orphaned_is_not_adopted_for_its_deleted_own
 ) -> None:
     """The watch of the owner is behind; the garbage collector would delete the child."""
 
-    async def late(context: Context) -> Result | None:
-        child = build_child(context, "w-0")
+    async def late(ctx: Context) -> Result | None:
+        child = build_child(ctx, "w-0")
         child["metadata"]["labels"] = {MANAGED_BY: "widget", INSTANCE: "w"}
-        await context.execute([step(CONFIG_MAP, child)])
+        await ctx.execute([step(CONFIG_MAP, child)])
         fake_api.watches.pause(WIDGET)
         fake_api.delete(WIDGET, KEY, propagation="Orphan")
         try:
-            await context.execute([step(CONFIG_MAP, {**child, "data": {"a": "b"}})])
+            await ctx.execute([step(CONFIG_MAP, {**child, "data": {"a": "b"}})])
         finally:
             fake_api.watches.resume(WIDGET)
         return None
@@ -152,14 +150,14 @@ async def test_child_that_a_deletion_orphaned_is_not_adopted_for_its_deleted_own
 
 
 async def test_cache_forgets_a_primary_that_turned_out_to_be_gone(fake_api: FakeApi) -> None:
-    async def late(context: Context) -> Result | None:
+    async def late(ctx: Context) -> Result | None:
         fake_api.watches.pause(WIDGET)
         fake_api.vanish(WIDGET, KEY)
-        assert context.get(WIDGET, KEY) is not None
+        assert ctx.get(WIDGET, KEY) is not None
         try:
-            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+            await ctx.execute([Create(CONFIG_MAP, build_child(ctx, "w-0"))])
         finally:
-            seen.append(context.get(WIDGET, KEY))
+            seen.append(ctx.get(WIDGET, KEY))
             fake_api.watches.resume(WIDGET)
         return None
 
@@ -175,17 +173,15 @@ async def test_cache_forgets_a_primary_that_turned_out_to_be_gone(fake_api: Fake
 async def test_plan_of_an_outdated_spec_makes_nothing_that_must_be_confirmed(
     fake_api: FakeApi, children: int
 ) -> None:
-    async def late(context: Context) -> Result | None:
-        seen.append(context.generation)
-        if context.generation == 1:
+    async def late(ctx: Context) -> Result | None:
+        seen.append(ctx.generation)
+        if ctx.generation == 1:
             fake_api.watches.pause(WIDGET)
             fake_api.patch(WIDGET, KEY, {"spec": {"size": 7}})
-        manifests = [build_child(context, f"w-{number}") for number in range(children)]
+        manifests = [build_child(ctx, f"w-{number}") for number in range(children)]
         for manifest in manifests:
-            manifest["data"] = {"generation": str(context.generation)}
-        await context.execute(
-            [Create(CONFIG_MAP, manifest) for manifest in manifests], confirmed=True
-        )
+            manifest["data"] = {"generation": str(ctx.generation)}
+        await ctx.execute([Create(CONFIG_MAP, manifest) for manifest in manifests], confirmed=True)
         return None
 
     seen: list[int] = []
@@ -202,9 +198,9 @@ async def test_plan_of_an_outdated_spec_makes_nothing_that_must_be_confirmed(
 
 
 async def test_one_child_does_not_wait_for_the_look_at_the_primary(fake_api: FakeApi) -> None:
-    async def replace(context: Context) -> Result | None:
-        if not context.children(CONFIG_MAP):
-            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+    async def replace(ctx: Context) -> Result | None:
+        if not ctx.children(CONFIG_MAP):
+            await ctx.execute([Create(CONFIG_MAP, build_child(ctx, "w-0"))])
         return None
 
     # The look is answered only when the child is there.

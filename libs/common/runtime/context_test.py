@@ -29,13 +29,11 @@ from libs.common.testing.widget import CONDITIONS, WIDGET, Settings, build_widge
 KEY = Key("default", "w")
 
 
-async def state(context: Context) -> Result | None:
+async def state(ctx: Context) -> Result | None:
     """Report the same condition in each reconcile, as a reconciler in sync does."""
-    held = (context.primary.get("status") or {}).get("conditions") or []
-    ours = build_conditions(
-        held, [Condition.true("Ready", "Done")], generation=1, now=context.now()
-    )
-    await context.apply_status({"made": 1, "empty": "", "conditions": ours})
+    held = (ctx.primary.get("status") or {}).get("conditions") or []
+    ours = build_conditions(held, [Condition.true("Ready", "Done")], generation=1, now=ctx.now())
+    await ctx.apply_status({"made": 1, "empty": "", "conditions": ours})
     return None
 
 
@@ -77,13 +75,13 @@ async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeA
 async def test_condition_that_is_not_stated_any_more_goes_also_after_a_restart(
     fake_api: FakeApi,
 ) -> None:
-    async def tell(context: Context) -> Result | None:
-        held = conditions_of(context.primary)
+    async def tell(ctx: Context) -> Result | None:
+        held = conditions_of(ctx.primary)
         stated = [Condition.true("Ready", "Done")]
-        if context.primary["spec"].get("text") == "busy":
+        if ctx.primary["spec"].get("text") == "busy":
             stated.append(Condition.true("Busy", "AtWork"))
-        ours = build_conditions(held, stated, generation=1, now=context.now())
-        await context.apply_status({"conditions": ours})
+        ours = build_conditions(held, stated, generation=1, now=ctx.now())
+        await ctx.apply_status({"conditions": ours})
         return None
 
     def types() -> list[str]:
@@ -118,15 +116,15 @@ async def test_change_that_only_the_answer_to_our_write_tells_of_is_not_missed(
 ) -> None:
     """The user writes while our status is on its way; its event is old news when it comes."""
 
-    async def look(context: Context) -> Result | None:
-        seen.append(context.primary)
+    async def look(ctx: Context) -> Result | None:
+        seen.append(ctx.primary)
         if len(seen) == 1:
             fake_api.watches.pause(WIDGET)
             if what == "spec":
                 fake_api.patch(WIDGET, KEY, {"spec": {"text": "changed"}})
             else:
                 fake_api.delete(WIDGET, KEY)
-        await context.apply_status({"made": 1})
+        await ctx.apply_status({"made": 1})
         fake_api.watches.resume(WIDGET)
         return None
 
@@ -144,9 +142,9 @@ async def test_change_that_only_the_answer_to_our_write_tells_of_is_not_missed(
 
 
 async def test_status_of_an_object_that_is_gone_is_no_error(fake_api: FakeApi) -> None:
-    async def late(context: Context) -> Result | None:
+    async def late(ctx: Context) -> Result | None:
         fake_api.vanish(WIDGET, KEY)
-        written.append(await context.apply_status({"made": 1}))
+        written.append(await ctx.apply_status({"made": 1}))
         return None
 
     written: list[bool] = []
@@ -159,13 +157,13 @@ async def test_status_of_an_object_that_is_gone_is_no_error(fake_api: FakeApi) -
 
 
 async def test_status_of_a_namesake_is_not_touched(fake_api: FakeApi) -> None:
-    async def late(context: Context) -> Result | None:
+    async def late(ctx: Context) -> Result | None:
         if not script.count:
             fake_api.watches.pause(WIDGET)
             fake_api.vanish(WIDGET, KEY)
             fake_api.create(build_widget(text="another"))
             try:
-                await context.apply_status({"made": 1})
+                await ctx.apply_status({"made": 1})
             finally:
                 refused.append(fake_api.get(WIDGET, KEY))
                 fake_api.watches.resume(WIDGET)
@@ -182,24 +180,24 @@ async def test_status_of_a_namesake_is_not_touched(fake_api: FakeApi) -> None:
 
 
 async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
-    async def look(context: Context) -> Result | None:
+    async def look(ctx: Context) -> Result | None:
         key = Key("default", "settings")
-        held = context.get(CONFIG_MAP, key)
+        held = ctx.get(CONFIG_MAP, key)
         assert held is not None
-        assert context.list(CONFIG_MAP) == [held]
-        assert sorted(map(key_of, context.list(CONFIG_MAP, "*"))) == [key, Key("other", "far")]
-        assert context.list(CONFIG_MAP, selector={"matchLabels": {"app": "y"}}) == []
-        live = await context.live_get(CONFIG_MAP, key)
+        assert ctx.list(CONFIG_MAP) == [held]
+        assert sorted(map(key_of, ctx.list(CONFIG_MAP, "*"))) == [key, Key("other", "far")]
+        assert ctx.list(CONFIG_MAP, selector={"matchLabels": {"app": "y"}}) == []
+        live = await ctx.live_get(CONFIG_MAP, key)
         assert live is not None
         assert live["data"] == held["data"]
-        assert await context.live_get(CONFIG_MAP, Key("default", "none")) is None
-        assert context.children(CONFIG_MAP) == []
-        assert context.is_served(CONFIG_MAP)
+        assert await ctx.live_get(CONFIG_MAP, Key("default", "none")) is None
+        assert ctx.children(CONFIG_MAP) == []
+        assert ctx.is_served(CONFIG_MAP)
         with pytest.raises(KeyError, match="not watched"):
-            context.get(POD, key)
+            ctx.get(POD, key)
         fake_api.fail("get", status=500)
         with pytest.raises(ServerError):
-            await context.live_get(CONFIG_MAP, key)
+            await ctx.live_get(CONFIG_MAP, key)
         looked.append(True)
         return None
 
@@ -225,8 +223,8 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
 ) -> None:
     seen: list[str] = []
 
-    async def look(context: Context) -> Result | None:
-        seen.extend(node["metadata"]["name"] for node in context.list(NODE))
+    async def look(ctx: Context) -> Result | None:
+        seen.extend(node["metadata"]["name"] for node in ctx.list(NODE))
         return None
 
     script = Script(look)
@@ -275,14 +273,14 @@ async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
 
 
 async def test_condition_that_becomes_true_is_a_warning_once(fake_api: FakeApi) -> None:
-    async def tell(context: Context) -> Result | None:
+    async def tell(ctx: Context) -> Result | None:
         stuck = Condition.true("Stuck", "NoNode", "No node has room.")
         conditions = build_conditions(
-            conditions_of(context.primary), [stuck], generation=1, now=context.now()
+            conditions_of(ctx.primary), [stuck], generation=1, now=ctx.now()
         )
         status = {"conditions": conditions}
-        warned.append(list(context.warn_on_new_condition(status, "Stuck", "Other")))
-        await context.apply_status(status)
+        warned.append(list(ctx.warn_on_new_condition(status, "Stuck", "Other")))
+        await ctx.apply_status(status)
         return None
 
     warned: list[list[str]] = []

@@ -43,12 +43,12 @@ async def test_primary_is_current_only_as_the_server_has_it(fake_api: FakeApi, w
     change, expected = CHANGES[what]
     seen: list[bool] = []
 
-    async def ask(context: Context) -> Result | None:
+    async def ask(ctx: Context) -> Result | None:
         if not seen:
             fake_api.watches.pause(WIDGET)
             change(fake_api)
-            assert context.get(WIDGET, KEY) == context.primary, "the cache has not heard of it"
-            seen.append(await context.is_current())
+            assert ctx.get(WIDGET, KEY) == ctx.primary, "the cache has not heard of it"
+            seen.append(await ctx.is_current())
             fake_api.watches.resume(WIDGET)
         return None
 

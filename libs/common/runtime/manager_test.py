@@ -133,8 +133,8 @@ async def test_version_is_told_in_the_metrics(fake_api: FakeApi) -> None:
 
 
 async def test_reconciler_counts_in_the_metrics_of_the_process(fake_api: FakeApi) -> None:
-    async def count(context: Context) -> None:
-        seen.append(context.metrics)
+    async def count(ctx: Context) -> None:
+        seen.append(ctx.metrics)
 
     seen: list[Metrics] = []
     async with running(fake_api, Script(count)) as harness:
@@ -228,9 +228,9 @@ async def test_silent_watch_fails_the_health_check(fake_api: FakeApi) -> None:
 async def test_running_pass_is_finished_before_the_lease_is_given_back(fake_api: FakeApi) -> None:
     gate = asyncio.Event()
 
-    async def slow(context: Context) -> None:
+    async def slow(ctx: Context) -> None:
         await gate.wait()
-        await context.apply_status({"made": 1})
+        await ctx.apply_status({"made": 1})
 
     script = Script(slow)
     options = {**ELECTION, "drain_timeout_seconds": 10}
@@ -257,7 +257,7 @@ async def test_what_passes_kept_open_is_closed_after_the_last(
 ) -> None:
     order: list[str] = []
 
-    async def slow(context: Context) -> None:
+    async def slow(ctx: Context) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -299,7 +299,7 @@ async def test_close_that_hangs_keeps_no_lease(
 
 
 async def test_pass_that_does_not_end_is_cut_after_the_drain(fake_api: FakeApi) -> None:
-    async def forever(context: Context) -> None:
+    async def forever(ctx: Context) -> None:
         await asyncio.Event().wait()
 
     script = Script(forever)
@@ -316,9 +316,9 @@ async def test_lost_lease_ends_the_process_and_nothing_is_written_after(
 ) -> None:
     gate = asyncio.Event()
 
-    async def late(context: Context) -> None:
+    async def late(ctx: Context) -> None:
         await gate.wait()
-        await context.apply_status({"made": 1})
+        await ctx.apply_status({"made": 1})
 
     script = Script(late)
     async with running(fake_api, script, **ELECTION) as harness:

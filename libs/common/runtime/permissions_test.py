@@ -10,7 +10,7 @@ from libs.common.runtime.permissions import derive_rules
 BOAT = Kind("sea.example.com", "v1", "Boat", "boats")
 
 
-async def nothing(context: Context) -> Result | None:
+async def nothing(ctx: Context) -> Result | None:
     return None
 
 

@@ -37,10 +37,10 @@ class Names:
 async def test_projection_is_as_new_as_the_cache_within_a_pass(fake_api: FakeApi) -> None:
     seen: list[set[str]] = []
 
-    async def reconcile(context: Context) -> Result | None:
-        names = context.projection(Names)
+    async def reconcile(ctx: Context) -> Result | None:
+        names = ctx.projection(Names)
         seen.append(set(names.held))
-        await context.execute([Create(CONFIG_MAP, build_config_map(context, 0))])
+        await ctx.execute([Create(CONFIG_MAP, build_config_map(ctx, 0))])
         seen.append(set(names.held))
         return None
 
@@ -92,12 +92,12 @@ def test_projection_that_nobody_declares_is_named_with_what_to_do() -> None:
 async def test_pass_may_ask_for_passes_of_another_controller(fake_api: FakeApi) -> None:
     woken: list[Key] = []
 
-    async def wake(context: Context) -> Result | None:
-        context.wake(CONFIG_MAP, [Key("default", "a"), Key("default", "gone")])
+    async def wake(ctx: Context) -> Result | None:
+        ctx.wake(CONFIG_MAP, [Key("default", "a"), Key("default", "gone")])
         return None
 
-    async def reconcile(context: Context) -> Result | None:
-        woken.append(context.key)
+    async def reconcile(ctx: Context) -> Result | None:
+        woken.append(ctx.key)
         return None
 
     script = Script(wake)
@@ -121,9 +121,9 @@ async def test_pass_may_ask_for_passes_of_another_controller(fake_api: FakeApi) 
 async def test_namespace_is_watched_or_not(fake_api: FakeApi) -> None:
     seen: dict[str, bool] = {}
 
-    async def look(context: Context) -> Result | None:
+    async def look(ctx: Context) -> Result | None:
         for namespace in ("default", "other"):
-            seen[namespace] = context.is_watched(CONFIG_MAP, namespace)
+            seen[namespace] = ctx.is_watched(CONFIG_MAP, namespace)
         return None
 
     async with running(fake_api, Script(look), watch_namespaces=("default",)) as harness:

@@ -186,17 +186,17 @@ class Runner:
             return Result(requeue_after=0)
 
     async def _reconcile(self, key: Key, primary: Manifest) -> Result | None:
-        context = self._build_context(key, primary)
+        ctx = self._build_context(key, primary)
         if is_deleting(primary):
-            return await self._finalize(context)
-        if await self._keep_finalizer(context):
+            return await self._finalize(ctx)
+        if await self._keep_finalizer(ctx):
             # Our own write enqueues nothing, so this reconcile continues with the new version. An
             # object with another UID was recreated under the same name; its event enqueues it.
             held = self._store.get(key)
             if held is None or uid_of(held) != uid_of(primary):
                 return None
-            context = self._build_context(key, held)
-        return await self.controller.reconcile(context)
+            ctx = self._build_context(key, held)
+        return await self.controller.reconcile(ctx)
 
     def _schedule_next(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
@@ -286,63 +286,63 @@ class Runner:
 
     # Finalizers.
 
-    async def _keep_finalizer(self, context: Context) -> bool:
+    async def _keep_finalizer(self, ctx: Context) -> bool:
         """Add or remove the finalizer as needed; return whether the object was written."""
-        finalizer, primary = self.controller.finalizer, context.primary
+        finalizer, primary = self.controller.finalizer, ctx.primary
         if not finalizer:
             return False
-        guard, namespace = self._services.guard, context.key.namespace
+        guard, namespace = self._services.guard, ctx.key.namespace
         if not self.controller.needs_finalizer(primary):
             patch = finalizers.build_remove_patch(primary, finalizer)
-            written = await self._patch_finalizers(context, patch)
+            written = await self._patch_finalizers(ctx, patch)
             if written:
                 guard.settle(namespace)
             return written
         async with guard.adding(namespace):
             patch = finalizers.build_add_patch(primary, finalizer)
-            return await self._patch_finalizers(context, patch)
+            return await self._patch_finalizers(ctx, patch)
 
-    async def _finalize(self, context: Context) -> Result | None:
-        controller, primary = self.controller, context.primary
+    async def _finalize(self, ctx: Context) -> Result | None:
+        controller, primary = self.controller, ctx.primary
         if controller.finalize is None or not finalizers.has_finalizer(
             primary, controller.finalizer
         ):
             return None
         if finalizers.is_forced(primary):
-            note = f"{context} is released without clean-up, because its annotation requests this"
-            context.event("Warning", "CleanUpSkipped", note, action="Finalize")
+            note = f"{ctx} is released without clean-up, because its annotation requests this"
+            ctx.event("Warning", "CleanUpSkipped", note, action="Finalize")
         else:
-            result = await controller.finalize(context)
+            result = await controller.finalize(ctx)
             if result is not None:
                 return result
         # The clean-up may have changed the object, so build the patch, which tests the resource
         # version, from the newest version.
-        held = self._store.get(context.key)
+        held = self._store.get(ctx.key)
         if held is not None and uid_of(held) == uid_of(primary):
             patch = finalizers.build_remove_patch(held, controller.finalizer)
-            await self._patch_finalizers(context, patch)
-            self._services.guard.settle(context.key.namespace)
+            await self._patch_finalizers(ctx, patch)
+            self._services.guard.settle(ctx.key.namespace)
         return None
 
-    async def _patch_finalizers(self, context: Context, operations: list[Manifest]) -> bool:
+    async def _patch_finalizers(self, ctx: Context, operations: list[Manifest]) -> bool:
         if not operations:
             return False
         kind, client = self.controller.primary, self._services.client
         try:
             response = await client.patch(
-                kind, context.key, operations, field_manager=self.controller.name
+                kind, ctx.key, operations, field_manager=self.controller.name
             )
         except NotFound:
             # Nothing that requires a clean-up may be created without the finalizer.
-            raise PrimaryGone(str(context)) from None
+            raise PrimaryGone(str(ctx)) from None
         except Invalid as err:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
         if is_deleting(response) and not finalizers.is_deletion_delayed(response):
-            informer.observe_deleted(context.key, uid_of(response))
+            informer.observe_deleted(ctx.key, uid_of(response))
         else:
             # The patch tests the version, so the response contains only our change.
-            informer.wrote(response, self._origin(context.key))
+            informer.wrote(response, self._origin(ctx.key))
         return True
 
     # Helpers.
@@ -401,13 +401,13 @@ class Runner:
         primary = self._store.get(key)
         if primary is None:
             return True
-        context = self._build_context(key, primary)
+        ctx = self._build_context(key, primary)
         foreign = self._services.cache.foreign.types_of(self.controller.name, primary)
-        seen, now = context.generation, context.now()
+        seen, now = ctx.generation, ctx.now()
         try:
             status = build_error_status(primary, err, generation=seen, now=now, foreign=foreign)
-            if await context.apply_status(status):
-                context.event("Warning", err.reason, str(err))
+            if await ctx.apply_status(status):
+                ctx.event("Warning", err.reason, str(err))
         except Exception as failure:
             # A status that another client wrote may be invalid, which must not end the worker.
             is_bug = not isinstance(failure, SlipwayError)

@@ -22,8 +22,8 @@ KEY = Key("default", "w")
 
 
 async def test_finalizer_is_there_before_the_first_reconcile(fake_api: FakeApi) -> None:
-    async def look(context: Context) -> None:
-        seen.append(context.primary["metadata"]["finalizers"])
+    async def look(ctx: Context) -> None:
+        seen.append(ctx.primary["metadata"]["finalizers"])
 
     seen: list[list[str]] = []
     async with running(fake_api, Script(look), finalizer=True) as harness:
@@ -52,7 +52,7 @@ async def test_object_that_goes_before_it_has_the_finalizer_is_not_reconciled(
 
 
 async def test_finalizer_goes_when_the_clean_up_is_done_and_not_before(fake_api: FakeApi) -> None:
-    async def clean_up(context: Context) -> Result | None:
+    async def clean_up(ctx: Context) -> Result | None:
         return None if done.is_set() else Result(requeue_after=0.01)
 
     done = asyncio.Event()
@@ -87,8 +87,8 @@ async def test_finalizer_that_is_needed_no_longer_is_taken_off(fake_api: FakeApi
 
 
 async def test_clean_up_that_fails_keeps_the_object_and_says_why(fake_api: FakeApi) -> None:
-    async def fail(context: Context) -> None:
-        if context.primary["metadata"].get("deletionTimestamp"):
+    async def fail(ctx: Context) -> None:
+        if ctx.primary["metadata"].get("deletionTimestamp"):
             raise TerminalError("StillUsed", "somebody holds it; let it go")
 
     async with running(fake_api, Script(fail), finalizer=True) as harness:
@@ -106,16 +106,16 @@ async def test_clean_up_that_fails_keeps_the_object_and_says_why(fake_api: FakeA
 async def test_clean_up_for_an_object_that_is_not_as_it_was_is_no_defect(
     fake_api: FakeApi, gone: bool
 ) -> None:
-    async def archive(context: Context) -> None:
-        if not is_deleting(context.primary):
+    async def archive(ctx: Context) -> None:
+        if not is_deleting(ctx.primary):
             return
         if script.finalizing == 1:
             fake_api.watches.pause(WIDGET)
             edit = {"metadata": {"finalizers": None}} if gone else {"spec": {"text": "newer"}}
             fake_api.patch(WIDGET, KEY, edit)
         archive = build_object(CONFIG_MAP, "archive", "default")
-        await context.execute([Create(CONFIG_MAP, archive)], confirmed=True)
-        made.append(context.primary["spec"]["text"])
+        await ctx.execute([Create(CONFIG_MAP, archive)], confirmed=True)
+        made.append(ctx.primary["spec"]["text"])
 
     made: list[str] = []
     script = Script(archive)
@@ -133,7 +133,7 @@ async def test_clean_up_for_an_object_that_is_not_as_it_was_is_no_defect(
 
 
 async def test_person_may_let_an_object_go_without_clean_up(fake_api: FakeApi) -> None:
-    async def never(context: Context) -> Result:
+    async def never(ctx: Context) -> Result:
         return Result(requeue_after=60.0)
 
     script = Script(never)

@@ -72,7 +72,7 @@ async def list_delays(
 async def test_one_worker_a_key_at_a_time(fake_api: FakeApi) -> None:
     gate = asyncio.Event()
 
-    async def wait(context: Context) -> None:
+    async def wait(ctx: Context) -> None:
         await gate.wait()
 
     script = Script(wait)
@@ -92,7 +92,7 @@ async def test_one_worker_a_key_at_a_time(fake_api: FakeApi) -> None:
 
 
 async def test_pass_that_takes_too_long_is_cut_and_tried_again(fake_api: FakeApi) -> None:
-    async def hang_once(context: Context) -> None:
+    async def hang_once(ctx: Context) -> None:
         if not script.count:
             await asyncio.Event().wait()
 
@@ -107,7 +107,7 @@ async def test_pass_that_takes_too_long_is_cut_and_tried_again(fake_api: FakeApi
 
 
 async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -> None:
-    async def give_up(context: Context) -> None:
+    async def give_up(ctx: Context) -> None:
         if not script.count:
             raise TimeoutError
 
@@ -126,7 +126,7 @@ async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -
 async def test_worker_outlives_a_pass_that_is_canceled_by_what_it_awaits(
     fake_api: FakeApi,
 ) -> None:
-    async def await_what_others_cancel(context: Context) -> None:
+    async def await_what_others_cancel(ctx: Context) -> None:
         if not script.count:
             task = asyncio.create_task(asyncio.Event().wait())
             task.cancel()
@@ -143,9 +143,9 @@ async def test_worker_outlives_a_pass_that_is_canceled_by_what_it_awaits(
 
 
 async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi) -> None:
-    async def refuse(context: Context) -> None:
-        if context.primary["spec"]["text"] == "bad":
-            raise TerminalError("BadText", f"{context}: spec.text: is bad; write another")
+    async def refuse(ctx: Context) -> None:
+        if ctx.primary["spec"]["text"] == "bad":
+            raise TerminalError("BadText", f"{ctx}: spec.text: is bad; write another")
 
     script = Script(refuse)
     async with running(fake_api, script) as harness:
@@ -180,7 +180,7 @@ def test_terminal_error_tells_that_the_newest_spec_was_looked_at() -> None:
 
 
 async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: FakeApi) -> None:
-    async def refuse(context: Context) -> None:
+    async def refuse(ctx: Context) -> None:
         raise TerminalError("BadText", "bad")
 
     script = Script(refuse)
@@ -195,7 +195,7 @@ async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: Fak
 
 
 async def test_terminal_error_that_can_never_be_stated_is_backed_off(fake_api: FakeApi) -> None:
-    async def refuse(context: Context) -> None:
+    async def refuse(ctx: Context) -> None:
         raise TerminalError("BadText", "bad")
 
     script, clock = Script(refuse), FakeClock()
@@ -209,7 +209,7 @@ async def test_terminal_error_that_can_never_be_stated_is_backed_off(fake_api: F
 
 
 async def test_status_that_makes_no_sense_ends_no_worker(fake_api: FakeApi) -> None:
-    async def refuse(context: Context) -> None:
+    async def refuse(ctx: Context) -> None:
         raise TerminalError("BadText", "bad")
 
     script = Script(refuse)
@@ -239,7 +239,7 @@ async def test_status_that_makes_no_sense_ends_no_worker(fake_api: FakeApi) -> N
 async def test_error_decides_when_the_next_pass_comes(
     fake_api: FakeApi, error: Exception, delays: list[float]
 ) -> None:
-    async def fail(context: Context) -> None:
+    async def fail(ctx: Context) -> None:
         raise error
 
     script, clock = Script(fail), FakeClock()
@@ -254,7 +254,7 @@ async def test_error_decides_when_the_next_pass_comes(
 
 
 async def test_conflicts_without_end_are_backed_off(fake_api: FakeApi) -> None:
-    async def conflict(context: Context) -> None:
+    async def conflict(ctx: Context) -> None:
         raise Conflict(409)
 
     script, clock = Script(conflict), FakeClock()
@@ -275,7 +275,7 @@ async def test_conflicts_without_end_are_backed_off(fake_api: FakeApi) -> None:
 
 
 async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
-    async def fail_once(context: Context) -> None:
+    async def fail_once(ctx: Context) -> None:
         if not script.count:
             raise ValueError
 
@@ -291,7 +291,7 @@ async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
 
 
 async def test_failures_of_an_object_are_not_those_of_its_successor(fake_api: FakeApi) -> None:
-    async def fail(context: Context) -> None:
+    async def fail(ctx: Context) -> None:
         raise ValueError("a defect")
 
     script, clock = Script(fail), FakeClock()
@@ -309,8 +309,8 @@ async def test_failures_of_an_object_are_not_those_of_its_successor(fake_api: Fa
 
 
 async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api: FakeApi) -> None:
-    async def note(context: Context) -> None:
-        order.append(context.key.name)
+    async def note(ctx: Context) -> None:
+        order.append(ctx.key.name)
 
     order: list[str] = []
     script = Script(note)
@@ -328,7 +328,7 @@ async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api:
 
 
 async def test_wishes_for_almost_immediate_passes_are_backed_off(fake_api: FakeApi) -> None:
-    async def again(context: Context) -> Result:
+    async def again(ctx: Context) -> Result:
         return Result(requeue_after=0.001)
 
     script, clock = Script(again), FakeClock()
@@ -357,8 +357,8 @@ async def _quiet() -> AsyncIterator[None]:
 async def test_error_that_repeats_is_an_event_of_the_object(
     fake_api: FakeApi, error: Exception, cause: str | None, *, deleting: bool
 ) -> None:
-    async def fail(context: Context) -> None:
-        if bool(context.primary["metadata"].get("deletionTimestamp")) is deleting:
+    async def fail(ctx: Context) -> None:
+        if bool(ctx.primary["metadata"].get("deletionTimestamp")) is deleting:
             shown.append(len(fake_api.objects(EVENT)))
             raise error
 
@@ -395,7 +395,7 @@ async def test_error_that_repeats_is_an_event_of_the_object(
 async def test_pass_that_always_takes_too_long_is_an_event_of_the_object(
     fake_api: FakeApi,
 ) -> None:
-    async def hang(context: Context) -> None:
+    async def hang(ctx: Context) -> None:
         await asyncio.Event().wait()
 
     async with running(
@@ -409,7 +409,7 @@ async def test_pass_that_always_takes_too_long_is_an_event_of_the_object(
 
 
 async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:
-    async def again(context: Context) -> Result:
+    async def again(ctx: Context) -> Result:
         return Result(requeue_after=40.0)
 
     script, clock = Script(again), FakeClock()
@@ -424,14 +424,14 @@ async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:
 
 
 async def test_failed_steps_back_off_the_key(fake_api: FakeApi) -> None:
-    async def make(context: Context) -> Result:
+    async def make(ctx: Context) -> Result:
         manifest: Manifest = build_object(
             CONFIG_MAP,
             "child",
             "default",
-            metadata={"ownerReferences": [context.owner_reference()]},
+            metadata={"ownerReferences": [ctx.owner_reference()]},
         )
-        return Result.from_outcome(await context.execute([Create(CONFIG_MAP, manifest)]))
+        return Result.from_outcome(await ctx.execute([Create(CONFIG_MAP, manifest)]))
 
     script = Script(make)
     async with running(fake_api, script) as harness:
@@ -475,20 +475,20 @@ async def test_own_deletion_asks_for_the_owner_like_one_by_others(
     """The owner creates its child again in the next reconcile, and does no more."""
     key = Key("default", "child")
 
-    async def replace(context: Context) -> Result:
+    async def replace(ctx: Context) -> Result:
         wanted = build_object(
             CONFIG_MAP,
             key.name,
             key.namespace,
-            metadata={"ownerReferences": [context.owner_reference()]},
-            data={"text": context.primary["spec"].get("text", "")},
+            metadata={"ownerReferences": [ctx.owner_reference()]},
+            data={"text": ctx.primary["spec"].get("text", "")},
         )
-        held = context.get(CONFIG_MAP, key)
+        held = ctx.get(CONFIG_MAP, key)
         if held is None:
-            return Result.from_outcome(await context.execute([Create(CONFIG_MAP, wanted)]))
+            return Result.from_outcome(await ctx.execute([Create(CONFIG_MAP, wanted)]))
         if held["data"] == wanted["data"] or is_deleting(held):
             return Result()
-        return Result.from_outcome(await context.execute([Delete.of(CONFIG_MAP, held)]))
+        return Result.from_outcome(await ctx.execute([Delete.of(CONFIG_MAP, held)]))
 
     script = Script(replace)
     async with running(fake_api, script) as harness:
@@ -516,11 +516,11 @@ async def test_own_deletion_asks_for_the_owner_like_one_by_others(
 async def test_child_that_is_taken_back_asks_for_nobody(fake_api: FakeApi) -> None:
     """Otherwise an admission webhook that changes each child makes the owner busy."""
 
-    async def insist(context: Context) -> Result:
-        metadata = {"ownerReferences": [context.owner_reference()]}
+    async def insist(ctx: Context) -> Result:
+        metadata = {"ownerReferences": [ctx.owner_reference()]}
         child = build_object(CONFIG_MAP, "child", "default", metadata=metadata)
         step = Create(CONFIG_MAP, child, objection=lambda _: "changed")
-        return Result.from_outcome(await context.execute([step]))
+        return Result.from_outcome(await ctx.execute([step]))
 
     script, clock = Script(insist), FakeClock()
     async with running(fake_api, script, clock=clock, **SLOW) as harness:

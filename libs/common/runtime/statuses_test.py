@@ -26,9 +26,9 @@ KEY = Key("default", "w")
 
 
 async def test_status_whose_items_have_empty_members_is_written_once(fake_api: FakeApi) -> None:
-    async def tell(context: Context) -> None:
+    async def tell(ctx: Context) -> None:
         items = [{"name": "x", "users": [], "labels": {}}]
-        await context.apply_status({"items": items, "byName": {"x": {"users": []}}})
+        await ctx.apply_status({"items": items, "byName": {"x": {"users": []}}})
 
     script = Script(tell)
     async with running(fake_api, script) as harness:
@@ -45,13 +45,13 @@ async def test_status_whose_items_have_empty_members_is_written_once(fake_api: F
 async def test_terminal_error_takes_over_no_condition_of_others(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
-    async def tell(context: Context) -> None:
-        if context.primary["spec"]["text"] == "bad":
+    async def tell(ctx: Context) -> None:
+        if ctx.primary["spec"]["text"] == "bad":
             raise TerminalError("BadText", "spec.text: is bad; write another")
         ready = [Condition.true("Ready", "Done"), Condition.true("Bound", "Done")]
-        held = conditions_of(context.primary)
-        ours = build_conditions(held, ready, generation=1, now=context.now())
-        await context.apply_status({"conditions": ours})
+        held = conditions_of(ctx.primary)
+        ours = build_conditions(held, ready, generation=1, now=ctx.now())
+        await ctx.apply_status({"conditions": ours})
 
     async def state(*types: str) -> None:
         theirs = build_conditions(
@@ -96,10 +96,10 @@ async def test_terminal_error_takes_over_no_condition_of_others(
 
 
 async def test_object_that_is_not_ready_is_stalled_after_the_deadline(fake_api: FakeApi) -> None:
-    async def report(context: Context) -> None:
-        text = context.primary["spec"]["text"]
+    async def report(ctx: Context) -> None:
+        text = ctx.primary["spec"]["text"]
         ready = Condition("Ready", "True" if text == "Good" else "False", text, "the cause")
-        await context.apply_status(build_status(context.primary, [ready], context.now()))
+        await ctx.apply_status(build_status(ctx.primary, [ready], ctx.now()))
 
     clock = AdvancedClock()
 
@@ -127,9 +127,9 @@ async def test_object_that_is_not_ready_is_stalled_after_the_deadline(fake_api: 
 
 
 async def test_deadline_of_an_object_comes_without_an_event(fake_api: FakeApi) -> None:
-    async def report(context: Context) -> Result | None:
+    async def report(ctx: Context) -> Result | None:
         ready = Condition.false("Ready", "Refused", "the cause")
-        await context.apply_status(build_status(context.primary, [ready], context.now()))
+        await ctx.apply_status(build_status(ctx.primary, [ready], ctx.now()))
         return Result(error=TransientError("later", retry_after=3_600))
 
     def build(_: Settings) -> Controller:

@@ -44,29 +44,29 @@ def build_wrong(**parts: Any) -> Callable[[Any], Controller]:
     return build
 
 
-async def show(context: Context, generation: int, current: Iterable[Manifest] = ()) -> None:
+async def show(ctx: Context, generation: int, current: Iterable[Manifest] = ()) -> None:
     """Say that a Widget is ready."""
     condition = Condition.true("Ready", "AllMade")
-    said = build_conditions(current, [condition], generation=generation, now=context.now())
-    await context.apply_status({"conditions": said})
+    said = build_conditions(current, [condition], generation=generation, now=ctx.now())
+    await ctx.apply_status({"conditions": said})
 
 
-async def rewrite_time(context: Context) -> None:
+async def rewrite_time(ctx: Context) -> None:
     """Forget what the conditions were before."""
-    await show(context, context.generation)
+    await show(ctx, ctx.generation)
 
 
-async def speak_of_the_first_spec(context: Context) -> None:
+async def speak_of_the_first_spec(ctx: Context) -> None:
     """Report conditions of a generation that was not the observed one."""
-    held = (context.primary.get("status") or {}).get("conditions") or ()
-    await show(context, 1, held)
+    held = (ctx.primary.get("status") or {}).get("conditions") or ()
+    await show(ctx, 1, held)
 
 
-async def leave_an_orphan(context: Context) -> None:
+async def leave_an_orphan(ctx: Context) -> None:
     """Make a ConfigMap that belongs to nobody, once."""
-    orphan = build_object(CONFIG_MAP, "orphan", context.key.namespace)
-    if context.get(CONFIG_MAP, context.key._replace(name="orphan")) is None:
-        await context.execute([Create(CONFIG_MAP, orphan, ours=lambda _: True)])
+    orphan = build_object(CONFIG_MAP, "orphan", ctx.key.namespace)
+    if ctx.get(CONFIG_MAP, ctx.key._replace(name="orphan")) is None:
+        await ctx.execute([Create(CONFIG_MAP, orphan, ours=lambda _: True)])
 
 
 async def never_end(_: Context) -> Result:
@@ -74,17 +74,17 @@ async def never_end(_: Context) -> Result:
     return Result()
 
 
-async def read_a_secret(context: Context) -> None:
+async def read_a_secret(ctx: Context) -> None:
     """Copy what a Secret has; that it changes is not heard, since it is only read."""
-    secret = context.get(SECRET, context.key._replace(name="s"))
+    secret = ctx.get(SECRET, ctx.key._replace(name="s"))
     copied = build_object(
         CONFIG_MAP,
         "copy",
-        context.key.namespace,
-        metadata={"ownerReferences": [context.owner_reference()]},
+        ctx.key.namespace,
+        metadata={"ownerReferences": [ctx.owner_reference()]},
         data={"there": str(secret is not None)},
     )
-    await context.execute([Apply(CONFIG_MAP, copied)])
+    await ctx.execute([Apply(CONFIG_MAP, copied)])
 
 
 async def test_times_that_are_written_anew_are_found() -> None:

@@ -12,7 +12,7 @@ from libs.common.testing.widget import build_widget
 
 
 async def test_unhandled_error_that_a_retry_would_hide_fails_the_test(fake_api: FakeApi) -> None:
-    async def fail_once(context: Context) -> None:
+    async def fail_once(ctx: Context) -> None:
         if not script.count:
             raise TypeError
 

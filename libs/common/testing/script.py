@@ -34,21 +34,21 @@ class Script:
         self.most_at_work = 0
         self.finalizing = 0
 
-    async def reconcile(self, context: Context) -> Result | None:
+    async def reconcile(self, ctx: Context) -> Result | None:
         """Act as the test says."""
-        name = context.key.name
+        name = ctx.key.name
         self.at_work[name] += 1
         self.most_at_work = max(self.most_at_work, self.at_work[name])
         try:
-            return await self.act(context) if self.act else None
+            return await self.act(ctx) if self.act else None
         finally:
             self.at_work[name] -= 1
             self.count[name] += 1
 
-    async def finalize(self, context: Context) -> Result | None:
+    async def finalize(self, ctx: Context) -> Result | None:
         """Act as the test says."""
         self.finalizing += 1
-        return await self.act(context) if self.act else None
+        return await self.act(ctx) if self.act else None
 
     def build_controller(self, _: Settings) -> Controller:
         """Declare a controller without a finalizer that owns ConfigMaps."""

@@ -60,62 +60,60 @@ def build_widget(name: str = "w", namespace: str = "default", **spec: Any) -> Ma
     return build_object(WIDGET, name, namespace, spec={"count": 2, "text": "hello", **spec})
 
 
-def build_config_map(context: Context, number: int) -> Manifest:
+def build_config_map(ctx: Context, number: int) -> Manifest:
     """Build one child."""
     return build_object(
         CONFIG_MAP,
-        f"{context.key.name}-{number}",
-        context.key.namespace,
-        metadata={"labels": {MANAGED_BY: "widget"}, "ownerReferences": [context.owner_reference()]},
-        data={"text": context.primary["spec"]["text"]},
+        f"{ctx.key.name}-{number}",
+        ctx.key.namespace,
+        metadata={"labels": {MANAGED_BY: "widget"}, "ownerReferences": [ctx.owner_reference()]},
+        data={"text": ctx.primary["spec"]["text"]},
     )
 
 
-def plan_widget(context: Context) -> list[Step]:
+def plan_widget(ctx: Context) -> list[Step]:
     """Plan the children: apply those that are asked for, delete the others."""
-    count = context.primary["spec"]["count"]
-    wanted = [build_config_map(context, number) for number in range(count)]
+    count = ctx.primary["spec"]["count"]
+    wanted = [build_config_map(ctx, number) for number in range(count)]
     names = {manifest["metadata"]["name"] for manifest in wanted}
     surplus = [
         manifest
-        for manifest in context.children(CONFIG_MAP)
+        for manifest in ctx.children(CONFIG_MAP)
         if manifest["metadata"]["name"] not in names
     ]
     applies: list[Step] = [Apply(CONFIG_MAP, manifest) for manifest in wanted]
     return [*applies, *(Delete.of(CONFIG_MAP, manifest) for manifest in surplus)]
 
 
-async def reconcile(context: Context) -> Result | None:
+async def reconcile(ctx: Context) -> Result | None:
     """Make the ConfigMaps be what the Widget asks for."""
-    count = context.primary["spec"]["count"]
+    count = ctx.primary["spec"]["count"]
     if count > MAX_COUNT:
-        message = f"{context}: spec.count: {count} is more than {MAX_COUNT}; lower it"
+        message = f"{ctx}: spec.count: {count} is more than {MAX_COUNT}; lower it"
         raise TerminalError("TooMany", message, field="spec.count")
-    outcome = await context.execute(plan_widget(context))
-    await context.apply_status(_build_status(context, count))
+    outcome = await ctx.execute(plan_widget(ctx))
+    await ctx.apply_status(_build_status(ctx, count))
     return Result.from_outcome(outcome)
 
 
-async def finalize(context: Context) -> Result | None:
+async def finalize(ctx: Context) -> Result | None:
     """Let a Widget go once nothing holds it: a ConfigMap `<widget>-hold` does."""
-    hold = Key(context.key.namespace, f"{context.key.name}-hold")
-    return Result(requeue_after=30.0) if context.get(CONFIG_MAP, hold) else None
+    hold = Key(ctx.key.namespace, f"{ctx.key.name}-hold")
+    return Result(requeue_after=30.0) if ctx.get(CONFIG_MAP, hold) else None
 
 
-def _build_status(context: Context, count: int) -> Manifest:
-    made = len(context.children(CONFIG_MAP))
+def _build_status(ctx: Context, count: int) -> Manifest:
+    made = len(ctx.children(CONFIG_MAP))
     ready = (
         Condition.true(READY, "AllMade")
         if made == count
         else Condition.false(READY, "Missing", f"{made} of {count} ConfigMaps exist")
     )
-    held = conditions_of(context.primary)
+    held = conditions_of(ctx.primary)
     return {
         "made": made,
-        "observedGeneration": context.generation,
-        "conditions": build_conditions(
-            held, [ready], generation=context.generation, now=context.now()
-        ),
+        "observedGeneration": ctx.generation,
+        "conditions": build_conditions(held, [ready], generation=ctx.generation, now=ctx.now()),
     }
 
 

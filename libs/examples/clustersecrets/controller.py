@@ -72,7 +72,7 @@ def evaluate_ready(wanted: int, failures: Sequence[StepFailure]) -> Condition:
     return Condition.false(ConditionType.READY, Reason.FAILED, message)
 
 
-async def read_data(context: Context, spec: ClusterSecretSpec) -> Mapping[str, str]:
+async def read_data(ctx: Context, spec: ClusterSecretSpec) -> Mapping[str, str]:
     """Return the entries of the Secrets.
 
     The Secret of `spec.valueFrom` is read from the API server: a watch would keep all Secrets of
@@ -84,7 +84,7 @@ async def read_data(context: Context, spec: ClusterSecretSpec) -> Mapping[str, s
     if spec.value_from is None:
         return spec.data or {}
     source = Key(spec.value_from.namespace, spec.value_from.name)
-    secret = await context.live_get(SECRET, source)
+    secret = await ctx.live_get(SECRET, source)
     if secret is None:
         raise SourceNotFoundError(f"Secret {source} does not exist; create it")
     data = text_map_at(secret, "data")
@@ -94,31 +94,31 @@ async def read_data(context: Context, spec: ClusterSecretSpec) -> Mapping[str, s
     return {key: data[key] for key in keys}
 
 
-async def take_all(context: Context, steps: Sequence[Step]) -> list[StepFailure]:
+async def take_all(ctx: Context, steps: Sequence[Step]) -> list[StepFailure]:
     """Take every step, and return the failures: one namespace must not stop the others."""
     failures: list[StepFailure] = []
     while steps:
-        outcome = await context.execute(steps)
+        outcome = await ctx.execute(steps)
         failures += outcome.failures
         steps = outcome.skipped
     return failures
 
 
-async def reconcile(context: Context) -> Result | None:
+async def reconcile(ctx: Context) -> Result | None:
     """Bring the cluster in line with one ClusterSecret."""
-    parent = ClusterSecret.parse(context.primary)
+    parent = ClusterSecret.parse(ctx.primary)
     failures: list[StepFailure] = []
     try:
-        data = await read_data(context, parent.spec)
+        data = await read_data(ctx, parent.spec)
     except SourceNotFoundError as err:
         ready = Condition.false(ConditionType.READY, Reason.SOURCE_NOT_FOUND, str(err))
     else:
-        owner, namespaces = context.owner_reference(), context.list(NAMESPACE)
+        owner, namespaces = ctx.owner_reference(), ctx.list(NAMESPACE)
         selected = select_namespaces(parent.spec, namespaces)
         wanted = [build_secret(parent, name, data, owner) for name in selected]
-        failures = await take_all(context, plan(wanted, context.children(SECRET)))
+        failures = await take_all(ctx, plan(wanted, ctx.children(SECRET)))
         ready = evaluate_ready(len(wanted), failures)
-    await context.apply_status(build_status(context.primary, [ready], context.now()))
+    await ctx.apply_status(build_status(ctx.primary, [ready], ctx.now()))
     return Result(
         requeue_after=POLL_SECONDS if parent.spec.value_from else None,
         error=failures[0].error if failures else None,

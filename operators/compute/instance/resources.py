@@ -41,7 +41,7 @@ from operators.compute.instance.record import read_record, render_record
 from operators.compute.instance.sizing import Sizing
 from operators.compute.marks import build_mark, build_reference
 from operators.compute.naming import (
-    OPERATOR,
+    OPERATOR_ID,
     RECORD,
     ROLE_LABEL,
     ROOT_ROLE,
@@ -61,7 +61,7 @@ _BINDINGS: Final = {"Masquerade": "masquerade", "Bridge": "bridge", "Passt": "pa
 def build_labels(instance: Instance) -> dict[str, str]:
     """Build the labels of each child."""
     name, uid = instance.metadata.name, instance.metadata.uid
-    common = {MANAGED_BY: OPERATOR, INSTANCE_NAME: label_value(name)}
+    common = {MANAGED_BY: OPERATOR_ID, INSTANCE_NAME: label_value(name)}
     return common | identity_labels(name, uid)
 
 

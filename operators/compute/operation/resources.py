@@ -22,7 +22,7 @@ from operators.compute.naming import (
     BEGUN_AS,
     MADE_BY,
     MADE_IN,
-    OPERATOR,
+    OPERATOR_ID,
     lease_name,
     migration_name,
 )
@@ -36,7 +36,7 @@ def build_lease(operation: Operation, target: Target) -> Manifest:
     not ended.
     """
     labels = {
-        MANAGED_BY: OPERATOR,
+        MANAGED_BY: OPERATOR_ID,
         INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
         INSTANCE_UID_LABEL: target.uid,
     }
@@ -59,7 +59,7 @@ def build_migration(operation: Operation) -> Manifest:
         VIRTUAL_MACHINE_INSTANCE_MIGRATION,
         migration_name(operation.metadata.name, operation.metadata.uid),
         operation.metadata.namespace,
-        metadata={"labels": {MANAGED_BY: OPERATOR}, "ownerReferences": [_refer(operation)]},
+        metadata={"labels": {MANAGED_BY: OPERATOR_ID}, "ownerReferences": [_refer(operation)]},
         spec=spec,
     )
 
@@ -78,7 +78,7 @@ def build_snapshot(operation: Operation, name: str) -> Manifest:
         operation.metadata.namespace,
         metadata={
             "labels": {
-                MANAGED_BY: OPERATOR,
+                MANAGED_BY: OPERATOR_ID,
                 INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
             },
             "annotations": notes,

@@ -30,7 +30,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.claim.observe import BY_ADDRESS, index_service_by_address
 from operators.ipam.ledger_projection import LedgerProjection
-from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER, OPERATOR
+from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER, OPERATOR_ID
 from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
 
@@ -151,7 +151,7 @@ async def _withdraw(ctx: Context, entry: IPAllocation, services: Sequence[Manife
     ours = [
         Delete.of(SERVICE, each)
         for each in services
-        if text_at(each, "metadata", "labels", MANAGED_BY) == OPERATOR and not is_deleting(each)
+        if text_at(each, "metadata", "labels", MANAGED_BY) == OPERATOR_ID and not is_deleting(each)
     ]
     outcome = await ctx.execute(ours)
     message = (

@@ -42,7 +42,7 @@ from operators.ipam.claim.binding import (
 from operators.ipam.claim.pods import TRUST_SECONDS, PodEndpoints
 from operators.ipam.claim.resources import PortMap, parse_binding, parse_place
 from operators.ipam.ledger_projection import LedgerProjection
-from operators.ipam.naming import OPERATOR
+from operators.ipam.naming import OPERATOR_ID
 
 BY_TARGET: Final = "target"
 """Index of claims by target: `Instance default/web`."""
@@ -170,7 +170,7 @@ def _observe_service(
         message = f"spec.target: {target} does not exist in namespace {key.namespace}"
         return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message))
     named = replace(named, target_uid=uid_of(service))
-    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR:
+    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR_ID:
         # Two claims at each other's Service would copy their endpoints in turn, without an end.
         message = f"spec.target: {target} belongs to an IPClaim; name the target of that claim"
         return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message))
@@ -284,7 +284,7 @@ def index_claim_by_address(claim: Manifest) -> Iterable[str]:
 def index_service_by_address(service: Manifest) -> Iterable[str]:
     """Index a Service by its external addresses; the Service of a claim by requested ones too."""
     found = [*map(normalize, texts_at(service, "spec", "externalIPs")), *list_announced(service)]
-    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR:
+    if text_at(service, "metadata", "labels", MANAGED_BY) == OPERATOR_ID:
         found += list_requested(service)
     return {*found}
 

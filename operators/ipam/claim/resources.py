@@ -31,7 +31,7 @@ from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations, bui
 from operators.ipam.claim.binding import Binding, RoutedEndpoint, sort_places
 from operators.ipam.naming import (
     EPOCH,
-    OPERATOR,
+    OPERATOR_ID,
     SLICE_MANAGER,
     TARGET,
     TARGET_UID,
@@ -288,6 +288,6 @@ def _build_endpoint(place: RoutedEndpoint) -> Manifest:
 def _build_metadata(claim: IPClaim) -> Manifest:
     owner: Mapping[str, object] = {"name": claim.metadata.name, "uid": claim.metadata.uid}
     return {
-        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(claim.metadata.name)},
+        "labels": {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(claim.metadata.name)},
         "ownerReferences": [build_owner_reference(IP_CLAIM, {"metadata": dict(owner)})],
     }

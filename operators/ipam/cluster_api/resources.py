@@ -12,7 +12,7 @@ from libs.common.reading import text_at
 from libs.contracts.cluster_api import CLUSTER_NAME_LABEL, IP_ADDRESS, IP_ADDRESS_CLAIM
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
-from operators.ipam.naming import OPERATOR
+from operators.ipam.naming import OPERATOR_ID
 
 PROTECTION: Final = "ipam.cluster.x-k8s.io/protect-address"
 """Finalizer that keeps an IPAddress for as long as its claim exists, as the contract suggests."""
@@ -27,7 +27,7 @@ def build_claim(claim: Manifest, address: str) -> Manifest:
     """Build the IPClaim of an IPAddressClaim, which the garbage collector deletes with it."""
     key = key_of(claim)
     metadata = {
-        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(key.name)},
+        "labels": {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(key.name)},
         "ownerReferences": [build_owner_reference(IP_ADDRESS_CLAIM, claim)],
     }
     spec: Manifest = {"poolRef": {"name": text_at(claim, "spec", "poolRef", "name")}}

@@ -11,7 +11,7 @@ from operators.ipam.ledger import Request
 from operators.ipam.naming import (
     CLAIM_LABEL,
     FINALIZER,
-    OPERATOR,
+    OPERATOR_ID,
     POOL_LABEL,
     allocation_name,
 )
@@ -24,7 +24,7 @@ def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
     outlive the claim, to reserve the address until no traffic is routed to the old target any more.
     """
     labels = {
-        MANAGED_BY: OPERATOR,
+        MANAGED_BY: OPERATOR_ID,
         POOL_LABEL: label_value(pool.metadata.name),
         CLAIM_LABEL: request.uid,
     }

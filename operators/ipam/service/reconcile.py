@@ -14,7 +14,7 @@ from libs.common.plan import Patch, annotate
 from libs.common.reading import map_at, text_at, text_map_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations
-from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL, SECONDARY_POOL
+from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR_ID, POOL, SECONDARY_POOL
 from operators.ipam.settings import Announcement
 
 _SUFFIX: Final = "lb"
@@ -62,7 +62,7 @@ def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
     """Build the claim of a Service, which the garbage collector deletes with it."""
     key = key_of(service)
     metadata = {
-        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(key.name)},
+        "labels": {MANAGED_BY: OPERATOR_ID, INSTANCE: label_value(key.name)},
         "ownerReferences": [build_owner_reference(SERVICE, service)],
     }
     spec: Manifest = {"poolRef": {"name": request.pool}}
