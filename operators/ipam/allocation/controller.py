@@ -9,6 +9,7 @@ from typing import Final
 from libs.common.conditions import Condition, build_conditions, conditions_of, render_time
 from libs.common.kinds import NAMESPACE, SERVICE, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.labels import MANAGED_BY
+from libs.common.ownership import controller_uid
 from libs.common.plan import Delete
 from libs.common.reading import map_at, text_at
 from libs.common.runtime import Cache, Context, Controller, IndexFunction, Result
@@ -148,10 +149,12 @@ def _find_services(ctx: Context, entry: IPAllocation) -> list[Manifest]:
 
 async def _withdraw(ctx: Context, entry: IPAllocation, services: Sequence[Manifest]) -> Result:
     """Delete Services of former claims, and keep the entry until no Service has the address."""
+    # The garbage collector deletes those that still have an owner.
     ours = [
         Delete.of(SERVICE, each)
         for each in services
-        if text_at(each, "metadata", "labels", MANAGED_BY) == OPERATOR_ID and not is_deleting(each)
+        if text_at(each, "metadata", "labels", MANAGED_BY) == OPERATOR_ID
+        and not (controller_uid(each) or is_deleting(each))
     ]
     outcome = await ctx.execute(ours)
     message = (
