@@ -134,8 +134,8 @@ async def filled_disk(site: Site) -> Manifest:
     return await site.disk()
 
 
-async def _spoil_disk(site: Site, outcome: str) -> Manifest:
-    await site.create_disk(accessModes=["ReadWriteOnce"], outcome=outcome)
+async def _spoil_disk(site: Site, fault: str) -> Manifest:
+    await site.create_disk(accessModes=["ReadWriteOnce"], fault=fault)
 
     async def probe() -> Manifest | None:
         disk = await site.disk()

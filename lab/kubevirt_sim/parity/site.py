@@ -192,27 +192,16 @@ class Site:
         return await self.until(probe, "the machine is stopped")
 
     async def create_disk(
-        self,
-        name: str = "root",
-        *,
-        url: str = "",
-        node: str = "",
-        outcome: str = "",
-        **storage: Any,
+        self, name: str = "root", *, url: str = "", node: str = "", fault: str = "", **storage: Any
     ) -> None:
         """Create a DataVolume on the class of the site; it asks to be bound immediately.
 
-        Args:
-            name: Name of the disk.
-            url: Image to fill it from; empty for one that boots.
-            node: Node from which it must be reachable; empty for any.
-            outcome: What the simulator makes of the import; empty for the usual.
-            storage: Further fields of `spec.storage`.
+        The simulator makes `fault` of the import: `fail` or `error`.
         """
         notes = {BIND_IMMEDIATELY: "true", **({SELECTED_NODE: node} if node else {})}
         source = url or self.images.good
-        if outcome or source == self.images.missing:
-            notes[PREFIX + "import"] = outcome or "error"
+        if fault or source == self.images.missing:
+            notes[PREFIX + "import"] = fault or "error"
         spec = {
             "source": {"http": {"url": source}},
             "storage": {
