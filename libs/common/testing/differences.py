@@ -23,7 +23,7 @@ def find_differences(wanted: Any, found: Any, path: str = "") -> Iterator[tuple[
         for name in sorted({*wanted, *found}):
             place = f"{path}.{name}" if path else name
             yield from find_differences(wanted.get(name, ABSENT), found.get(name, ABSENT), place)
-    elif _are_lists(wanted, found) and len(wanted) == len(found):
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         for number, pair in enumerate(zip(wanted, found, strict=True)):
             yield from find_differences(*pair, f"{path}[{number}]")
     elif wanted != found:
@@ -41,10 +41,6 @@ def render_differences(wanted: Any, found: Any) -> str:
     if len(lines) > _LIMIT:
         lines[_LIMIT:] = [f"and {len(lines) - _LIMIT} more"]
     return "\n".join(f"  {line}" for line in lines)
-
-
-def _are_lists(*values: Any) -> bool:
-    return all(isinstance(value, list) for value in values)
 
 
 def _describe(place: str, wanted: Any, found: Any) -> str:

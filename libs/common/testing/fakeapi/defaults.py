@@ -188,14 +188,6 @@ def _admit_service(obj: Manifest) -> None:
     _set(spec, clusterIPs=[spec["clusterIP"]], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
 
 
-def _admit_claim(obj: Manifest) -> None:
-    _protect(obj, "kubernetes.io/pvc-protection")
-
-
-def _admit_volume(obj: Manifest) -> None:
-    _protect(obj, "kubernetes.io/pv-protection")
-
-
 def _protect(obj: Manifest, finalizer: str) -> None:
     finalizers = obj["metadata"].setdefault("finalizers", [])
     if finalizer not in finalizers:
@@ -322,8 +314,8 @@ _BY_RESOURCE: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
 _ADMISSION: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
     ("", "events"): _admit_event,
     ("", "namespaces"): _admit_namespace,
-    ("", "persistentvolumeclaims"): _admit_claim,
-    ("", "persistentvolumes"): _admit_volume,
+    ("", "persistentvolumeclaims"): lambda obj: _protect(obj, "kubernetes.io/pvc-protection"),
+    ("", "persistentvolumes"): lambda obj: _protect(obj, "kubernetes.io/pv-protection"),
     ("", "pods"): _admit_pod,
     ("", "services"): _admit_service,
     ("events.k8s.io", "events"): _admit_new_event,

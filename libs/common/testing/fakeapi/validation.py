@@ -93,17 +93,14 @@ def drop_empty(value: Any, schema: Schema) -> Any:
         out = {}
         for name, child in value.items():
             declared = schema.field(name) or FREE
-            if name not in required and _vanishes(child, declared):
+            empty = child == [] or (child == {} and declared.additional is not None)
+            if empty and name not in required:
                 continue
             out[name] = drop_empty(child, declared)
         return out
     if isinstance(value, list):
         return [drop_empty(item, schema.items) for item in value]
     return value
-
-
-def _vanishes(value: Any, schema: Schema) -> bool:
-    return value == [] or (value == {} and schema.additional is not None)
 
 
 def find_type_errors(
