@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from kubectl_slipway import __version__
 from kubectl_slipway.errors import Exit, PluginError
+from kubectl_slipway.output import SafeStream
 
 if TYPE_CHECKING:
     from kubectl_slipway.api import Api
@@ -70,6 +71,12 @@ _TARGET = "object, as KIND/NAME or KIND NAME"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["__complete"]:
         completion = importlib.import_module("kubectl_slipway.commands.completion")
@@ -168,8 +175,10 @@ def _repeat(run: Callable[[], int]) -> NoReturn:
             run()
         text = screen.getvalue()
         if text != shown:
-            # On a terminal, from the top of an empty screen.
-            print(f"\033[H\033[J{text}" if terminal else text, flush=True)
+            if terminal:
+                # From the top of an empty screen.
+                cast(SafeStream, sys.stdout).stream.write("\033[H\033[J")
+            print(text, flush=True)
         shown = text
         time.sleep(_WATCH_SECONDS)
 

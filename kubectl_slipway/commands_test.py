@@ -15,6 +15,7 @@ import pytest
 
 from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
+from kubectl_slipway.commands.report import render
 from kubectl_slipway.conftest import SYSTEM, Lab, ago
 from kubectl_slipway.diagnosis.workloads import find_pod_problem
 from kubectl_slipway.discovery import Catalog
@@ -637,3 +638,46 @@ async def test_cause_comes_before_symptoms_and_is_not_repeated(lab: Lab) -> None
     }
     listed = "Ready=False PodsNotReady, ReplicaFailure=True NameTaken"
     assert f"Conditions: {listed}, Available=False" in " ".join(shown.out.split())
+
+
+CONTROLS = "\x1b]0;t\x07\x1b[2J\x9b31m\r\x7f\u202e\u2066"
+"""What sets the title, clears the screen, changes colors, goes back, and turns text around."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["why podset/web", "problems", "tree podset/web", "problems -o json", "problems -o yaml"],
+)
+async def test_text_of_others_never_reaches_the_terminal_as_a_control(
+    lab: Lab, command: str
+) -> None:
+    lab.install("podset")
+    parent = lab.api.create(podset(status=not_ready("PodsNotReady", f"quoted: {CONTROLS}end")))
+    waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": f"said: {CONTROLS}end"}}}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "a", "image": "b", **waiting}]}
+    containers = [{"name": "a", "image": "b"}]
+    add_child(
+        lab,
+        parent,
+        build_object(POD, "p", "default", spec={"containers": containers}) | {"status": status},
+    )
+    result = await lab.run(*command.split())
+    shown = result.out + result.err
+    assert not set(CONTROLS) & set(shown) - set("]0;t[2J31m")
+    assert "quoted: " in shown or "tree" in command
+    if command.endswith("json"):
+        assert CONTROLS in result.data[0]["message"], "programs read what was written"
+
+
+async def test_report_is_for_its_user_only(lab: Lab, tmp_path: Path) -> None:
+    lab.install("podset")
+    path = tmp_path / "report.zip"
+    await lab.run("report", "--file", str(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_report_has_a_file_for_an_object_that_is_nested_deeply() -> None:
+    deep: Any = 1
+    for _ in range(9_000):
+        deep = {"k": deep}
+    assert "nested too deeply" in render({"spec": deep})

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tab and newline, and what reverses the direction of text."""
+
+
+class SafeStream:
+    """A stream that writes control characters as escapes, which JSON reads as the character.
+
+    Whoever may write an Event or a status could otherwise move the cursor of the reader's terminal,
+    overwrite what is shown, and fill the clipboard.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to another stream."""
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text without control characters."""
+        return self.stream.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the other stream."""
+        return getattr(self.stream, name)
 
 
 def print_table(
@@ -23,6 +46,8 @@ def print_table(
 def print_data(data: Any, format: str) -> None:
     """Print data as json or yaml."""
     if format == "json":
+        import json
+
         print(json.dumps(data, indent=2, ensure_ascii=False))
         return
     import yaml

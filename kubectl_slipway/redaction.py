@@ -47,6 +47,8 @@ _TEXT_RULES: Final = (
     ),
     (re.compile(r"(://)[^/@\s]+@"), rf"\1{REDACTED}@"),
     (re.compile(rf"\b(?:{_ISSUED})[\w-]*"), REDACTED),
+    # The signature of a URL, with which anybody may read what it names.
+    (re.compile(r"""([?&][\w-]{0,32}sig(?:nature)?=)[^&\s"']+""", re.IGNORECASE), rf"\1{REDACTED}"),
     # An entry of `env` in JSON.
     (
         re.compile(
@@ -76,7 +78,7 @@ _TEXT_RULES: Final = (
 # Most texts contain none of these, and one scan is cheaper than ten.
 _SUSPICIOUS: Final = re.compile(
     rf"passw|passphrase|token|secret|credential|private|bearer|basic\s|eyJ|://[^/\s]*@|{_KEYS}"
-    rf"|\s-u\s|--user\s|{_ISSUED}",
+    rf"|\s-u\s|--user\s|sig=|signature=|{_ISSUED}",
     re.IGNORECASE,
 )
 

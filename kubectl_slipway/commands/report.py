@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ from kubectl_slipway.discovery import Resource
 from kubectl_slipway.errors import ApiError, Exit, PluginError
 from kubectl_slipway.redaction import REDACTED, redact, redact_text
 
-_CLOUD_INIT = frozenset({"userData", "userDataBase64", "networkData", "networkDataBase64"})
+_OPAQUE = frozenset(
+    {"userData", "userDataBase64", "networkData", "networkDataBase64", "volumeAttributes"}
+)
+"""Cloud-init documents, and what a CSI driver gets."""
 _DROPPED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 _COMMANDS = frozenset({"args", "command"})
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _UNLIMITED = -1_000
 """Depth at which manifests begin, so that the library's limit for log lines does not apply."""
 
@@ -27,7 +32,11 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     files = collect(cluster, cluster.api.kubectl.flag("namespace"))
     path = Path(options.file)
     try:
-        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as archive:
+        # Only the own user may read it.
+        with (
+            os.fdopen(os.open(path, _CREATE, 0o600), "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             for name, content in files.items():
                 archive.writestr(name, content)
     except FileExistsError as err:
@@ -49,8 +58,8 @@ def collect(cluster: Cluster, namespace: str = "") -> dict[str, str]:
         namespace: Whose objects to collect; empty for all namespaces.
     """
     files = {
-        "version.json": _render({"plugin": __version__, "server": cluster.api.get("/version")}),
-        "status.json": _render(build_report(cluster, namespace or None)),
+        "version.json": render({"plugin": __version__, "server": cluster.api.get("/version")}),
+        "status.json": render(build_report(cluster, namespace or None)),
     }
     objects = cluster.list_ours(namespace or None)
     names = {each["metadata"].get("namespace") or "" for _, each in objects}
@@ -66,18 +75,18 @@ def collect(cluster: Cluster, namespace: str = "") -> dict[str, str]:
     where = f"namespaces/{namespace}/" if namespace else ""
     events = cluster.try_list(f"/apis/events.k8s.io/v1/{where}events") or []
     ours = [each for each in events if (each.get("regarding") or {}).get("uid") in uids]
-    files["events.json"] = _render(ours)
-    files["crds.json"] = _render(_list_crds(cluster))
+    files["events.json"] = render(ours)
+    files["crds.json"] = render(_list_crds(cluster))
     if cluster.refused:
-        files["unreadable.json"] = _render(cluster.refused)
+        files["unreadable.json"] = render(cluster.refused)
     for operator in cluster.operators or ():
         path = f"/apis/apps/v1/namespaces/{operator.namespace}/deployments/{operator.release}"
         name = f"operators/{operator.namespace}-{operator.release}.json"
-        files[name] = _render(cluster.api.find(path), f"{operator.id.upper()}_")
+        files[name] = render(cluster.api.find(path), f"{operator.id.upper()}_")
         for pod in operator.pods:
             meta = pod["metadata"]
             # The chart writes settings with this prefix; they contain no credentials by design.
-            files[f"operators/{meta['name']}.json"] = _render(pod, f"{operator.id.upper()}_")
+            files[f"operators/{meta['name']}.json"] = render(pod, f"{operator.id.upper()}_")
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
             try:
                 lines = [redact_text(e) for e in cluster.api.text(path, {"tailLines": "2000"})]
@@ -92,7 +101,7 @@ def _add_object(
 ) -> None:
     meta = manifest["metadata"]
     place = f"{folder}/{meta.get('namespace') or '_cluster'}"
-    files[f"{place}/{resource.plural}-{meta['name']}.json"] = _render(manifest)
+    files[f"{place}/{resource.plural}-{meta['name']}.json"] = render(manifest)
 
 
 def _list_crds(cluster: Cluster) -> list[dict[str, Any]]:
@@ -114,8 +123,8 @@ def _list_crds(cluster: Cluster) -> list[dict[str, Any]]:
 def hide_literals(value: Any, kept: str = "") -> Any:
     """Replace what users write into pod templates, which may be secret under any name.
 
-    These are values of environment variables and of headers of probes, arguments, commands and
-    cloud-init documents.
+    These are values of environment variables and of headers of probes, arguments, commands,
+    attributes of volumes and cloud-init documents.
 
     Args:
         value: A manifest or a part of one.
@@ -129,7 +138,7 @@ def hide_literals(value: Any, kept: str = "") -> Any:
     for key, inner in value.items():
         if key in _DROPPED:
             continue
-        if key in _CLOUD_INIT or (key in _COMMANDS and isinstance(inner, list)):
+        if key in _OPAQUE or (key in _COMMANDS and isinstance(inner, list)):
             result[key] = REDACTED
         elif key in ("env", "httpHeaders") and isinstance(inner, list):
             result[key] = [_hide_variable(each, kept) for each in inner]
@@ -145,6 +154,10 @@ def _hide_variable(entry: Any, kept: str) -> Any:
     return entry if is_setting else {**entry, "value": REDACTED}
 
 
-def _render(value: Any, kept: str = "") -> str:
-    shown = redact(hide_literals(value, kept), _UNLIMITED)
-    return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+def render(value: Any, kept: str = "") -> str:
+    """Render a file of the archive, without credentials."""
+    try:
+        shown = redact(hide_literals(value, kept), _UNLIMITED)
+        return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+    except RecursionError:
+        return '"nested too deeply to be shown"\n'
