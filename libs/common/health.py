@@ -19,6 +19,7 @@ from typing import Final, Literal, Self
 import structlog
 from aiohttp import web
 
+from libs.common.listener import Listener
 from libs.common.metric_specs import EVENT_LOOP_LAG
 from libs.common.metrics import CONTENT_TYPE, Metrics
 from libs.common.metrics_access import (
@@ -103,7 +104,7 @@ class HealthServer:
             "readyz": {_PING: lambda: None},
         }
         self._failing: dict[ProbeName, frozenset[str]] = {}
-        self._runners: list[web.AppRunner] = []
+        self._listeners: list[Listener] = []
         self._ports: dict[str, int] = {}
 
     def add_health_check(self, name: str, check: Check) -> None:
@@ -151,8 +152,8 @@ class HealthServer:
 
     async def close(self) -> None:
         """Stop listening; running requests are completed."""
-        while self._runners:
-            await self._runners.pop().cleanup()
+        while self._listeners:
+            await self._listeners.pop().close()
         self._ports.clear()
         if self._access is not None:
             await self._access.close()
@@ -171,13 +172,8 @@ class HealthServer:
     ) -> int:
         app = web.Application()
         app.add_routes(routes)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        self._runners.append(runner)
-        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
-        await site.start()
-        port: int = runner.addresses[0][1]
-        return port
+        self._listeners.append(Listener(app))
+        return await self._listeners[-1].start(address, tls)
 
     def _probe_routes(self) -> list[web.RouteDef]:
         return [

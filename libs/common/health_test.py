@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from libs.common.health import HealthServer, LoopLagMonitor
+from libs.common.listener import CONNECTIONS
 from libs.common.metrics import Metrics
 
 
@@ -161,3 +162,20 @@ async def test_lag_monitor_measures_until_cancelled() -> None:
         await task
 
     assert monitor.check() is None
+
+
+async def test_connections_that_never_end_their_request_make_room_for_others(
+    server: HealthServer,
+) -> None:
+    opened = []
+    for _ in range(CONNECTIONS + 20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.probe_port)
+        opened.append((reader, writer))
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Rest: ")
+        # The server must have accepted it before the next one.
+        assert await fetch(server.probe_port, "/healthz") == (200, "ok")
+    for reader, _ in opened[:20]:
+        assert await reader.read() == b"", "the oldest are closed"
+    assert not any(reader.at_eof() for reader, _ in opened[-100:]), "the newest stay"
+    for _, writer in opened:
+        writer.close()

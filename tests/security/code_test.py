@@ -12,6 +12,7 @@ _REACHES = {
     "libs/common/transport.py": "the API server; follows no redirect",
     "libs/common/election/interfaces.py": "nobody: it asks for the name of the host",
     "libs/common/health.py": "nobody: it serves probes and metrics",
+    "libs/common/listener.py": "nobody: it serves probes, metrics and reviews",
     "libs/common/webhooks/server.py": "nobody: it answers the API server",
     "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",
     "operators/clusters/port_forward.py": (

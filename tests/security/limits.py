@@ -220,6 +220,23 @@ LIMITS: Final = (
         "libs/common/redaction_test.py::test_long_text_is_cut",
     ),
     Limit(
+        "levels of a custom object with an embedded template",
+        "libs/common/decoding.py::LEVELS",
+        "200",
+        "levels",
+        "what is nested deeper is ignored; other objects are read as before",
+        "libs/common/decoding_test.py::test_list_with_a_deep_object_has_its_other_objects",
+    ),
+    Limit(
+        "connections to a port of probes, metrics or webhooks",
+        "libs/common/listener.py::CONNECTIONS",
+        "256",
+        "connections",
+        "the oldest connection is closed",
+        "libs/common/health_test.py::"
+        "test_connections_that_never_end_their_request_make_room_for_others",
+    ),
+    Limit(
         "objects of one namespace that change at a time",
         "",
         "",

@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 
 from libs.common.kinds import Manifest
+from libs.common.listener import Listener
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate, load_certificate
 from libs.common.webhooks.review import Review, Reviewer
@@ -48,7 +49,7 @@ class AdmissionServer:
         app = web.Application(client_max_size=_BODY_LIMIT)
         for path, reviewer in reviewers.items():
             app.router.add_post(path, _build_handler(_build_admission(reviewer)))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener = Listener(app)
 
     def show(self, certificate: Certificate) -> None:
         """Show another certificate from the next connection on."""
@@ -56,15 +57,12 @@ class AdmissionServer:
 
     async def __aenter__(self) -> Self:
         """Start to listen."""
-        await self._runner.setup()
-        host, port = self._address.host, self._address.port
-        await web.TCPSite(self._runner, host or None, port, ssl_context=self._tls).start()
-        self.port = self._runner.addresses[0][1]
+        self.port = await self._listener.start(self._address, self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop."""
-        await self._runner.cleanup()
+        await self._listener.close()
 
 
 type _Respond = Callable[[Mapping[str, Any]], Manifest]
