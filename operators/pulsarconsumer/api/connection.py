@@ -29,24 +29,34 @@ IssuerUrl = Annotated[
 ]
 """The URL of an OAuth2 issuer."""
 
+_NAME: Final = r"[^/,\s]*[^/,.\s][^/,\s]*"
+"""A segment of a path of the admin API: `.` and `..` would lead to other paths."""
+
 TopicName = Annotated[
     str,
     Field(
         min_length=1,
         max_length=512,
-        pattern=r"^(((persistent|non-persistent)://)?[^/,\s]+/[^/,\s]+/)?[^/,\s]+$",
+        pattern=rf"^(((persistent|non-persistent)://)?{_NAME}/{_NAME}/)?{_NAME}$",
     ),
 ]
 """A topic: `persistent://tenant/namespace/name`, `tenant/namespace/name`, or a name in
 `public/default`."""
 
 TopicPattern = Annotated[
-    str, Field(min_length=1, max_length=512, pattern=r"^(persistent://)?[^/:\s]+/[^/\s]+/[^\s]+$")
+    str,
+    Field(
+        min_length=1,
+        max_length=512,
+        pattern=rf"^(persistent://)?[^/:\s]*[^/:.\s][^/:\s]*/{_NAME}/[^\s]+$",
+    ),
 ]
 """A regular expression for the names of topics in one namespace of Pulsar, with or without
 `persistent://`."""
 
-SubscriptionName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\s/]+$")]
+SubscriptionName = Annotated[
+    str, Field(min_length=1, max_length=255, pattern=r"^[^\s/]*[^./\s][^\s/]*$")
+]
 """The name of a subscription."""
 
 FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]

@@ -149,6 +149,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"encryption": {"privateKeySecretRef": SECRET}, "deadLetter": {}},
         "publicKeySecretRef is required",
     ),
+    "topic of dots": ({"topic": "persistent://a/b/.."}, "spec.topic"),
+    "namespace of dots": ({"topic": "a/../b"}, "spec.topic"),
+    "subscription of dots": ({"subscriptionName": ".."}, "spec.subscriptionName"),
+    "dot as a subscription of dead letters": (
+        {"deadLetter": {"subscriptionName": "."}},
+        "spec.deadLetter.subscriptionName",
+    ),
     "handler that is no function": ({"handler": "rm -rf /"}, "handler"),
     "two budgets": (
         {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}},
