@@ -56,6 +56,11 @@ def test_all_names_that_cannot_be_used_are_told_at_once() -> None:
         main(["My-Backups", "--kind", "backup", "--group", "backups.example.com"])
 
 
+def test_word_of_python_is_no_name() -> None:
+    with pytest.raises(ToolError, match=r"id 'import' must be .*; the kind 'None' must be"):
+        main(["import", "--kind", "None", "--group", "backups.example.com"])
+
+
 def test_nothing_of_podset_is_left_in_a_new_operator(checkout: Path) -> None:
     before = list_files(checkout)
     create(checkout, ARCHIVES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Final, Self
 
 from libs.common.kinds import pluralize
@@ -49,7 +50,7 @@ class Names:
         wrong = [
             f"the {what} {name!r} must be {rule}"
             for what, name, pattern, rule in checks
-            if not pattern.fullmatch(name)
+            if iskeyword(name) or not pattern.fullmatch(name)
         ]
         if wrong:
             raise GenerateError(wrong)
