@@ -313,6 +313,8 @@ def publish(path: Path, jars: Path) -> None:
         # Of the packages above only what makes them packages.
         for file in held.glob("*.py" if held == package else "__init__.py"):
             shutil.copyfile(file, copy / file.name)
+    shared = Path("operators/jmxexporter/reasons.py")
+    shutil.copyfile(package.parents[2] / shared, path / shared)
     (path / "kit").mkdir()
     for jar in jars.glob("*.jar"):
         shutil.copyfile(jar, path / "kit" / jar.name)

@@ -215,7 +215,6 @@ async def test_bad_claim_is_refused_with_the_field(
         (CLAIM, {"poolRef": {"name": "q"}}),
         (CLAIM, {**CLAIM, "address": "203.0.113.7"}),
         ({**CLAIM, "address": "203.0.113.7"}, CLAIM),
-        ({**CLAIM, "secondary": {"poolRef": {"name": "six"}}}, CLAIM),
     ],
     ids=str,
 )
@@ -232,6 +231,19 @@ async def test_target_may_change_and_go(client: Client, kube_namespace: str) -> 
     for target in (WEB, {"kind": "Service", "name": "web"}, None):
         spec = {**CLAIM, **({"target": target} if target else {})}
         await apply(client, IP_CLAIM, spec, namespace=kube_namespace)
+
+
+async def test_second_pool_is_fixed_once_the_claim_has_its_address(
+    client: Client, kube_namespace: str
+) -> None:
+    for name in ("six", "other"):
+        spec = {**CLAIM, "secondary": {"poolRef": {"name": name}}}
+        await apply(client, IP_CLAIM, spec, namespace=kube_namespace)
+    await tell(client, kube_namespace, {"secondaryAddress": "2001:db8::7"})
+
+    for changed in (CLAIM, {**CLAIM, "secondary": {"poolRef": {"name": "six"}}}):
+        with pytest.raises(Invalid, match=r"immutable once .* is set"):
+            await apply(client, IP_CLAIM, changed, namespace=kube_namespace)
 
 
 async def test_address_of_a_claim_is_final(client: Client, kube_namespace: str) -> None:
