@@ -98,7 +98,7 @@ class AddressSet:
         while len(blocks) > limit:
             smallest = max(block.prefixlen for block in blocks)
             grown = [each.supernet() if each.prefixlen == smallest else each for each in blocks]
-            blocks = list(ipaddress.collapse_addresses(grown))  # type: ignore[type-var]  # one family
+            blocks = list(ipaddress.collapse_addresses(grown))
         return [str(block) for block in blocks]
 
     def find_free(self, used: Sequence[int], start: int) -> int | None:

@@ -132,15 +132,15 @@ def retry_at_once() -> None:
 def skip_relisting() -> None:
     """Resume a watch that expired at the present, without looking at what went in the gap."""
 
-    async def list_once(self: Any, informer: Informer, scope: str) -> str:
+    async def list_once(client: Client, informer: Informer, namespace: str) -> str:
         if not informer.synced:
-            return str(await before(self, informer, scope))
-        listing = await self._client.list(informer.kind, scope)
+            return str(await before(client, informer, namespace))
+        listing = await client.list(informer.kind, namespace)
         for item in listing.items:
             informer.put(item)
         return str(listing.resource_version)
 
-    before = swap(reflector.Reflector, "_list", list_once)
+    before = swap(reflector, "list_scope", list_once)
 
 
 def skip_sweeps() -> None:
