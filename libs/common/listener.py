@@ -20,9 +20,6 @@ class Listener:
 
     Any pod may connect to a port of probes, and a connection whose request never ends takes memory.
     So the oldest connection makes room for a new one: whoever sends a request at once is served.
-
-    Args:
-        app: The application.
     """
 
     def __init__(self, app: web.Application) -> None:

@@ -29,9 +29,6 @@ class ServedCertificates:
 
     Each control plane node has its own certificate, and any node may respond. So of all recently
     served certificates, the one that expires first counts.
-
-    Args:
-        clock: Time source.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

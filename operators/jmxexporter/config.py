@@ -112,12 +112,7 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
 
 
 def evaluate_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
-    """Return the configuration, or an unusable one if a pattern in the spec is not valid.
-
-    Args:
-        spec: Spec of the exporter.
-        config: The configuration.
-    """
+    """Return the configuration, or an unusable one if a pattern in the spec is not valid."""
     patterns = {"mainClass": spec.main_class, "excludeMainClass": spec.exclude_main_class}
     for field, pattern in patterns.items():
         try:

@@ -112,11 +112,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """The reconciler of exporters and their pods.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of exporters and their pods."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; everything else can be read again after a restart."""

@@ -97,11 +97,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """The reconciler of PulsarConsumers.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of PulsarConsumers."""
 
     def __init__(self, settings: Settings) -> None:
         """Start with an empty cache."""

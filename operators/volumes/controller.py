@@ -83,11 +83,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 class Reconciler:
-    """The reconciler of DemoVolumes and their claims.
-
-    Args:
-        settings: Settings of the process.
-    """
+    """The reconciler of DemoVolumes and their claims."""
 
     def __init__(self, settings: Settings) -> None:
         """Store the settings; the reconciler has no other state."""

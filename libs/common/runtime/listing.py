@@ -79,11 +79,6 @@ def check_object(store: Store, listed: Manifest, version: int) -> None:
     A listing contains all changes up to its version. So an object cannot be older than a change
     that was seen before this version, except if that change was undone by a restore.
 
-    Args:
-        store: The store.
-        listed: Metadata of the object.
-        version: Version of the listing.
-
     Raises:
         StorageRolledBack: The object is older.
     """

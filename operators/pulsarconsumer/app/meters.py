@@ -12,11 +12,7 @@ class Meters:
     """The counters of messages and the durations of handlers; thread-safe."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Start the counters at 0.
-
-        Args:
-            metrics: Registry with METRICS.
-        """
+        """Start the counters at 0."""
         received = metrics.counter(specs.RECEIVED)
         handled = metrics.counter(specs.HANDLED)
         errors = metrics.counter(specs.BROKER_ERRORS)
