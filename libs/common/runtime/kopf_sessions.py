@@ -21,7 +21,8 @@ REFUSED: Final = "refused with"
 """Message of the error that kopf gets for a refusal."""
 _TLS_CLOSE_SECONDS: Final = 0.1
 _NO_OBJECT: Final = "slipway.dev-lists-by-itself"
-_FOR_KOPF: Final = frozenset({401, 410, 429})
+_GONE: Final = 410
+_FOR_KOPF: Final = frozenset({401, _GONE, 429})
 _TEXT_BYTES: Final = 512
 
 type Pause = Callable[[float], Awaitable[object]]
@@ -128,6 +129,13 @@ class Sessions:
             # kopf would retry immediately.
             await self._pause(self._choose_pause(path))
             raise
+        if watching and response.status == _GONE:
+            # kopf expects an expired version as an event only, and would exit at this status. So it
+            # watches from the present, and our own client lists what went in the gap.
+            response.release()
+            self._listener.succeeded(path, watching=False)
+            request.url = request.url.without_query_params("resourceVersion")
+            response = await handler(request)
         if response.ok:
             self._failures.pop(path, None)
             self._listener.succeeded(path, watching)
