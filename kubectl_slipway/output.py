@@ -14,8 +14,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u
 class SafeStream:
     """A stream that writes control characters as escapes, which JSON reads as the character.
 
-    Whoever may write an Event or a status could otherwise move the cursor of the reader's terminal,
-    overwrite what is shown, and fill the clipboard.
+    Anyone who may write an Event or a status could otherwise move the cursor of the reader's
+    terminal, overwrite what is shown, and fill the clipboard.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""Objects that are nested deeply do not hide the objects beside them."""
+"""Objects that are nested deeply do not hide other objects."""
 
 from __future__ import annotations
 

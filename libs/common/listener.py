@@ -19,7 +19,7 @@ class Listener:
     """Serves an application.
 
     Any pod may connect to a port of probes, and a connection whose request never ends takes memory.
-    So the oldest connection makes room for a new one: whoever sends a request at once is served.
+    So the oldest connection makes room for a new one: a client that sends its request is served.
     """
 
     def __init__(self, app: web.Application) -> None:

@@ -361,11 +361,13 @@ async def test_no_node_is_touched_in_a_reconcile_whose_writes_failed(cloud: Clou
     foreign = build_object(SERVICE, "edge-api", "default", spec={"ports": [{"port": 1}]})
     cloud.api.delete(SERVICE, ("default", "edge-api"))
     cloud.api.create(foreign)
-    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it is told")
+    await cloud.until(
+        lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it reports it"
+    )
 
     cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
     await cloud.until(
-        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node is to leave"
+        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node must leave"
     )
 
     assert not _is_cordoned(cloud, WEB_1)
@@ -383,7 +385,7 @@ async def test_unreachable_cluster_is_told_and_left_alone(cloud: Cloud) -> None:
     )
     cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
     await cloud.until(
-        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node is to leave"
+        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node must leave"
     )
 
     assert WEB_1 in cloud.instances()
@@ -410,7 +412,7 @@ async def test_lost_control_plane_does_not_become_an_empty_cluster(cloud: Cloud)
 
     await cloud.until(
         lambda: cloud.condition("ControlPlaneReady").get("reason") == "ControlPlaneLost",
-        "it is told",
+        "it reports it",
     )
     assert cloud.instances() == [WEB_0]
 
@@ -421,7 +423,7 @@ async def test_lost_authorities_are_told_and_never_made_anew(cloud: Cloud) -> No
 
     cloud.api.delete(SECRET, ("default", "edge-authorities"))
 
-    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "PKILost", "it is told")
+    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "PKILost", "it reports it")
     assert cloud.api.find(SECRET, ("default", "edge-authorities")) is None
     assert cloud.instances() == [PLANE, WEB_0]
     # Somebody else may get the address that the machine had.
@@ -435,7 +437,9 @@ async def test_machine_of_somebody_else_is_left_alone(cloud: Cloud) -> None:
     cloud.api.create(foreign)
     create(cloud, workers=1)
 
-    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it is told")
+    await cloud.until(
+        lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it reports it"
+    )
 
     assert cloud.api.get(INSTANCE, ("default", WEB_0))["spec"] == {"size": "small"}
 
@@ -590,7 +594,7 @@ async def test_two_controllers_of_a_service_do_not_write_in_turn(cloud: Cloud) -
     def message() -> str:
         return str(cloud.condition("LoadBalancersReady").get("message"))
 
-    await cloud.until(lambda: "has written an address" in message(), "it is told")
+    await cloud.until(lambda: "has written an address" in message(), "it reports it")
     assert "loadBalancerClass" in message()
     assert ingress(cloud, "web") == ["192.168.7.7"]
     assert endpoints(cloud, exposure_name("edge", Key("default", "web"))), "it is kept"

@@ -28,8 +28,8 @@ WHEELS: Final = "wheels"
 LOCK: Final = "requirements.lock"
 """File of a project with the hash of each package that its image contains."""
 LOCK_COMMAND: Final = (
-    "uv pip compile --universal --generate-hashes --only-binary :all: --no-annotate"
-    f" requirements.in -o {LOCK}"
+    "uv pip compile --python-version 3.13 --universal --generate-hashes --only-binary :all:"
+    f" --no-annotate requirements.in -o {LOCK}"
 )
 """Command that writes the lock in the folder of a project."""
 INSTALL: Final = (

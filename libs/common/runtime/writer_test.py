@@ -59,7 +59,7 @@ async def test_own_write_is_read_at_once(bench: Bench) -> None:
     assert outcome.ok
     assert outcome.changed == 1
     assert (bench.held() or {})["data"] == {"x": "1"}
-    assert [origin for _, origin in bench.reported] == [bench.origin], "the pass has not to be told"
+    assert [origin for _, origin in bench.reported] == [bench.origin], "the pass knows it"
 
 
 async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(bench: Bench) -> None:
@@ -158,7 +158,7 @@ async def test_new_object_that_its_owner_objects_to_is_deleted_and_no_further_on
     assert not bench.api.objects(CONFIG_MAP)
     assert bench.held() is None
     assert outcome.skipped == tuple(steps[1:])
-    assert {origin for _, origin in bench.reported} == {bench.origin}, "the pass has not to be told"
+    assert {origin for _, origin in bench.reported} == {bench.origin}, "the pass knows it"
 
 
 async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> None:

@@ -110,7 +110,7 @@ async def test_request_that_an_address_in_use_cannot_satisfy_is_reported(
     assert "RequestNotApplied" not in reasons(api)
 
     api.patch(SERVICE, SHOP, change)
-    await harness.eventually(lambda: "RequestNotApplied" in reasons(api), "the user is told")
+    await harness.eventually(lambda: "RequestNotApplied" in reasons(api), "the user sees it")
     assert ingress(api) == ["203.0.113.0"]
 
 
@@ -263,7 +263,7 @@ async def test_claim_of_somebody_else_is_not_used(api: FakeApi, harness: Operato
     api.create(build_claim("shop-lb"))
     await harness.converged()
     api.create(build_service())
-    await harness.eventually(lambda: "NameTaken" in reasons(api), "it is told")
+    await harness.eventually(lambda: "NameTaken" in reasons(api), "it reports it")
 
     assert ingress(api) == []
 

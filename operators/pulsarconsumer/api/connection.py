@@ -30,7 +30,7 @@ IssuerUrl = Annotated[
 """The URL of an OAuth2 issuer."""
 
 _NAME: Final = r"[^/,\s]*[^/,.\s][^/,\s]*"
-"""A segment of a path of the admin API: `.` and `..` would lead to other paths."""
+"""A segment of a path of the admin API: `.` and `..` name other paths."""
 
 TopicName = Annotated[
     str,

@@ -330,7 +330,7 @@ def test_topic_that_is_deleted_does_not_stop_the_others(
         assert worker.worker.check_ready() is None
         assert worker.sources[1].problem == "not connected to the broker"
         monkeypatch.setattr(source_module, "BROKEN_SECONDS", 0.0)
-        wait_until(lambda: "TopicNotFound" in worker.sources[1].problem, "it is told")
+        wait_until(lambda: "TopicNotFound" in worker.sources[1].problem, "it reports it")
         peer.send(one, [b"g1"])
         wait_until(lambda: handler.done == ["g0", "g1"], "the other still is")
         pulsar_broker.request("PUT", path)
