@@ -125,20 +125,22 @@ class Sessions:
             await self._pause(delay)
         try:
             response = await handler(request)
+            if gap := watching and response.status == _GONE:
+                # kopf expects an expired version as an event only, and would exit at this status.
+                # So it watches from the present.
+                response.release()
+                request.url = request.url.without_query_params("resourceVersion")
+                response = await handler(request)
         except (aiohttp.ClientError, TimeoutError):
             # kopf would retry immediately.
             await self._pause(self._choose_pause(path))
             raise
-        if watching and response.status == _GONE:
-            # kopf expects an expired version as an event only, and would exit at this status. So it
-            # watches from the present, and our own client lists what went in the gap.
-            response.release()
-            self._listener.succeeded(path, watching=False)
-            request.url = request.url.without_query_params("resourceVersion")
-            response = await handler(request)
         if response.ok:
             self._failures.pop(path, None)
             self._listener.succeeded(path, watching)
+            if gap:
+                # A listing of our own client, after the watch has begun, finds what went meanwhile.
+                self._listener.succeeded(path, watching=False)
         elif response.status not in _FOR_KOPF:
             await self._refuse(response, path)
         return response
