@@ -32,6 +32,7 @@ from libs.common.runtime import Controller, Operator
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.listing import InformerListing
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
+from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import wait_served
 from libs.common.testing.widget import (
@@ -49,24 +50,7 @@ pytestmark = pytest.mark.apiserver
 PATIENT: dict[str, Any] = {"cache_sync_timeout_seconds": 300, "request_timeout_seconds": 60}
 API_SERVICE = Kind("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
 POD_METRICS = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
-CRD_OF_WIDGETS: Manifest = build_object(
-    CRD,
-    WIDGET.resource,
-    spec={
-        "group": WIDGET.group,
-        "scope": "Namespaced",
-        "names": {"kind": WIDGET.kind, "plural": WIDGET.plural},
-        "versions": [
-            {
-                "name": WIDGET.version,
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": CONDITIONS},
-            }
-        ],
-    },
-)
+CRD_OF_WIDGETS = build_crd(WIDGET, CONDITIONS, ("status",))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, CRD, NAMESPACE, Key, build_object
+from libs.common.kinds import CONFIG_MAP, NAMESPACE, Key, build_object
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import serve
 from libs.common.testing.widget import CONDITIONS, FINALIZER, OPERATOR, WIDGET, build_widget
@@ -26,23 +27,7 @@ def api(fake_api: FakeApi) -> FakeApi:
     return fake_api
 
 
-CRD_OF_WIDGETS: dict[str, Any] = build_object(
-    CRD,
-    WIDGET.resource,
-    spec={
-        "group": WIDGET.group,
-        "scope": "Namespaced",
-        "names": {"kind": WIDGET.kind, "plural": WIDGET.plural},
-        "versions": [
-            {
-                "name": WIDGET.version,
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": CONDITIONS},
-            }
-        ],
-    },
-)
+CRD_OF_WIDGETS = build_crd(WIDGET, CONDITIONS, ())
 
 
 def build_harness(api: FakeApi, **settings: Any) -> OperatorHarness:
