@@ -104,7 +104,7 @@ async def test_deletion_in_a_gap_before_a_410_is_found(
 ) -> None:
     """Kopf lists again after a 410 and reports no deletions; its indexes keep the objects.
 
-    At a 410 that is no event, it would exit, and its other streams would keep it from ending.
+    At a 410 that is no event, it would exit.
     """
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
