@@ -17,7 +17,7 @@ from lab.sweep.cluster import request_token
 from lab.sweep.workload import load_workloads
 from libs.common import fastyaml
 from libs.common.client import Client
-from libs.common.errors import ApiError
+from libs.common.errors import ApiError, Forbidden, Invalid
 from libs.common.kinds import (
     CLUSTER_ROLE,
     LEASE,
@@ -25,6 +25,7 @@ from libs.common.kinds import (
     POD,
     ROLE_BINDING,
     SECRET,
+    SERVICE,
     SERVICE_ACCOUNT,
     Key,
     Kind,
@@ -46,6 +47,11 @@ TENANT, NEIGHBOR, PEOPLE = "team-a", "team-b", "people"
 EDITOR, ADMIN, VICTIM, INSIDER, ROOT = "mallory", "alice", "victor", "eve", "root"
 """Users: editor and administrator of the tenant's namespace, editor of the neighbor's, editor of
 the operators' namespace, administrator of the cluster."""
+GUARDING: Final = "ipam"
+"""The operator whose chart has a policy for the Services of all."""
+EVERYBODY: Final[Manifest] = {}
+NEIGHBOR_ONLY: Final[Manifest] = {"matchLabels": {"kubernetes.io/metadata.name": NEIGHBOR}}
+"""Selectors of namespaces."""
 POOL_BLOCK: Final = "203.0.113.0/28"
 FULL: Final[Mapping[str, Any]] = {"watch": {"namespaces": [TENANT, NEIGHBOR]}}
 """Values of the pages: operators watch the namespaces of tenants by name."""
@@ -130,7 +136,25 @@ async def _install(stage: Stage, folder: Path) -> None:
         await root.create(NAMESPACE, build_object(NAMESPACE, name, metadata={"labels": standard}))
     await serve(root, *_list_foreign_kinds())
     kubeconfig = str(stage.plane.write_kubeconfig(folder / "kubeconfig"))
-    await asyncio.to_thread(_install_charts, kubeconfig)
+    await asyncio.to_thread(_install_chart, GUARDING, kubeconfig)
+    await _add_pools(root)
+    await stage.wait_until(lambda: _is_guarded(root), "the policy for Services is in force")
+    for operator in find_charts():
+        if operator != GUARDING:
+            await asyncio.to_thread(_install_chart, operator, kubeconfig)
+
+
+async def _is_guarded(root: Client) -> bool:
+    """Return whether the API server has read the pools, before which it refuses all Services."""
+    labels = {"app.kubernetes.io/managed-by": GUARDING}
+    service = build_object(
+        SERVICE, "probe", HOME, metadata={"labels": labels}, spec={"ports": [{"port": 80}]}
+    )
+    try:
+        await root.create(SERVICE, service, dry_run=True)
+    except (Forbidden, Invalid) as err:
+        return "only IPClaims have Services" in str(err)
+    return False
 
 
 def _list_foreign_kinds() -> list[Manifest]:
@@ -151,13 +175,12 @@ def values_of(operator: str) -> dict[str, Any]:
     return {**(VALUES.get(operator) or FULL), "rbac": {"userRoles": True}}
 
 
-def _install_charts(kubeconfig: str) -> None:
-    for operator in find_charts():
-        run_helm(
-            *("install", operator, str(CHARTS / operator), "--namespace", HOME),
-            *("--kubeconfig", kubeconfig, "--values", "-"),
-            stdin=json.dumps(with_registry(values_of(operator))),
-        )
+def _install_chart(operator: str, kubeconfig: str) -> None:
+    run_helm(
+        *("install", operator, str(CHARTS / operator), "--namespace", HOME),
+        *("--kubeconfig", kubeconfig, "--values", "-"),
+        stdin=json.dumps(with_registry(values_of(operator))),
+    )
 
 
 async def _add_people(stage: Stage, stack: AsyncExitStack) -> None:
@@ -188,9 +211,8 @@ async def _log_in(stage: Stage, stack: AsyncExitStack, account: str, namespace: 
     return await stack.enter_async_context(client)
 
 
-async def _add_objects(root: Client) -> None:
-    """Create what an administrator offers to tenants, and what attackers aim at."""
-    everybody: Manifest = {}
+async def _add_pools(root: Client) -> None:
+    """Create the pools of addresses, one of them for the neighbor only."""
     await _create(
         root,
         IP_POOL,
@@ -198,21 +220,24 @@ async def _add_objects(root: Client) -> None:
         {
             "family": "IPv4",
             "addresses": [POOL_BLOCK],
-            "allowedNamespaces": everybody,
+            "allowedNamespaces": EVERYBODY,
         },
     )
     for name, block, extra in (
         ("small", "203.0.113.64/28", {"quotaPerNamespace": 1}),
         ("open", "203.0.113.128/28", {"addressTargets": "Allow"}),
     ):
-        spec = {"family": "IPv4", "addresses": [block], "allowedNamespaces": everybody, **extra}
+        spec = {"family": "IPv4", "addresses": [block], "allowedNamespaces": EVERYBODY, **extra}
         await _create(root, IP_POOL, name, spec)
-    await _create(root, INSTANCE_SIZE, "small", {"cpus": 1, "memory": "1Gi", "disk": "1Gi"})
-    only = {"matchLabels": {"kubernetes.io/metadata.name": NEIGHBOR}}
-    spec = {"family": "IPv4", "addresses": ["198.51.100.0/28"], "allowedNamespaces": only}
+    spec = {"family": "IPv4", "addresses": ["198.51.100.0/28"], "allowedNamespaces": NEIGHBOR_ONLY}
     await _create(root, IP_POOL, "private", spec)
+
+
+async def _add_objects(root: Client) -> None:
+    """Create what else an administrator offers to tenants, and what attackers aim at."""
+    await _create(root, INSTANCE_SIZE, "small", {"cpus": 1, "memory": "1Gi", "disk": "1Gi"})
     vlans = [{"first": 100, "last": 199}]
-    for name, allowed in (("fabric", everybody), ("backbone", only)):
+    for name, allowed in (("fabric", EVERYBODY), ("backbone", NEIGHBOR_ONLY)):
         spec = {"bridge": f"br-{name}", "vlans": vlans, "allowedNamespaces": allowed}
         await _create(root, PROVIDER_NETWORK, name, spec)
     secret = build_object(SECRET, "webhook-key", HOME)
