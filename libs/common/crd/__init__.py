@@ -40,6 +40,7 @@ from libs.common.crd.objects import (
 )
 from libs.common.crd.schema import StructuralSchema, build_schema
 from libs.common.crd.types import (
+    HUGE,
     SELECTOR_LIMIT,
     AnnotationMap,
     Count,
@@ -64,6 +65,7 @@ from libs.common.crd.types import (
 
 __all__ = [
     "AGE",
+    "HUGE",
     "READY_COLUMN",
     "SELECTOR_LIMIT",
     "AnnotationMap",
