@@ -33,9 +33,14 @@ _GONE: Final = (
     pulsar.AlreadyClosed,
     pulsar.ProducerFenced,
     pulsar.ProducerNotInitialized,
+    pulsar.Timeout,
     pulsar.TopicNotFound,
 )
-"""Errors after which a producer is unusable: its topic was deleted or moved."""
+"""Errors after which a producer is replaced: its topic was deleted or moved.
+
+If a topic is unloaded while a producer is created, brokers can lose the producer without telling
+the client, and each of its messages times out (apache/pulsar#16246).
+"""
 
 log = structlog.get_logger("connection")
 
