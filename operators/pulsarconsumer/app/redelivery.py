@@ -65,6 +65,11 @@ _DOUBT_SECONDS: Final = 2.0
 """Time without messages after which a broker has redelivered everything that it redelivers."""
 _SENT_SECONDS: Final = 1.0
 """Time after which a connected client has sent an acknowledgment."""
+_IN_FLIGHT_SECONDS: Final = 2.0
+"""Time after a request for messages in which those arrive that were on their way before.
+
+They come a second time then.
+"""
 _SAME_LOSS_SECONDS: Final = 1.0
 """Maximum time between two observations of one lost connection."""
 
@@ -132,7 +137,9 @@ class _Watch:
         found, self.doubtful = self.doubtful, []
         return found
 
-    def trusts(self, identity: str, times: tuple[float, float], *, is_sibling: bool) -> bool:
+    def trusts(
+        self, identity: str, times: tuple[float, float], now: float, *, is_sibling: bool
+    ) -> bool:
         """Return whether a redelivered message that was finished is a repetition.
 
         If it was delivered after the loss or the request, that does not explain another delivery:
@@ -141,15 +148,17 @@ class _Watch:
         Args:
             identity: Identity of the message.
             times: Times at which the message was delivered last, and acknowledged.
+            now: Monotonic time.
             is_sibling: Whether a message of its batch waits, so that brokers which acknowledge only
                 whole batches redeliver it however long ago that was.
         """
         seen_at, finished_at = times
-        is_open = seen_at <= max(self.since, self.asked_at)
+        settled_at = self.asked_at + _IN_FLIGHT_SECONDS if self.asked_at else 0.0
+        is_open = seen_at <= max(self.since, settled_at)
         if self.lost_at is None:
             return is_sibling or (is_open and finished_at >= self.asked_at - _SENT_SECONDS)
         if self.is_order:
-            is_first = identity not in self.repeated
+            is_first = identity not in self.repeated or now < settled_at
             remember(self.repeated, identity, None)
             if is_sibling and not self.has_moved:
                 return is_first
@@ -263,6 +272,7 @@ class Redeliveries:
         with self._lock:
             watch = self._watches.setdefault(source, _Watch(now, now + ANSWER_SECONDS))
             watch.asked_at = now
+            watch.repeated.clear()
 
     def is_over(self, source: Source, now: float) -> bool:
         """Return whether the watch of a source that found its queue empty must end."""
@@ -365,7 +375,7 @@ class Redeliveries:
                 if siblings is None:
                     siblings = {_batch_of(each) for each in self._messages} - {""}
                 is_sibling = _batch_of(identity) in siblings
-                self._sort_finished(watch, raw, new, done, is_sibling=is_sibling)
+                self._sort_finished(watch, raw, new, done, now, is_sibling=is_sibling)
             elif source.is_retry and self._is_second_copy(raw, identity):
                 done.append(raw)
             else:
@@ -378,6 +388,7 @@ class Redeliveries:
         raw: RawMessage,
         new: dict[str, RawMessage],
         done: list[RawMessage],
+        now: float,
         *,
         is_sibling: bool,
     ) -> None:
@@ -389,7 +400,7 @@ class Redeliveries:
             is_done = True
         elif watch is None:
             is_done = is_sibling
-        elif watch.trusts(identity, self._finished[identity], is_sibling=is_sibling):
+        elif watch.trusts(identity, self._finished[identity], now, is_sibling=is_sibling):
             if watch.is_order and is_sibling and len(watch.doubtful) < _DOUBTFUL:
                 watch.doubtful.append(raw)
                 return
