@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -88,14 +89,22 @@ def has_stored(worker: RunningWorker, copies: int) -> bool:
     return worker.handled("dead_lettered") == copies
 
 
+def has_tried(worker: RunningWorker) -> bool:
+    """Return whether a copy was stored, or could not be."""
+    failures = worker.value("broker_errors_total", operation="dead_letter")
+    return failures > 0 or worker.handled("dead_lettered") > 0
+
+
 def test_copies_are_stored_although_their_topic_is_unloaded_while_its_producer_is_created(
     pulsar_broker: Broker, peer: Peer, tmp_path: Path
 ) -> None:
     """The broker loses about half of the producers; their clients say that they are connected."""
     topics = [new_topic() for _ in range(8)]
-    copies = [f"{each}-{SUBSCRIPTION}-DLQ" for each in topics]
-    for name in copies:
-        peer.send(name, [])
+    over = threading.Event()
+
+    def unload(topic: str) -> None:
+        while not over.is_set():
+            pulsar_broker.request("PUT", f"{path_of(topic)}/unload")
 
     def reject(_: Message) -> None:
         raise Reject("poison")
@@ -106,12 +115,17 @@ def test_copies_are_stored_although_their_topic_is_unloaded_while_its_producer_i
             environ = build_environment(pulsar_broker.service_url, each, dead_letter="Enabled")
             log = tmp_path / str(number)
             workers.append(stack.enter_context(running(environ, reject, log)))
+            peer.send(f"{each}-{SUBSCRIPTION}-DLQ", [])
+        pool = stack.enter_context(ThreadPoolExecutor(len(topics)))
+        stack.callback(over.set)
+        unloads = [pool.submit(unload, f"{each}-{SUBSCRIPTION}-DLQ") for each in topics]
         for each in topics:
             peer.send(each, [b"m"] * 20)
-        with ThreadPoolExecutor(len(copies)) as pool:
-            for _ in range(20):
-                unload = partial(pulsar_broker.request, "PUT")
-                list(pool.map(unload, [f"{path_of(name)}/unload" for name in copies]))
+        for worker in workers:
+            wait_until(partial(has_tried, worker), "all have sent a copy")
+        over.set()
+        for done in unloads:
+            done.result()
         for worker in workers:
             wait_until(partial(has_stored, worker, 20), "all are stored", 180.0)
 
