@@ -36,7 +36,6 @@ class MessageReceiver:
         self._consumer = consumer
         self._most = settings.batch_max_messages if settings.handler_batch else 0
         self._most_bytes = settings.batch_max_bytes
-        self._queue_size = settings.receiver_queue_size
         self._list_seconds = settings.batch_timeout_milliseconds / 1000
         self._left: list[RawMessage] = []
         # A message waits for those before it while its acknowledgment time-out runs.
@@ -61,14 +60,8 @@ class MessageReceiver:
         return [self._consumer.receive(POLL_MILLISECONDS)]
 
     def forget(self) -> None:
-        """Drop messages that nobody has received yet, because the broker redelivers them.
-
-        Otherwise, those in the queue of the client would come twice.
-        """
+        """Drop the messages that were received for the next list; the broker redelivers them."""
         self._left = []
-        dropped = 0
-        while dropped < self._queue_size and (found := len(self._consumer.batch_receive())):
-            dropped += found
 
     def _receive_list(self) -> list[RawMessage]:
         """Return a full list, or the messages that arrived before the time-out of the list."""

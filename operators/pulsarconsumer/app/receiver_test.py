@@ -49,18 +49,6 @@ def test_many_are_taken_at_once_unless_handling_is_slow_or_the_time_is_bounded(
     assert consumer.asked == asked
 
 
-@pytest.mark.parametrize(("queued", "asked"), [([["m"] * 50, []], 2), ([["m"] * 50] * 5, 3)])
-def test_messages_in_the_queue_of_the_client_are_dropped_before_they_are_requested_again(
-    queued: Sequence[Sequence[str]], asked: int
-) -> None:
-    """They would come twice. If the queue is filled meanwhile, this ends nevertheless."""
-    consumer = FakeConsumer(*queued)
-    environ = build_environment("pulsar://p:6650", "t", receiver_queue_size=120)
-    MessageReceiver(consumer, load_settings(environ)).forget()
-
-    assert consumer.asked == ["many"] * asked
-
-
 class BatchConsumer:
     """Has messages of some bytes, a few at a time, and a clock that moves while it waits."""
 
