@@ -105,8 +105,8 @@ class _Watch:
         asked_at: Time at which the broker was asked for the messages; 0 if it was not.
         has_begun: Whether the source has received a message since.
         left: Messages that the source may receive after that time; the watch ends with them.
-        repeated: Identities of messages that were redelivered; if one comes again, the cursor was
-            moved again.
+        repeated: Times of the last redelivery, by identity; if a message comes again although the
+            broker was not asked since, the cursor was moved again.
         has_moved: Whether the cursor was moved back: a message came that is not of a batch that
             waits.
         doubtful: Messages of such batches, which come again because the cursor was moved back, or
@@ -121,7 +121,7 @@ class _Watch:
     asked_at: float = 0.0
     has_begun: bool = False
     left: int = _REMEMBERED
-    repeated: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    repeated: OrderedDict[str, float] = field(default_factory=OrderedDict)
     has_moved: bool = False
     doubtful: list[RawMessage] = field(default_factory=list)
 
@@ -158,8 +158,13 @@ class _Watch:
         if self.lost_at is None:
             return is_sibling or (is_open and finished_at >= self.asked_at - _SENT_SECONDS)
         if self.is_order:
-            is_first = identity not in self.repeated or now < settled_at
-            remember(self.repeated, identity, None)
+            before = self.repeated.get(identity)
+            is_first = before is None
+            if (
+                before is not None and not is_sibling
+            ):  # Those of its batch would hide that the cursor was moved back.
+                is_first = now < settled_at or before < self.asked_at
+            remember(self.repeated, identity, now)
             if is_sibling and not self.has_moved:
                 return is_first
             # It was being handled when the connection was lost.
@@ -272,7 +277,6 @@ class Redeliveries:
         with self._lock:
             watch = self._watches.setdefault(source, _Watch(now, now + ANSWER_SECONDS))
             watch.asked_at = now
-            watch.repeated.clear()
 
     def is_over(self, source: Source, now: float) -> bool:
         """Return whether the watch of a source that found its queue empty must end."""
