@@ -48,17 +48,6 @@ from libs.common.transport import (
     lines_of,
 )
 
-__all__ = [
-    "APPLY_PATCH",
-    "JSON_PATCH",
-    "MERGE_PATCH",
-    "METADATA_LIST",
-    "Client",
-    "ObjectList",
-    "Page",
-    "WatchEvent",
-]
-
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

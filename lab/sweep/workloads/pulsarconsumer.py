@@ -36,9 +36,9 @@ from libs.common.kinds import (
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.policies import POD_MONITOR
+from operators.pulsarconsumer.resources.scalers import (
     HORIZONTAL_POD_AUTOSCALER,
-    POD_MONITOR,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,
 )
