@@ -142,7 +142,7 @@ async def _execute_and_refuse(exchange: Exchange, call: Call, record: Record) ->
 
 async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
     answer = await pass_on(exchange, call, record)
-    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    response = answer.render()
     await response.prepare(exchange.request)
     await response.write_eof()
     exchange.session.kill(exchange.process)
@@ -164,6 +164,12 @@ async def _begin_outage(exchange: Exchange, call: Call, record: Record) -> web.S
     return _refuse(record, 503, "ServiceUnavailable")
 
 
+async def _wait_and_execute(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(exchange.session.released.wait(), exchange.session.delay)
+    return (await pass_on(exchange, call, record)).render()
+
+
 async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
     record.injected = True
     await asyncio.sleep(_HANG_SECONDS)
@@ -182,8 +188,7 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
     manifest = parse_json(created.body)
     session.foreign[f"{exchange.path}/{call.name}"] = manifest
     session.removed.add(f"{call.resource} {call.name}")
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -194,8 +199,7 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
         await asyncio.wait_for(session.released.wait(), _HOLD_SECONDS)
     finally:
         session.held = False
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _answer_and_turn_back(
@@ -214,8 +218,7 @@ async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     if series == "lease":
         # The silence that follows is not rest: the process is about to give up its leadership.
         exchange.session.note_activity(seconds)
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _crash(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -275,6 +278,7 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.E409: _conflict,
     Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,
+    Mode.LATE: _wait_and_execute,
     Mode.H: _hold,
     Mode.STALE: _answer_and_turn_back,
     Mode.LEASE: _mute,

@@ -21,8 +21,8 @@ from lab.sweep.triggers import Trigger, common_triggers
 from lab.sweep.workload import State
 
 FAULTS: Final = (
-    *(Mode.K1, Mode.E500, Mode.DONE500, Mode.E409, Mode.A1),
-    *(Mode.DELAY, Mode.CUT, Mode.GONE),
+    *(Mode.K1, Mode.E500, Mode.LATE, Mode.DELAY, Mode.DONE500, Mode.E409, Mode.A1),
+    *(Mode.CUT, Mode.GONE),
 )
 """Faults that happen in front of a correct API server, the most telling ones first."""
 MORE: Final = (Mode.K2, Mode.STALE, Mode.OUTAGE, Mode.E429, Mode.E503)
@@ -233,7 +233,8 @@ class Campaign:
         self, problems: Sequence[Problem], again: Sequence[Problem], reference: Reference
     ) -> None:
         """Note fields that differ in only one of two runs of the same trial."""
-        first, second = ({each.place for each in run if each.phase} for run in (problems, again))
+        runs = (problems, again)
+        first, second = ({each.place for each in run if each.oracle == "state"} for run in runs)
         for place in first - second:
             self._unsteady[place] += 1
             if self._unsteady[place] != _UNSTEADY:
@@ -301,9 +302,12 @@ def _judge_states(
     """Return the differences of the first phase that has any."""
     for phase, state in outcome.states.items():
         differences = knowledge.compare(wanted[phase], state)
-        differences.sort(key=lambda each: each.is_about_progress)
+        differences.sort(key=lambda each: (not each.is_about_object, each.is_about_progress))
         if differences:
-            return [Problem("state", phase, each.place, str(each)) for each in differences]
+            return [
+                Problem("object" if each.is_about_object else "state", phase, each.place, str(each))
+                for each in differences
+            ]
         if phase in outcome.late:
             return [Problem("late", phase, "", f"the operator {outcome.late[phase]}")]
     return []
@@ -337,11 +341,15 @@ def is_noise(difference: Difference) -> bool:
 
 
 def group_failures(failures: Iterable[Failure]) -> list[Group]:
-    """Group failures by what differs, apart from annotations with the progress of a framework."""
+    """Group failures by the most telling of what differs.
+
+    Missing objects come first, and annotations with the progress of a framework last.
+    """
     groups: dict[frozenset[tuple[str, str]], Group] = {}
     for failure in failures:
-        keys = [each.key for each in failure.problems if ".metadata.annotations." not in each.place]
-        key = frozenset(keys or [each.key for each in failure.problems])
+        telling = [each for each in failure.problems if each.oracle != "state"]
+        fields = [each for each in failure.problems if ".metadata.annotations." not in each.place]
+        key = frozenset(each.key for each in telling or fields or failure.problems)
         groups.setdefault(key, Group([])).failures.append(failure)
     return sorted(groups.values(), key=lambda group: -len(group.failures))
 

@@ -43,6 +43,7 @@ from libs.common.testing.apiserver import AssetsMissing, find_assets
 PLANTED = Path(__file__).resolve().parents[3] / "tests/planted"
 PLAIN = Plan("operator", "workload")
 READY = {"pods web": {"status": {"phase": "Ready"}}}
+WHOLE: State = {"pods web": build_object(POD, "web")}
 BROKEN = {"pods web": {"status": {"phase": "Failed"}}}
 
 
@@ -118,8 +119,9 @@ def test_children_that_are_recreated_while_their_owner_is_deleted_are_no_duplica
 
 
 def test_failures_with_the_same_symptom_are_one_finding() -> None:
-    def fail(*places: str) -> Failure:
+    def fail(*places: str, lost: str = "") -> Failure:
         problems = [Problem("state", "create", place, place) for place in places]
+        problems += [Problem("object", "create", lost, lost)] if lost else []
         return Failure(Outcome(PLAIN, "a"), problems, confirmed=True)
 
     groups = group_failures(
@@ -128,10 +130,13 @@ def test_failures_with_the_same_symptom_are_one_finding() -> None:
             fail("services web"),
             fail("pods web.status.phase"),
             fail("pods web.metadata.annotations.progress"),
+            fail("pods web.status.phase", lost="pods db"),
+            fail(lost="pods db"),
+            fail("services web", lost="pods db"),
         ]
     )
 
-    assert [len(group.failures) for group in groups] == [2, 1, 1]
+    assert [len(group.failures) for group in groups] == [3, 2, 1, 1]
 
 
 async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on(
@@ -150,6 +155,22 @@ async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_se
     assert not result.groups
     assert not result.unconfirmed
     assert [each.place for each in reference.problems] == ["pods web.status.phase"]
+
+
+async def test_missing_object_is_never_undetermined(tmp_path: Path) -> None:
+    """A busy machine may make an operator late: an object that comes later must not be ignored."""
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    expectation = Expectation(Knowledge(), {"create": WHOLE}, frozenset())
+    reference = replace(build_reference(), moments=moments, expectation=expectation)
+    lost: State = {}
+    campaign = StandIn(iter([lost, WHOLE, lost, WHOLE, lost, lost]))
+
+    journal = Journal(tmp_path / "journal", resume=False)
+    result = await campaign.sweep(reference, (Mode.K1,), None, journal)
+
+    assert [each.confirmed for each in result.failures] == [False, False, True]
+    assert [len(group.failures) for group in result.groups] == [1]
+    assert not reference.problems
 
 
 async def test_resumed_campaign_repeats_only_what_did_not_pass(tmp_path: Path) -> None:

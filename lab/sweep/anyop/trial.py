@@ -87,6 +87,7 @@ class AnyTrial:
         self._changes, self._changed_at = 0, 0.0
         self._built: State = {}
         self._built_at = -1
+        self._compared_at = ("", -1)
 
     async def run(self) -> Outcome:
         """Run all phases and return the outcome."""
@@ -195,9 +196,10 @@ class AnyTrial:
             return state
         if is_late or self._expectation is None:
             return state
-        wanted = self._expectation.states[name]
-        is_over = self._is_started() and not self._knowledge.compare(wanted, state)
-        return state if is_over else None
+        if not self._is_started() or self._compared_at == (name, self._changes):
+            return None
+        self._compared_at = name, self._changes
+        return state if not self._knowledge.compare(self._expectation.states[name], state) else None
 
     def _build_state(self) -> State:
         """Return the comparable objects, which are built again only after a change."""
