@@ -12,22 +12,21 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from lab.sweep import scaling
 from lab.sweep.exchange import Exchange, pass_on
-from lab.sweep.modes import Mode
+from lab.sweep.modes import RENEW_SECONDS, REQUEST_TIMEOUT, Mode
 from lab.sweep.recorder import Version
 from lab.sweep.session import Record, Session
 from lab.sweep.wire import Call, Series, parse_json, render_status
 from libs.common.kinds import Manifest
 
-_HANG_SECONDS: Final = scaling.REQUEST_TIMEOUT + 0.3
+_HANG_SECONDS: Final = REQUEST_TIMEOUT + 0.3
 _LATE_SECONDS: Final = 0.25
 _OUTAGE_SECONDS: Final = 0.8
 _HOLD_SECONDS: Final = 20.0
 _GAP_SECONDS: Final = 10.0
 _IN_FLIGHT_SECONDS: Final = 0.002
 _MUTED: Final[Mapping[Mode, tuple[Series, float]]] = {
-    Mode.LEASE: ("lease", scaling.RENEW_SECONDS + 0.6),
+    Mode.LEASE: ("lease", RENEW_SECONDS + 0.6),
     Mode.EVENTS: ("event", 3600.0),
 }
 FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}

@@ -25,7 +25,7 @@ from lab.sweep.anyop.campaign import (
     order_plans,
 )
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.command import parse
+from lab.sweep.anyop.command import parse, start
 from lab.sweep.anyop.report import render_page
 from lab.sweep.anyop.starter import build_environment
 from lab.sweep.anyop.trial import Expectation
@@ -253,6 +253,15 @@ def test_wrong_command_line_exits_with_2(
 
     assert code == 2
     assert message in capsys.readouterr().err
+
+
+def test_installed_command_without_a_known_word_says_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["slipway-sweep", "podset"])
+
+    assert start() == 2
+    assert "run|replay" in capsys.readouterr().err
 
 
 async def run_counter(bug: str, folder: Path, *options: str) -> tuple[int, str]:

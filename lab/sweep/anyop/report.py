@@ -15,9 +15,8 @@ from lab.sweep.anyop.campaign import Group, Problem, Result
 from lab.sweep.anyop.cluster import Inputs
 from lab.sweep.junit import Case, write_cases
 from lab.sweep.modes import Mode
-from lab.sweep.outcome import Outcome
+from lab.sweep.outcome import Outcome, render_timeline
 from lab.sweep.planning import Plan
-from lab.sweep.report import render_timeline
 
 EXPLANATIONS: Final = {
     Mode.K1: "the write was executed, its response was lost, and the operator was killed",
