@@ -124,13 +124,13 @@ class Result:
 
     @property
     def groups(self) -> list[Group]:
-        """Confirmed failures, grouped by what differs."""
-        return group_failures(each for each in self.list_failures() if each.confirmed)
+        """Failures by what differs; each group has a confirmed one."""
+        return [each for each in group_failures(self.list_failures()) if each.first.confirmed]
 
     @property
     def unconfirmed(self) -> list[Group]:
-        """Failures that did not repeat, grouped by what differs."""
-        return group_failures(each for each in self.list_failures() if not each.confirmed)
+        """Failures by what differs; nothing of it has repeated."""
+        return [each for each in group_failures(self.list_failures()) if not each.first.confirmed]
 
     def list_failures(self) -> list[Failure]:
         """Return the failures without fields that turned out to vary without a fault."""
@@ -343,10 +343,11 @@ def is_noise(difference: Difference) -> bool:
 def group_failures(failures: Iterable[Failure]) -> list[Group]:
     """Group failures by the most telling of what differs.
 
-    Missing objects come first, and annotations with the progress of a framework last.
+    Missing objects come first, and annotations with the progress of a framework last. Confirmed
+    failures are the first ones of their group.
     """
     groups: dict[frozenset[tuple[str, str]], Group] = {}
-    for failure in failures:
+    for failure in sorted(failures, key=lambda each: not each.confirmed):
         telling = [each for each in failure.problems if each.oracle != "state"]
         fields = [each for each in failure.problems if ".metadata.annotations." not in each.place]
         key = frozenset(each.key for each in telling or fields or failure.problems)

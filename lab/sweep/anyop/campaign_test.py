@@ -20,6 +20,7 @@ from lab.sweep.anyop.campaign import (
     Failure,
     Problem,
     Reference,
+    Result,
     group_failures,
     judge,
     order_plans,
@@ -119,10 +120,10 @@ def test_children_that_are_recreated_while_their_owner_is_deleted_are_no_duplica
 
 
 def test_failures_with_the_same_symptom_are_one_finding() -> None:
-    def fail(*places: str, lost: str = "") -> Failure:
+    def fail(*places: str, lost: str = "", confirmed: bool = True) -> Failure:
         problems = [Problem("state", "create", place, place) for place in places]
         problems += [Problem("object", "create", lost, lost)] if lost else []
-        return Failure(Outcome(PLAIN, "a"), problems, confirmed=True)
+        return Failure(Outcome(PLAIN, "a"), problems, confirmed)
 
     groups = group_failures(
         [
@@ -137,6 +138,12 @@ def test_failures_with_the_same_symptom_are_one_finding() -> None:
     )
 
     assert [len(group.failures) for group in groups] == [3, 2, 1, 1]
+    result = Result(build_reference())
+    result.failures = [fail("a", confirmed=False), fail("b", confirmed=False), fail("a")]
+    assert [[each.confirmed for each in group.failures] for group in result.groups] == [
+        [True, False]
+    ]
+    assert [len(group.failures) for group in result.unconfirmed] == [1]
 
 
 async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on(
@@ -169,7 +176,7 @@ async def test_missing_object_is_never_undetermined(tmp_path: Path) -> None:
     result = await campaign.sweep(reference, (Mode.K1,), None, journal)
 
     assert [each.confirmed for each in result.failures] == [False, False, True]
-    assert [len(group.failures) for group in result.groups] == [1]
+    assert [len(group.failures) for group in result.groups] == [3]
     assert not reference.problems
 
 
