@@ -92,7 +92,11 @@ class Stream:
 
     async def pass_on(self, line: bytes) -> bool:
         """Forward a frame."""
-        await self.exchange.session.delivering.wait()
+        session = self.exchange.session
+        if lag := session.lags.get("event"):
+            with session.busy():
+                await asyncio.sleep(lag)
+        await session.delivering.wait()
         if not self._silent:
             await self._response.write(line + b"\n")
         return True
@@ -140,8 +144,7 @@ async def _execute_and_refuse(exchange: Exchange, call: Call, record: Record) ->
 
 
 async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    answer = await pass_on(exchange, call, record)
-    response = answer.render()
+    response = (await pass_on(exchange, call, record)).render()
     await response.prepare(exchange.request)
     await response.write_eof()
     exchange.session.kill(exchange.process)

@@ -213,6 +213,8 @@ class FaultProxy:
         called = replace(call, name=session.rewrite(call.name))
         moment = session.counters.name_write(session.phase, called)
         with session.busy():
+            if lag := session.lags.get("write"):
+                await asyncio.sleep(lag)
             if session.meets(moment):
                 session.fired_process = exchange.process
                 return await faults.break_write(exchange, call, record)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Literal
 
 import aiohttp
 import pytest
@@ -274,6 +276,22 @@ async def test_late_write_goes_through_after_its_delay(api: FakeApi, connect: Op
     session.trigger = replace(CREATE, action="delete")
     await client.delete(POD, NAME, uid=created["metadata"]["uid"])
     assert session.fired
+
+
+@pytest.mark.parametrize("side", ["write", "event"])
+async def test_slow_api_server_is_late_each_time(
+    api: FakeApi, connect: Open, side: Literal["write", "event"]
+) -> None:
+    session, client = connect(Mode.NONE, None)
+    session.lags[side] = 0.1
+    version = (await client.list(POD, NAMESPACE)).resource_version
+    started = time.monotonic()
+
+    await client.create(POD, build_pod())
+    found = await follow(client, version, 1)
+
+    assert time.monotonic() - started >= 0.1
+    assert found == [f"ADDED {NAME.name}"]
 
 
 async def follow(client: Client, version: str, count: int) -> list[str]:

@@ -17,7 +17,7 @@ from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan, choose_representatives, plan_trials
-from lab.sweep.triggers import Trigger, common_triggers
+from lab.sweep.triggers import Side, Trigger, common_triggers
 from lab.sweep.workload import State
 
 FAULTS: Final = (
@@ -162,23 +162,29 @@ class Campaign:
         self._unsteady: Counter[str] = Counter()
 
     async def refer(self, count: int) -> Reference:
-        """Run the operator without faults, and learn what is random and what varies."""
+        """Run the operator without faults, and learn what is random and what varies.
+
+        In one more run all writes are slow, and in one all events: if two handlers write a field,
+        the other one wins.
+        """
         plan = Plan("operator", "workload")
+        sides: list[Side | None] = [*[None] * count, "write", "event"]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None)) for _ in range(count)]
+            tasks = [group.create_task(self._run(plan, None, side)) for side in sides]
         trials = [task.result() for task in tasks]
-        runs = [trial.outcome for trial in trials]
-        knowledge = replace(learn_names(runs), ignored=tuple(self._bench.inputs.ignored))
+        runs = [trial.outcome for trial in trials[:count]]
+        all_runs = [*runs, *(each.outcome for each in trials[count:] if not each.outcome.late)]
+        knowledge = replace(learn_names(all_runs), ignored=tuple(self._bench.inputs.ignored))
         for trial in trials:
             trial.outcome.states = trial.build_states(knowledge)
-        knowledge = learn_places(knowledge, [run.states for run in runs])
+        knowledge = learn_places(knowledge, [run.states for run in all_runs])
         watched = frozenset.intersection(*(trial.watched for trial in trials))
         moments = common_triggers([knowledge.rename(run.moments) for run in runs])
         return Reference(
             Expectation(knowledge, runs[0].states, watched),
             runs,
             moments,
-            _most([_count_created(run, knowledge) for run in runs]),
+            _most([_count_created(run, knowledge) for run in all_runs]),
             _judge_undisturbed(runs, knowledge),
         )
 
@@ -258,10 +264,12 @@ class Campaign:
             f" {seconds / 60:.0f} minutes left"
         )
 
-    async def _run(self, plan: Plan, expectation: Expectation | None) -> AnyTrial:
+    async def _run(
+        self, plan: Plan, expectation: Expectation | None, slow: Side | None = None
+    ) -> AnyTrial:
         async with self._slots:
             namespace = f"sweep-{next(self._numbers)}"
-            trial = AnyTrial(self._bench, plan, namespace, expectation)
+            trial = AnyTrial(self._bench, plan, namespace, expectation, slow)
             await trial.run()
             return trial
 
