@@ -298,6 +298,7 @@ class FaultProxy:
             params=[*query, *added.items()],
             data=exchange.body or None,
             headers=headers,
+            skip_auto_headers=("Content-Type", "Accept", "User-Agent"),
         )
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from lab.sweep.canaries import build_canary
 from lab.sweep.external_system import ExternalSystem, Reply, Request
@@ -342,6 +344,28 @@ async def test_watch_is_refused_after_a_gap_in_which_a_child_went(
         await follow(client, version, 1)
 
     assert api.find(POD, NAME) is None
+
+
+async def test_no_header_is_added_that_the_operator_does_not_send() -> None:
+    """The official Python client sends objects without a type, which means JSON."""
+    seen: list[set[str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        seen.append({name.lower() for name in request.headers})
+        return web.json_response({}, status=201)
+
+    app = web.Application()
+    app.router.add_post("/api/v1/namespaces/default/pods", take)
+    async with TestServer(app) as server, aiohttp.ClientSession() as client:
+        async with FaultProxy(str(server.make_url("")).rstrip("/"), None, "admin") as proxy:
+            session = Session(NAMESPACE, "token")
+            proxy.open(session)
+            url = f"{proxy.url(session, 0)}/api/v1/namespaces/default/pods"
+            skipped = ("Content-Type", "User-Agent", "Accept")
+            async with client.post(url, data=b"{}", skip_auto_headers=skipped) as response:
+                assert response.status == 201
+
+    assert not seen[0] & {"content-type", "user-agent"}
 
 
 async def test_request_with_unknown_trial_is_refused(connect: Open) -> None:
