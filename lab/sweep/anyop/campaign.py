@@ -225,6 +225,11 @@ class Campaign:
             if outcome.fired:
                 journal.note(outcome)
             return
+        symptoms = {_find_symptom(each.problems) for each in result.failures if each.confirmed}
+        is_field = all(each.oracle == "state" for each in problems)  # It may be a race.
+        if outcome.fired and not is_field and _find_symptom(problems) in symptoms:
+            result.failures.append(Failure(outcome, problems, confirmed=True))
+            return
         _, again = await self.try_plan(plan, result.reference)
         self._note_unsteady(problems, again, result.reference)
         repeated = {each.key for each in again}
@@ -349,18 +354,18 @@ def is_noise(difference: Difference) -> bool:
 
 
 def group_failures(failures: Iterable[Failure]) -> list[Group]:
-    """Group failures by the most telling of what differs.
-
-    Missing objects come first, and annotations with the progress of a framework last. Confirmed
-    failures are the first ones of their group.
-    """
+    """Group failures by their symptoms; confirmed failures are the first ones of their group."""
     groups: dict[frozenset[tuple[str, str]], Group] = {}
     for failure in sorted(failures, key=lambda each: not each.confirmed):
-        telling = [each for each in failure.problems if each.oracle != "state"]
-        fields = [each for each in failure.problems if ".metadata.annotations." not in each.place]
-        key = frozenset(each.key for each in telling or fields or failure.problems)
-        groups.setdefault(key, Group([])).failures.append(failure)
+        groups.setdefault(_find_symptom(failure.problems), Group([])).failures.append(failure)
     return sorted(groups.values(), key=lambda group: -len(group.failures))
+
+
+def _find_symptom(problems: Sequence[Problem]) -> frozenset[tuple[str, str]]:
+    """Return the most telling differences: missing objects, or fields, but not the progress."""
+    telling = [each for each in problems if each.oracle != "state"]
+    fields = [each for each in problems if ".metadata.annotations." not in each.place]
+    return frozenset(each.key for each in telling or fields or problems)
 
 
 def _count_created(outcome: Outcome, knowledge: Knowledge) -> Counter[str]:

@@ -180,6 +180,19 @@ async def test_missing_object_is_never_undetermined(tmp_path: Path) -> None:
     assert not reference.problems
 
 
+async def test_symptom_of_a_confirmed_failure_is_not_confirmed_again(tmp_path: Path) -> None:
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    campaign = StandIn(iter([{}, {}, {}, WHOLE]))
+
+    journal = Journal(tmp_path / "journal", resume=False)
+    expectation = Expectation(Knowledge(), {"create": WHOLE}, frozenset())
+    reference = replace(build_reference(), moments=moments, expectation=expectation)
+    result = await campaign.sweep(reference, (Mode.K1,), None, journal)
+
+    assert [each.confirmed for each in result.failures] == [True, True]
+    assert (len(result.passed), len(result.groups)) == (1, 1)
+
+
 async def test_resumed_campaign_repeats_only_what_did_not_pass(tmp_path: Path) -> None:
     moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
     reference = replace(build_reference(), moments=moments)
