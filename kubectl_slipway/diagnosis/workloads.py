@@ -34,7 +34,14 @@ _CLAIM_EVENTS = {
 }
 _PROBES = ("Liveness probe failed", "Startup probe failed")
 """Begin of the Events of probes after which the kubelet ends a container."""
-_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
+_IMAGE = {
+    **dict.fromkeys(
+        ("ImagePullBackOff", "ErrImagePull"),
+        "Check the name of the image, the registry and imagePullSecrets.",
+    ),
+    "InvalidImageName": "Correct the image in the pod template.",
+    "ErrImageNeverPull": "Load the image onto the node, or change imagePullPolicy.",
+}
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
 
@@ -122,7 +129,7 @@ def _find_container_problem(
             reason,
             subject,
             f"The image {container.get('image')} of container {name} cannot be pulled: {message}",
-            "Check the name of the image, the registry and imagePullSecrets.",
+            _IMAGE[reason],
         )
     if reason in _CONFIG:
         return Finding(
@@ -183,7 +190,11 @@ def _find_start_problem(
         for event in reversed(events):
             if event.get("type") == "Warning":
                 note = event.get("note") or event.get("message") or ""
-                remedy = "Fix the volume, network or node that the event names."
+                remedy = (
+                    "Create the object that the event names, or correct its name in the template."
+                    if str(note).endswith("not found")
+                    else "Fix the volume, network or node that the event names."
+                )
                 yield Finding(str(event.get("reason")), title(pod), str(note), remedy)
                 return
 

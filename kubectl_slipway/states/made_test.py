@@ -190,6 +190,42 @@ STATES = [
         "Check the name of the image",
     ),
     State(
+        "image that no registry can have",
+        lambda lab: pod_of(
+            lab, waits("InvalidImageName", 'couldn\'t parse image name "Not A Name"')
+        ),
+        "InvalidImageName",
+        'couldn\'t parse image name "Not A Name"',
+        "Correct the image in the pod template",
+    ),
+    State(
+        "image that must be on the node already",
+        lambda lab: pod_of(
+            lab,
+            waits(
+                "ErrImageNeverPull",
+                'Container image "app:1" is not present with pull policy of Never',
+            ),
+        ),
+        "ErrImageNeverPull",
+        "not present with pull policy of Never",
+        "Load the image onto the node, or change imagePullPolicy",
+    ),
+    State(
+        "Secret of a mounted volume missing",
+        lambda lab: pod_of(
+            lab,
+            {"phase": "Pending"},
+            (
+                "FailedMount",
+                'MountVolume.SetUp failed for volume "s" : secret "absent" not found',
+            ),
+        ),
+        "FailedMount",
+        'secret "absent" not found',
+        "Create the object that the event names",
+    ),
+    State(
         "pod crashes",
         lambda lab: pod_of(lab, waits("CrashLoopBackOff", exitCode=3, reason="Error")),
         "CrashLoopBackOff",

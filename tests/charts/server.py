@@ -13,7 +13,7 @@ from libs.common.client import Client
 from libs.common.errors import NotFound
 from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
-from libs.common.testing.helm import CHARTS, run_helm, with_registry
+from libs.common.testing.helm import CHARTS, HelmError, run_helm, with_registry
 from tests.charts.base import EVERYTHING, SuiteBase, find_pods, is_hook, name_of
 
 _PLURALS: Final = {
@@ -69,9 +69,7 @@ class ServerSuite(SuiteBase):
             assert await _exists(kube_client, one), name_of(one)
 
         await self._lead(kube_client, namespace)
-        run_helm(
-            "upgrade", *what, *where, stdin=json.dumps(with_registry({**_VALUES, "replicas": 1}))
-        )
+        _upgrade(*what, *where, stdin=json.dumps(with_registry({**_VALUES, "replicas": 1})))
         lease = await kube_client.get(LEASE, Key(namespace, self.chart))
         assert lease["spec"]["holderIdentity"] == "a-replica"
 
@@ -98,6 +96,18 @@ class ServerSuite(SuiteBase):
         lease = await client.get(LEASE, Key(namespace, self.chart))
         spec = {"holderIdentity": "a-replica", "leaseDurationSeconds": 15}
         await client.replace(LEASE, {**lease, "spec": spec})
+
+
+def _upgrade(*arguments: str, stdin: str) -> None:
+    """Upgrade, again and again until the API server has read the kinds that policies refer to."""
+    while True:
+        try:
+            run_helm("upgrade", *arguments, stdin=stdin)
+        except HelmError as err:
+            if "not yet synced" not in str(err):
+                raise
+        else:
+            return
 
 
 def find_changes(said: Any, kept: Any, path: str = "") -> Iterator[str]:
