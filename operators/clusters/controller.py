@@ -52,6 +52,7 @@ from operators.clusters.observe import (
     map_operation,
     observe,
     plan_adoption,
+    read_addons,
 )
 from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
@@ -134,6 +135,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
         CONFIG_MAP,
         map_addon,
         label_selector=f"{ADDON_LABEL}=true",
+        metadata_only=True,
         why="read the manifests of addons",
     )
     controller.watches(OPERATION, map_operation, optional=True)
@@ -161,10 +163,10 @@ class Reconciler:
         cluster = KubernetesCluster.parse(ctx.primary)
         if adoption := plan_adoption(ctx, cluster):
             return await self._adopt(ctx, adoption)
-        before = observe(ctx, Workload())
+        addons, before = await read_addons(ctx), observe(ctx, Workload())
         access = self._find_access(cluster, before)
         workload = await self._look(ctx, access, before)
-        observed = observe(ctx, workload)
+        observed = observe(ctx, workload, addons)
         plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
         outcome = await ctx.execute(*plan.batches)
         _report_actions(ctx, plan.actions, outcome)
@@ -175,7 +177,8 @@ class Reconciler:
             refused = await self._take(ctx, access, plan.node_steps)
             problems = await self._apply_addons(ctx, access, plan.addon_steps)
         problem = (_explain(exposed) or ("", ""))[1]
-        observed = replace(observe(ctx, workload), addon_problems=problems, service_problem=problem)
+        observed = observe(ctx, workload, addons)
+        observed = replace(observed, addon_problems=problems, service_problem=problem)
         status = build_status(
             cluster,
             observed,

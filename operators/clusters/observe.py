@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.common.kinds import (
@@ -40,8 +40,11 @@ NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)
 _OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
 
 
-def observe(ctx: Context, workload: Workload) -> Observed:
-    """Read everything on which plan and status depend."""
+type Addons = Mapping[str, Mapping[str, str]]
+
+
+def observe(ctx: Context, workload: Workload, addons: Addons | None = None) -> Observed:
+    """Read everything on which plan and status depend; see `read_addons` for the addons."""
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     objects = {
         (kind, key_of(each).name): each
@@ -68,7 +71,7 @@ def observe(ctx: Context, workload: Workload) -> Observed:
         busy=frozenset(at_work & names) | {view.key.name for view in views if view.operation},
         workload=workload,
         network=_find_network(ctx),
-        addons=_find_addons(ctx),
+        addons=addons or {},
     )
 
 
@@ -93,10 +96,12 @@ def plan_adoption(ctx: Context, cluster: KubernetesCluster) -> list[Step]:
     ]
 
 
-def _find_addons(ctx: Context) -> dict[str, dict[str, str]]:
+async def read_addons(ctx: Context) -> Addons:
+    """Read the ConfigMaps of addons, of which the cache holds only the metadata."""
     asked = maps_at(ctx.primary, "spec", "addons")
-    names = [text_at(each, "configMapRef", "name") for each in asked]
-    held = {name: ctx.get(CONFIG_MAP, Key(ctx.key.namespace, name)) for name in names}
+    keys = [Key(ctx.key.namespace, text_at(each, "configMapRef", "name")) for each in asked]
+    seen = [key for key in keys if ctx.get(CONFIG_MAP, key) is not None]
+    held = {key.name: await ctx.live_get(CONFIG_MAP, key) for key in seen}
     return {
         name: text_map_at(each, "data")
         for name, each in held.items()

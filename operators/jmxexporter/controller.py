@@ -19,6 +19,7 @@ from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter import gauges
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, Mode, PrometheusJmxExporter
+from operators.jmxexporter.config import Config
 from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR, plan_discovery
 from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.metrics import INJECTORS, JVMS_LOST, METRICS
@@ -31,6 +32,7 @@ from operators.jmxexporter.observe import (
     map_pod,
     observe,
     observe_traces,
+    read_source,
 )
 from operators.jmxexporter.pods import shrink_pod
 from operators.jmxexporter.reasons import ConditionType, Reason
@@ -90,7 +92,7 @@ def build_controller(settings: Settings) -> Controller:
         .watches(
             CONFIG_MAP,
             map_config_map,
-            source="reflector",
+            metadata_only=True,
             why="read configurations of the exporter",
         )
     )
@@ -127,21 +129,21 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile an exporter that is not being deleted."""
         exporter = PrometheusJmxExporter.parse(ctx.primary)
-        key = await self._keys.get(ctx.client)
+        key, config = await self._keys.get(ctx.client), await read_source(ctx, exporter)
         limits = replace(self._limits, image=replace(self._limits.image, public_key=_text_of(key)))
-        observed = self._observe(ctx, exporter, key)
+        observed = self._observe(ctx, exporter, config, key)
         plan = plan_exporter(exporter, observed, ctx.now(), limits)
         answered = await self._guards.make(
             ctx.uid, plan.calls, key, ctx.now, _waker(ctx), namespace=ctx.key.namespace
         )
         if answered:
-            observed = self._observe(ctx, exporter, key)
+            observed = self._observe(ctx, exporter, config, key)
             plan = plan_exporter(exporter, observed, ctx.now(), limits)
         outcome = await ctx.execute(plan.steps)
         _report_actions(ctx, plan.actions, outcome)
         refused = self._note_refusals(ctx, exporter, plan, outcome)
         published = await _publish(ctx, exporter, observed, plan)
-        observed = self._observe(ctx, exporter, key)
+        observed = self._observe(ctx, exporter, config, key)
         # Plan again from the new state, only for the status: this plan is not executed.
         after = plan_exporter(exporter, observed, ctx.now(), limits)
         self._guards.keep(ctx.uid, after.guards)
@@ -165,11 +167,15 @@ class Reconciler:
         return Result.from_outcome(worse, requeue_after=due)
 
     def _observe(
-        self, ctx: Context, exporter: PrometheusJmxExporter, key: SigningKey | None
+        self,
+        ctx: Context,
+        exporter: PrometheusJmxExporter,
+        config: Config,
+        key: SigningKey | None,
     ) -> Observed:
         states = self._guards.states(ctx.uid)
         return replace(
-            observe(ctx, exporter),
+            observe(ctx, exporter, config),
             states=states,
             signs=key is not None,
             refused=self._refused.get(ctx.uid, {}),

@@ -12,7 +12,7 @@ from libs.common.labels import matches_selector
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
-from operators.jmxexporter.config import evaluate_patterns, read_config
+from operators.jmxexporter.config import Config, evaluate_patterns, read_config
 from operators.jmxexporter.discovery import KINDS, MONITORS
 from operators.jmxexporter.naming import ENDPOINT, OWNER, RESUME
 from operators.jmxexporter.pods import Pod, is_opted_out
@@ -23,12 +23,16 @@ BY_EXPORTER = "exporter"
 """Index of pods by the UIDs of the exporters that had injectors in them or annotated them."""
 
 
-def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
-    """Read all objects that the plan and the status depend on."""
+async def read_source(ctx: Context, exporter: PrometheusJmxExporter) -> Config:
+    """Read the configuration; the cache holds only the metadata of ConfigMaps."""
     source = exporter.spec.config
-    config_map = None
-    if source.config_map_name is not None:
-        config_map = ctx.get(CONFIG_MAP, Key(ctx.key.namespace, source.config_map_name))
+    key = Key(ctx.key.namespace, source.config_map_name or "")
+    found = ctx.get(CONFIG_MAP, key) and await ctx.live_get(CONFIG_MAP, key)
+    return evaluate_patterns(exporter.spec, read_config(source, found))
+
+
+def observe(ctx: Context, exporter: PrometheusJmxExporter, config: Config) -> Observed:
+    """Read all other objects that the plan and the status depend on."""
     pods = ctx.list(POD, selector=exporter.spec.pod_selector)
     selected = [Pod.parse(pod) for pod in pods if not is_opted_out(pod)]
     own = _age(ctx.primary)
@@ -44,7 +48,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
     resumed = _read_time(text_at(ctx.primary, "metadata", "annotations", RESUME))
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
     return Observed(
-        config=evaluate_patterns(exporter.spec, read_config(source, config_map)),
+        config=config,
         pods=had,
         contested=contested,
         coming=sum(pod.coming for pod in selected),

@@ -88,7 +88,7 @@ class Informer:
         self.metadata_only = metadata_only
         self.source = source
         self.optional = optional
-        self.store = Store(kind, self._keep_metadata if metadata_only else transform)
+        self.store = Store(kind, transform, metadata_only=metadata_only)
         self.served = True
         self._selects = compile_selectors(label_selector, field_selector)
         self._clock = clock or SystemClock()
@@ -202,11 +202,6 @@ class Informer:
         scope = self.scope_of(namespace)
         if scope is not None:
             scope.mark_alive()
-
-    def _keep_metadata(self, manifest: Manifest) -> Manifest:
-        """Return what a watch of metadata sends, also of an object that a sweep has read whole."""
-        type_ = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
-        return {**type_, "metadata": strip_noise(manifest)["metadata"]}
 
     def put(self, manifest: Manifest) -> Change | None:
         """Process the event that an object exists."""

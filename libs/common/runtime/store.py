@@ -89,12 +89,16 @@ class Store:
     Args:
         kind: Kind of the objects.
         transform: Applied to each object before it is stored.
+        metadata_only: Whether only metadata is stored, and each new version counts as a change.
     """
 
-    def __init__(self, kind: Kind, transform: Transform = strip_noise) -> None:
+    def __init__(
+        self, kind: Kind, transform: Transform = strip_noise, *, metadata_only: bool = False
+    ) -> None:
         """Start empty."""
         self.kind = kind
-        self.transform = transform
+        self.transform = self._keep_metadata if metadata_only else transform
+        self._metadata_only = metadata_only
         # By namespace, so that a list of one namespace does not iterate over the others.
         self._partitions: dict[str, dict[Key, Manifest]] = {}
         self._count = 0
@@ -167,7 +171,7 @@ class Store:
             return None
         new = self.reduce(manifest)
         self._keep(key, old, new)
-        if old is not None and _same(old, new):
+        if old is not None and not self._metadata_only and _same(old, new):
             return None
         return Change(self.kind, old, new)
 
@@ -255,6 +259,11 @@ class Store:
         for function, index in self._indexes.values():
             for value in self._values(function, new):
                 index.setdefault(value, set()).add(key)
+
+    def _keep_metadata(self, manifest: Manifest) -> Manifest:
+        """Return what a watch of metadata sends, also of an object that a sweep has read whole."""
+        type_ = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
+        return {**type_, "metadata": strip_noise(manifest)["metadata"]}
 
     def reduce(self, manifest: Manifest) -> Manifest:
         """Return the reduced form of an object."""
