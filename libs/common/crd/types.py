@@ -21,7 +21,7 @@ from libs.common.quantity import parse_quantity
 QUANTITY_PATTERN: Final = (
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 )
-"""Pattern of quantities; compatible with RE2. Comparing `1e999999999` in CEL takes half a minute."""
+"""Pattern of quantities; compatible with RE2. CEL computes `1e999999999` for half a minute."""
 HUGE: Final = "string({0}).matches('[eE].?[0-9][0-9][0-9][0-9]')"
 """CEL that skips such a quantity: the API server evaluates rules of values that it refuses, too."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
