@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ class FakeSystem:
             clock=self.clock,
         )
 
-    async def ask(self, key: str = "a", address: str | None = None, **options: bool) -> str | None:
+    async def ask(self, key: str = "a", address: str | None = None, **options: Any) -> str | None:
         return await self.outside.ask(
             key, self._ask, address=address, pause=10.0, wake=self._wake, **options
         )

@@ -115,13 +115,13 @@ def plan_vlan_release(
     used = {str(map_at(each, "spec").get("vlan")) for each in left.values()}
     used |= {read_vlan(each) for each in attachments}
     own, owners = hash_namespace(namespace), _read_owners(provider)
-    left = {
+    ended = {
         vlan: f"{own}{_LEFT}"
         for vlan, owner in owners.items()
         if owner.removesuffix(_LEFT) == own and vlan not in used
     }
-    kept = {vlan: owner for vlan, owner in owners.items() if vlan not in left}
-    kept |= left if marks else {}
+    kept = {vlan: owner for vlan, owner in owners.items() if vlan not in ended}
+    kept |= ended if marks else {}
     return [] if kept == owners else [_plan(provider, kept)]
 
 

@@ -327,10 +327,10 @@ async def test_certificate_that_is_none_is_told() -> None:
 
 @pytest.mark.parametrize("field", ["trusted", "certificate", "key"])
 async def test_certificates_of_a_megabyte_are_refused_before_they_are_loaded(field: str) -> None:
-    text = "-----BEGIN CERTIFICATE-----\n" * 40_000
+    fields: dict[str, Any] = {field: "-----BEGIN CERTIFICATE-----\n" * 40_000}
 
     with pytest.raises(LoginInvalid, match="more than 262144"):
-        Login(**{field: text}).tls()
+        Login(**fields).tls()
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Evil: 1", "a\x00", "\u212a", 7])
