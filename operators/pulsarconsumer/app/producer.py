@@ -32,12 +32,7 @@ class ProducerSettings(ConnectionSettings):
 
 
 def send_messages(settings: ProducerSettings) -> None:
-    """Send the messages, and return after the broker has stored them.
-
-    Raises:
-        CredentialsMissing: A file of the credentials cannot be read.
-        pulsar.PulsarException: The broker cannot be reached or refused.
-    """
+    """Send the messages, and return after the broker has stored them."""
     client = build_client(settings)
     try:
         producer = client.create_producer(settings.topic)

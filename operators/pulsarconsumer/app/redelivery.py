@@ -65,11 +65,8 @@ _DOUBT_SECONDS: Final = 2.0
 """Time without messages after which a broker has redelivered everything that it redelivers."""
 _SENT_SECONDS: Final = 1.0
 """Time after which a connected client has sent an acknowledgment."""
-_IN_FLIGHT_SECONDS: Final = 2.0
-"""Time after a request for messages in which those arrive that were on their way before.
-
-They come a second time then.
-"""
+IN_FLIGHT_SECONDS: Final = 2.0
+"""Time after a request in which messages come twice that were on their way before."""
 _SAME_LOSS_SECONDS: Final = 1.0
 """Maximum time between two observations of one lost connection."""
 
@@ -153,17 +150,16 @@ class _Watch:
                 whole batches redeliver it however long ago that was.
         """
         seen_at, finished_at = times
-        settled_at = self.asked_at + _IN_FLIGHT_SECONDS if self.asked_at else 0.0
-        is_open = seen_at <= max(self.since, settled_at)
+        may_be_second = bool(self.asked_at) and now < self.asked_at + IN_FLIGHT_SECONDS
+        is_open = may_be_second or seen_at <= max(self.since, self.asked_at)
         if self.lost_at is None:
             return is_sibling or (is_open and finished_at >= self.asked_at - _SENT_SECONDS)
         if self.is_order:
             before = self.repeated.get(identity)
             is_first = before is None
-            if (
-                before is not None and not is_sibling
-            ):  # Those of its batch would hide that the cursor was moved back.
-                is_first = now < settled_at or before < self.asked_at
+            if before is not None and not is_sibling:
+                # The second delivery of a batch is the only sign that its cursor was moved back.
+                is_first = may_be_second or before < self.asked_at
             remember(self.repeated, identity, now)
             if is_sibling and not self.has_moved:
                 return is_first

@@ -51,10 +51,6 @@ def redrive(settings: Settings, limit: int | None = None) -> Result:
     Args:
         settings: Settings of the app, with a dead-letter topic.
         limit: Maximum number of dead letters; None for all.
-
-    Raises:
-        CredentialsMissing: A file with credentials cannot be read.
-        pulsar.PulsarException: The broker is unreachable or refuses.
     """
     connection = Connection(settings)
     result = Result(0, {})

@@ -301,6 +301,7 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
         "BUSY_SECONDS": 1.0,
         "ANSWER_SECONDS": 2.0,
         "REDELIVERY_SECONDS": 2.0,
+        "IN_FLIGHT_SECONDS": 0.1,
         # A busy machine may reconnect late.
         "CRASH_SECONDS": _LONG,
     }.items():
