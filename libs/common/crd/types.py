@@ -21,9 +21,9 @@ from libs.common.quantity import parse_quantity
 QUANTITY_PATTERN: Final = (
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 )
-"""Pattern of quantities; compatible with RE2. Comparing `1e999999999` in CEL takes half a minute."""
+"""Pattern of quantities; compatible with RE2. CEL compares `1e999999999` for half a minute."""
 HUGE: Final = "string({0}).matches('[eE].?[0-9][0-9][0-9][0-9]')"
-"""CEL that skips such a quantity: the API server evaluates rules of values that it refuses, too."""
+"""CEL that skips such a quantity: the API server also evaluates rules of values that it refuses."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
