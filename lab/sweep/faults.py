@@ -166,12 +166,6 @@ async def _begin_outage(exchange: Exchange, call: Call, record: Record) -> web.S
     return _refuse(record, 503, "ServiceUnavailable")
 
 
-async def _wait_and_execute(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(exchange.session.released.wait(), exchange.session.delay)
-    return (await pass_on(exchange, call, record)).render()
-
-
 async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
     record.injected = True
     await asyncio.sleep(_HANG_SECONDS)
@@ -280,7 +274,6 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.E409: _conflict,
     Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,
-    Mode.LATE: _wait_and_execute,
     Mode.H: _hold,
     Mode.STALE: _answer_and_turn_back,
     Mode.LEASE: _mute,

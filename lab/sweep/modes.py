@@ -39,8 +39,6 @@ class Mode(StrEnum):
     """The write, and every request after it for a while, is refused."""
     HANG = "hang"
     """The write is not executed and gets no response."""
-    LATE = "late"
-    """The write is executed some seconds late."""
     H = "H"
     """The write is held back until a second leader has taken over, and then executed."""
     STALE = "stale"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Literal
 
 import aiohttp
@@ -260,24 +259,6 @@ async def test_held_write_goes_through_when_it_is_released(api: FakeApi, connect
     await task
 
     assert api.find(POD, NAME) is not None
-
-
-async def test_late_write_goes_through_after_its_delay(api: FakeApi, connect: Open) -> None:
-    session, client = connect(Mode.LATE, CREATE)
-    session.delay = 60.0
-    task = asyncio.create_task(client.create(POD, build_pod()))
-    while not session.fired:
-        await asyncio.sleep(0)
-    assert api.find(POD, NAME) is None
-    session.released.set()  # As at the end of a trial.
-    created = await task
-    assert api.find(POD, NAME) is not None
-
-    session.delay, session.fired = 0.01, False
-    session.released.clear()
-    session.trigger = replace(CREATE, action="delete")
-    await client.delete(POD, NAME, uid=created["metadata"]["uid"])
-    assert session.fired
 
 
 @pytest.mark.parametrize("side", ["write", "event"])

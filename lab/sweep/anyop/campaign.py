@@ -21,8 +21,8 @@ from lab.sweep.triggers import Side, Trigger, common_triggers
 from lab.sweep.workload import State
 
 FAULTS: Final = (
-    *(Mode.K1, Mode.E500, Mode.LATE, Mode.DELAY, Mode.DONE500, Mode.E409, Mode.A1),
-    *(Mode.CUT, Mode.GONE),
+    *(Mode.K1, Mode.E500, Mode.DONE500, Mode.E409, Mode.A1),
+    *(Mode.DELAY, Mode.CUT, Mode.GONE),
 )
 """Faults that happen in front of a correct API server, the most telling ones first."""
 MORE: Final = (Mode.K2, Mode.STALE, Mode.OUTAGE, Mode.E429, Mode.E503)

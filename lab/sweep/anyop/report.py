@@ -29,7 +29,6 @@ EXPLANATIONS: Final = {
     Mode.OUTAGE: "the write, and all requests for 0.8 seconds, were refused with status 503",
     Mode.E429: "the write was refused with status 429 (Too Many Requests)",
     Mode.E503: "the write was refused with status 503",
-    Mode.LATE: "the write was executed 5 seconds late",
     Mode.DELAY: "the watch event, and all events after it, arrived 5 seconds late",
     Mode.CUT: "the watch was cut before the event",
     Mode.GONE: "the watch was cut before the event, and its resumption was refused (410)",

@@ -169,10 +169,6 @@ async def _narrow(user: User) -> None:
     await user.patch(IP_CLAIM, "web", {"spec": {"traffic": "Ports", "ports": ports}})
 
 
-async def _queue(user: User) -> None:
-    await _claim(user, "late")
-
-
 _probe = change(IP_CLAIM, "late", target=_TARGET, ports=_PORTS)
 
 
@@ -315,10 +311,6 @@ async def _create_request(user: User) -> None:
     await _create_pool(user, prefix=24)
     await user.create(CLUSTER, "tenant", {})
     await _request(user, "node")
-
-
-async def _queue_request(user: User) -> None:
-    await _request(user, "late")
 
 
 async def _probe_request(user: User) -> None:
@@ -464,7 +456,7 @@ WORKLOADS: Final = (
             Phase("widen", change(IP_CLAIM, "web", traffic="All", ports=[]), _leads_whole(1)),
             Phase("move", _move, _is_moved),
             Phase("narrow", _narrow, _is_narrowed),
-            Phase("queue", _queue, _is_queued),
+            Phase("queue", lambda user: _claim(user, "late"), _is_queued),
             Phase("release", remove(IP_CLAIM, "web"), _is_passed_on),
             Phase("probe", _probe, leads("late", 2), quiet=True),
             Phase("delete", _delete, is_empty),
@@ -490,7 +482,7 @@ WORKLOADS: Final = (
         children=(IP_ADDRESS, IP_CLAIM, IP_POOL, IP_ALLOCATION, CLUSTER),
         phases=(
             Phase("create", _create_request, _is_given_to("node")),
-            Phase("queue", _queue_request, _is_request_queued),
+            Phase("queue", lambda user: _request(user, "late"), _is_request_queued),
             Phase("release", remove(IP_ADDRESS_CLAIM, "node"), _is_given_to("late")),
             Phase("probe", _probe_request, _is_given_to("last"), quiet=True),
             Phase("delete", _delete_request, is_empty),

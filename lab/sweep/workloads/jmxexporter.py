@@ -86,10 +86,6 @@ async def _create(user: User) -> None:
     await user.create(PROMETHEUS_JMX_EXPORTER, "jmx", spec)
 
 
-async def _join(user: User) -> None:
-    await _add_pod(user, "shop-1")
-
-
 async def _change(user: User) -> None:
     spec = {
         "port": 9500,
@@ -180,7 +176,7 @@ WORKLOADS: Final = (
         children=(POD, CONFIG_MAP, SERVICE, ENDPOINT_SLICE, SERVICE_MONITOR, POD_MONITOR),
         phases=(
             Phase("create", _create, serves(9400, "shop-0")),
-            Phase("join", _join, serves(9400, "shop-0", "shop-1")),
+            Phase("join", lambda user: _add_pod(user, "shop-1"), serves(9400, "shop-0", "shop-1")),
             Phase("change", _change, serves(9500, "shop-0", "shop-1")),
             Phase("probe", _probe, serves(9500, "shop-0", "shop-1", known=False), quiet=True),
             Phase("delete", remove(PROMETHEUS_JMX_EXPORTER, "jmx"), _is_released),

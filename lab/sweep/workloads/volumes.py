@@ -131,10 +131,6 @@ async def _create_archived(user: User) -> None:
     await user.create(DEMO_VOLUME, "data", spec)
 
 
-async def _create_again(user: User) -> None:
-    await _create(user)
-
-
 async def _adopt(user: User) -> None:
     spec = {"spec": {"adopt": "IfMatching", "reclaimPolicy": "Delete", "size": 20}}
     await user.patch(DEMO_VOLUME, "data", spec)
@@ -205,7 +201,7 @@ WORKLOADS: Final = (
             Phase("grow", _grow, has_claim("20Gi")),
             Phase("delete", _delete, _only_claim),
             # The same name again takes nothing over that is not its own.
-            Phase("again", _create_again, _in_conflict),
+            Phase("again", _create, _in_conflict),
             Phase("adopt", _adopt, _is_owned),
             Phase("probe", _probe, has_claim("30Gi"), quiet=True),
             Phase("end", _delete, is_empty),
