@@ -30,6 +30,7 @@ from libs.common.crd.objects import ObjectStatus as ObjectStatus
 from libs.common.crd.objects import PodTemplate as PodTemplate
 from libs.common.crd.objects import StatusCondition as StatusCondition
 from libs.common.crd.objects import TemplateMeta as TemplateMeta
+from libs.common.crd.types import HUGE as HUGE
 from libs.common.crd.types import SELECTOR_LIMIT as SELECTOR_LIMIT
 from libs.common.crd.types import AnnotationMap as AnnotationMap
 from libs.common.crd.types import Count as Count
