@@ -154,6 +154,39 @@ async def test_claim_that_was_restored_without_owner_and_uid_is_adopted(
     assert api.writes(mark) == []
 
 
+@pytest.mark.parametrize("policy", ["Delete", "Retain", "Snapshot"])
+@pytest.mark.parametrize("first", ["claim", "volume"])
+async def test_claim_that_was_restored_with_its_former_owner_is_adopted(
+    api: FakeApi, harness: OperatorHarness, policy: str, first: str
+) -> None:
+    """Until then the garbage collector may delete it: its owner does not exist."""
+    claim = build_foreign_claim(
+        {"apiVersion": f"{DEMO_VOLUME.group}/v1alpha1", "kind": "DemoVolume", "name": "data"}
+        | {"uid": "former", "controller": True, "blockOwnerDeletion": True}
+    )
+    claim["metadata"] |= {"labels": {VOLUME_LABEL: "data"}, "annotations": {KEPT_FOR: "former"}}
+    claim["metadata"] = {n: v for n, v in claim["metadata"].items() if n != "resourceVersion"}
+    await harness.stop()
+    objects = [claim, build(reclaimPolicy=policy)]
+    for each in objects if first == "claim" else reversed(objects):
+        api.create(each)
+    bind(api)
+    uid = api.get(PVC, DATA)["metadata"]["uid"]
+    await harness.start()
+    await harness.converged()
+
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+    assert condition(api, "Ready") == ("True", Reason.BOUND)
+    held = api.get(PVC, DATA)["metadata"]
+    assert held["uid"] == uid
+    owners = [each["uid"] for each in held.get("ownerReferences") or ()]
+    assert owners == ([uid_of(api.get(DEMO_VOLUME, DATA))] if policy == "Delete" else [])
+    mark = api.mark()
+    await harness.restart()
+    await harness.converged()
+    assert api.writes(mark) == []
+
+
 VELERO_SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "v-1"}
 
 
