@@ -64,7 +64,7 @@ def measure_scrapes(
     kit: Path, release: int, folder: Path, beans: int, rules: str, rounds: int
 ) -> dict[str, list[Cost]]:
     """Return the costs of scrapes of both exporters, which take turns in the same JVM."""
-    options = ["-XX:+UseG1GC", "-XX:TieredStopAtLevel=4", "-Xmx4g", f"-Dshop.beans={beans}"]
+    options = ["-XX:TieredStopAtLevel=4", "-Xmx4g", f"-Dshop.beans={beans}"]
     jvm = Jvm(kit, kit / "java" / str(release), options, folder)
     try:
         jvm.await_serving()

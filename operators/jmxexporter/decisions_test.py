@@ -11,9 +11,9 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.guard_calls import GuardKey, GuardState
-from operators.jmxexporter.injector.messages import Report
+from operators.jmxexporter.injector.messages import Report, Request
 from operators.jmxexporter.phases import Phase
 from operators.jmxexporter.pods import Pod, shrink_pod
 from operators.jmxexporter.reasons import Reason
@@ -21,7 +21,7 @@ from operators.jmxexporter.reconcile import Observed, Plan, plan_exporter
 from operators.jmxexporter.reconcile_test import GOOD, LIMITS, NOW, end, parse_exporter, take
 from operators.jmxexporter.resources import Image, build_annotation_patch
 from operators.jmxexporter.samples import FINISHED, SHOP, build_exporter, build_pod
-from operators.jmxexporter.shown import JMX, condition, play, runs, status
+from operators.jmxexporter.shown import condition, play, runs, status
 from operators.jmxexporter.startup import CONFIG_VOLUME, VOLUME, build_startup_patch
 from operators.jmxexporter.status import build_status
 
@@ -332,20 +332,19 @@ async def test_pod_of_the_same_name_is_not_the_one_that_was_refused(
     await harness.eventually(lambda: len(runs(api)) == 1)
 
 
-async def test_endpoint_of_an_exporter_that_lost_its_finalizer_makes_room(
-    api: FakeApi, harness: OperatorHarness
-) -> None:
+def test_endpoint_of_an_exporter_that_lost_its_finalizer_makes_room() -> None:
     """Its port is taken in each JVM; for example the operator was away when it was deleted."""
-    api.create(build_pod())
-    api.create(build_exporter())
-    await play(api, harness)
-    first = runs(api)[-1].request
-    await harness.stop()
-    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"finalizers": None}})
-    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
-    api.create(build_exporter())
-    await harness.start()
-    await play(api, harness)
+    exporter, pod = parse_exporter(), build_pod()
+    metadata = exporter.metadata.model_copy(update={"uid": "former"})
+    take(pod, exporter.model_copy(update={"metadata": metadata}))
+    end(pod, "ok")
 
-    await harness.eventually(lambda: len(runs(api)) == 2)
-    assert (first.former, runs(api)[-1].request.former) == ((), (first.id,))
+    def find_former(*exporters: str) -> tuple[str, ...]:
+        observed = Observed(GOOD, [Pod.parse(pod)], exporters=frozenset(exporters))
+        actions = plan_exporter(exporter, observed, NOW, LIMITS).actions
+        (step,) = (action.step for action in actions if action.job)
+        (operation,) = step.operations
+        return Request.parse(operation["value"]["env"][0]["value"]).former
+
+    assert find_former("u-1") == ("former",)
+    assert find_former("u-1", "former") == ()
