@@ -75,7 +75,6 @@ class Config:
     """A configuration, or the reason why there is none.
 
     Attributes:
-        text: The configuration.
         hash: Its SHA-256, empty for none.
         reason: Why it cannot be used; None when it can.
         message: Explanation of the reason, for people.

@@ -57,6 +57,6 @@ class TestJmxExporterConformance(OperatorConformance):
 def _blur[T](value: T) -> T:
     text = re.sub(r"jmx-inject-[0-9a-f]+", "jmx-inject", json.dumps(value))
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22,}", "uid", text)
-    text = re.sub(r'(not_after\\+": ?)\d+', r"\g<1>0", text)
+    text = re.sub(r'((?:not_after|created)\\+": ?)\d+', r"\g<1>0", text)
     blurred: T = json.loads(text)
     return blurred

@@ -119,7 +119,7 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Store the settings; everything else can be read again after a restart."""
         self._guards = Guards()
-        self._refused: dict[str, dict[Key, Refused]] = {}
+        self._refused: dict[str, dict[str, Refused]] = {}
         secret = Key(settings.pod_namespace or "default", settings.signing_secret)
         self._keys = KeyHolder(secret if secret.name else None)
         image = Image(settings.injector_image, settings.injector_pull_policy)
@@ -190,23 +190,23 @@ class Reconciler:
             Whether steps failed, and all of them for this reason.
         """
         held = self._refused.pop(ctx.uid, {})
-        tried = {action.step.key for action in plan.actions if action.job is not None}
-        kept = {
-            target.pod.key: held[target.pod.key]
-            for target in plan.targets
-            if target.pod.key in held and target.pod.key not in tried
+        tried = {
+            action.step.key: action.step.uid for action in plan.actions if action.job is not None
         }
-        for failure in outcome.failures:
-            key = failure.step.key
-            if key in tried and isinstance(failure.error, _REFUSALS):
-                count = held[key].count + 1 if key in held else 1
+        kept = {
+            target.pod.uid: held[target.pod.uid]
+            for target in plan.targets
+            if target.pod.uid in held and target.pod.key not in tried
+        }
+        failed = [tried.get(failure.step.key, "") for failure in outcome.failures]
+        for uid, failure in zip(failed, outcome.failures, strict=True):
+            if uid and isinstance(failure.error, _REFUSALS):
+                count = held[uid].count + 1 if uid in held else 1
                 seconds = min(exporter.spec.backoff_seconds * 2 ** (count - 1), _LONGEST_PAUSE)
-                kept[key] = Refused(failure.message, count, ctx.now() + timedelta(seconds=seconds))
+                kept[uid] = Refused(failure.message, count, ctx.now() + timedelta(seconds=seconds))
         if kept:
             self._refused[ctx.uid] = kept
-        return bool(outcome.failures) and all(
-            failure.step.key in kept for failure in outcome.failures
-        )
+        return bool(failed) and all(uid in kept for uid in failed)
 
     async def close(self) -> None:
         """Cancel all calls that are in progress."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
-from operators.jmxexporter.injector.messages import Report
+from operators.jmxexporter.guard_calls import GuardKey, GuardState
+from operators.jmxexporter.injector.messages import Report, Request
 from operators.jmxexporter.phases import Phase
 from operators.jmxexporter.pods import Pod, shrink_pod
 from operators.jmxexporter.reasons import Reason
@@ -21,6 +23,7 @@ from operators.jmxexporter.resources import Image, build_annotation_patch
 from operators.jmxexporter.samples import FINISHED, SHOP, build_exporter, build_pod
 from operators.jmxexporter.shown import condition, play, runs, status
 from operators.jmxexporter.startup import CONFIG_VOLUME, VOLUME, build_startup_patch
+from operators.jmxexporter.status import build_status
 
 
 def test_delay_doubles_with_each_attempt() -> None:
@@ -209,6 +212,65 @@ def test_breaker_closes_at_a_later_time_in_an_annotation() -> None:
     assert len(again.actions) == 2
 
 
+def test_clock_of_a_node_does_not_decide_which_jvms_a_resume_forgives() -> None:
+    pods = [crash_during_injection(name) for name in ("a", "b")]
+
+    # The containers ended long before that by the clock of their node.
+    found = plan(*pods, resumed=NOW - timedelta(seconds=1))
+
+    assert found.lost
+
+
+def test_resume_by_a_clock_that_is_ahead_takes_effect_at_its_time() -> None:
+    """Until then JVMs could end without a limit."""
+    pods = [Pod.parse(crash_during_injection(name)) for name in ("a", "b")]
+    observed = Observed(GOOD, pods, resume_at=NOW + timedelta(hours=1))
+
+    found = plan_exporter(parse_exporter(), observed, NOW, LIMITS)
+
+    assert (bool(found.lost), found.next_look) == (True, observed.resume_at)
+    shown = build_status(parse_exporter(), observed, found, [], current=[], now=NOW)
+    degraded = find_condition({"status": shown}, "Degraded")
+    assert degraded is not None
+    assert "jmx-resume is ahead of the clock of the operator" in degraded["message"]
+
+
+@pytest.mark.parametrize(("tls", "login"), [(True, False), (False, True), (False, False)])
+def test_secrets_are_read_again_once_when_a_certificate_ends_or_all_clients_are_refused(
+    tls: bool, login: bool
+) -> None:
+    closed = {"tls": {"secretName": "cert"}} if tls else {}
+    closed |= {"basicAuth": {"secretName": "login"}} if login else {}
+    exporter, pod, now = parse_exporter(**closed), build_pod(), NOW + timedelta(days=1)
+    take(pod, exporter)
+    end(pod, "ok")
+
+    def look(renew_at: datetime | None) -> Plan:
+        view = Pod.parse(pod)
+        (run,) = view.runs[-1:]
+        key = GuardKey(run.request.container_id, 1, 100)
+        state = GuardState(
+            run.name, GOOD.hash, now, config_hash=GOOD.hash, scrape="it ended", renew_at=renew_at
+        )
+        observed = Observed(GOOD, [view], states={key: state}, signs=True)
+        return plan_exporter(exporter, observed, now, LIMITS)
+
+    def inject(found: Plan) -> int:
+        steps = [action.step for action in found.actions if action.job]
+        for step in steps:
+            (operation,) = step.operations
+            pod["spec"]["ephemeralContainers"].append(operation["value"])
+            end(pod, "ok")
+        return len(steps)
+
+    renew_at = now - timedelta(minutes=1)
+    assert inject(look(None)) == 0
+    assert inject(look(renew_at)) == (tls or login)
+    again = look(renew_at)
+    assert inject(again) == 0
+    assert again.targets[0].reason is Reason.SCRAPE_FAILED
+
+
 def test_static_pod_is_named_and_holds_no_slot() -> None:
     static = build_pod("a", annotations={"kubernetes.io/config.mirror": "x"})
 
@@ -252,3 +314,37 @@ async def test_pod_that_the_api_server_refuses_blocks_no_other(
     assert message in failure["message"]
     tried = [each for each in api.writes(kind=POD) if each.key.name == "a"]
     assert len(tried) == 1, "the next attempt comes later"
+
+
+async def test_pod_of_the_same_name_is_not_the_one_that_was_refused(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod())
+    api.fail("patch", POD, status=403, times=1, message="no", subresource="ephemeralcontainers")
+    api.create(build_exporter(backoffSeconds=3600))
+    await play(api, harness)
+    assert not runs(api)
+
+    api.delete(POD, SHOP)
+    api.create(build_pod())
+    await play(api, harness)
+
+    await harness.eventually(lambda: len(runs(api)) == 1)
+
+
+def test_endpoint_of_an_exporter_that_lost_its_finalizer_makes_room() -> None:
+    """Its port is taken in each JVM; for example the operator was away when it was deleted."""
+    exporter, pod = parse_exporter(), build_pod()
+    metadata = exporter.metadata.model_copy(update={"uid": "former"})
+    take(pod, exporter.model_copy(update={"metadata": metadata}))
+    end(pod, "ok")
+
+    def find_former(*exporters: str) -> tuple[str, ...]:
+        observed = Observed(GOOD, [Pod.parse(pod)], exporters=frozenset(exporters))
+        actions = plan_exporter(exporter, observed, NOW, LIMITS).actions
+        (step,) = (action.step for action in actions if action.job)
+        (operation,) = step.operations
+        return Request.parse(operation["value"]["env"][0]["value"]).former
+
+    assert find_former("u-1") == ("former",)
+    assert find_former("u-1", "former") == ()

@@ -17,7 +17,7 @@ from libs.common.labels import INSTANCE, MANAGED_BY, SERVICE_NAME, SLICE_MANAGED
 from libs.common.naming import label_value
 from libs.common.plan import Apply, Delete, Step
 from operators.jmxexporter.api.monitors import Monitor, MonitorTls, Relabeling, ServiceMonitor
-from operators.jmxexporter.api.v1alpha1 import AgentKind, PrometheusJmxExporter
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.naming import ENDPOINT, OPERATOR_ID, service_name, slice_name
 
 SERVICE_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors")
@@ -36,14 +36,7 @@ _SLICE_SIZE: Final = 500
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Address of the endpoint of a JVM.
-
-    Attributes:
-        port: Port of the pod.
-        pod: Name of the pod.
-        uid: Its UID.
-        ip: Its address.
-    """
+    """Address of the endpoint of a JVM."""
 
     port: int
     pod: str
@@ -185,7 +178,7 @@ def _build_scrape(exporter: PrometheusJmxExporter, monitor: Monitor) -> Manifest
     """Build the scrape settings, which both kinds of monitors have in common."""
     spec = exporter.spec
     scrape: Manifest = {
-        "path": "/metrics" if spec.agent is AgentKind.UPSTREAM else spec.path,
+        "path": spec.path,
         "interval": f"{monitor.interval_seconds}s",
     }
     if monitor.scrape_timeout_seconds is not None:

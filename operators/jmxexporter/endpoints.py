@@ -24,7 +24,6 @@ class Endpoint:
 
     Attributes:
         jvm: The report of the JVM, with port and configuration of the endpoint.
-        path: Path of the metrics.
         verified: When an injector last verified that it serves; None if none did.
     """
 

@@ -14,6 +14,11 @@ CERTIFICATE_END: Final = "certificateEnd"
 """When the certificate of an endpoint ends, among what its guard says."""
 UNMATCHED: Final = "no rule matches a bean of the JVM"
 """Message about an endpoint that serves no metric of a rule."""
+_RENEWED_BEFORE: Final = timedelta(minutes=10)
+"""How long before its end a certificate is replaced by the one that its Secret has by then."""
+_REFUSED_SECONDS: Final = 180
+"""How long all clients are refused before the login is brought again."""
+_DIGITS: Final = 10
 ATTEMPTS: Final = 3
 """Failed attempts to reach a guard before an injector is used instead."""
 CHECK_PAUSE: Final = timedelta(minutes=2)
@@ -27,7 +32,6 @@ class GuardKey:
     """The identity of one endpoint.
 
     Attributes:
-        container_id: Id of the container at the runtime.
         pid: Process id of the JVM in its container; 0 for JVMs that were started with the guard.
         start: Start of the process in ticks since the boot; 0 for JVMs that were started with it.
     """
@@ -42,11 +46,8 @@ class GuardCall:
     """A call to the guard of one endpoint: a query, and a new configuration if one is needed.
 
     Attributes:
-        key: Identity of the endpoint.
-        ip: Address of the pod.
         ports: Ports at which it may serve; the first one that responds counts.
         id: Name of the endpoint, which the guard must confirm.
-        encrypted: Whether it serves HTTPS.
         run: Name of the injector that created it; empty for JVMs that were started with the guard.
         wanted: Hash of the configuration that it should serve.
         config: The configuration to send; None to query only.
@@ -73,7 +74,6 @@ class GuardState:
     Attributes:
         run: Name of the injector that created the endpoint; a later injector outdates the report.
         wanted: Hash of the configuration that it was called with.
-        at: Time of the report.
         config_hash: Hash of the configuration that it serves; empty if unknown.
         port: Port that answered; 0 for none.
         reason: Why it refused the configuration; empty if it did not.
@@ -81,6 +81,7 @@ class GuardState:
         scrape: Why its last scrape failed or was incomplete; empty if it was complete.
         failures: Consecutive attempts that found no guard.
         unmatched: Whether no rule matched a bean in its last scrape.
+        renew_at: From when an injector should bring certificate and login again; None for never.
     """
 
     run: str
@@ -93,6 +94,7 @@ class GuardState:
     scrape: str = ""
     failures: int = 0
     unmatched: bool = False
+    renew_at: datetime | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -123,11 +125,35 @@ def is_pod_address(text: str) -> bool:
         return False
 
 
+def find_renewal(answer: Mapping[str, str], now: datetime) -> datetime | None:
+    """Return from when the Secrets of an endpoint should be read again; None for never.
+
+    Only injectors get their content. After an edit of the login, Prometheus uses the new one, and
+    every JVM refuses it. A client without the login cannot cause more than one injector: the guard
+    says whether one has run since it last accepted a client.
+    """
+    end = answer.get(CERTIFICATE_END)
+    if end and (renewal := datetime.fromisoformat(end) - _RENEWED_BEFORE) <= now:
+        return renewal
+    is_refusing = _count_refused(answer) >= _REFUSED_SECONDS and answer.get("renewed") != "true"
+    return now if is_refusing else None
+
+
+def _count_refused(answer: Mapping[str, str]) -> int:
+    text = answer.get("refusedSeconds", "")
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
+
+
 def describe_scrape(answer: Mapping[str, str], now: datetime) -> str:
     """Describe why scrapes fail or miss metrics; empty for complete ones."""
     end = answer.get(CERTIFICATE_END)
     if end and datetime.fromisoformat(end) <= now:
         return f"its certificate ended at {end}; change spec.tls.secretName to a valid one"
+    if (seconds := _count_refused(answer)) >= _REFUSED_SECONDS:
+        return (
+            f"for {seconds} s all clients were refused: none has the login or certificate of the"
+            " Secret; correct what Prometheus uses"
+        )
     status, error = answer.get("lastScrapeStatus", "200"), answer.get("lastScrapeError", "")
     if status == "200":
         return f"metrics are missing (jmx_scrape_error is 1): {error}" if error else ""

@@ -25,6 +25,7 @@ from operators.jmxexporter.guard_calls import (
     GuardKey,
     GuardState,
     describe_scrape,
+    find_renewal,
     matches_nothing,
 )
 from operators.jmxexporter.injector.scrape import CONTROL_PATH, parse_answer
@@ -137,6 +138,7 @@ class Guards:
                     config_hash=answer.get("configHash", ""),
                     scrape=describe_scrape(answer, now),
                     unmatched=matches_nothing(answer),
+                    renew_at=find_renewal(answer, now),
                 )
                 if call.config is None or known.config_hash == call.wanted:
                     return _add_refusal(known, answer)

@@ -11,6 +11,7 @@ from itertools import batched
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from libs.common.testing.certificates import create_certificates
 from operators.jmxexporter import guards
@@ -101,3 +102,36 @@ async def test_pod_cannot_say_when_a_certificate_ends() -> None:
         found = await ask(port)
 
     assert (found.config_hash, found.scrape) == (HASH, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "renews", "failed"),
+    [
+        (b"refusedSeconds=179\nrenewed=false\n", False, False),
+        (b"refusedSeconds=180\nrenewed=false\n", True, True),
+        (b"refusedSeconds=600\nrenewed=true\n", False, True),
+        (b"refusedSeconds=-1\n", False, False),
+        (b"refusedSeconds=" + b"9" * 900, False, False),
+    ],
+)
+async def test_login_that_no_client_has_is_read_again_once(
+    said: bytes, renews: bool, failed: bool
+) -> None:
+    async with guard([b"HTTP/1.1 200 OK\r\n\r\n", ANSWER + said]) as port:
+        found = await ask(port)
+
+    assert (found.renew_at is not None, "clients were refused" in found.scrape) == (renews, failed)
+
+
+async def test_certificate_is_renewed_before_its_end(tmp_path: Path) -> None:
+    create_certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    pem = (tmp_path / "tls.crt").read_bytes()
+    end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+
+    for minutes, renews in ((11, False), (9, True)):
+        async with guard([b"HTTP/1.1 200 OK\r\n\r\n", ANSWER], tls) as port:
+            ahead = end - datetime.now(UTC) - timedelta(minutes=minutes)
+            found = await ask(port, tls=True, ahead=ahead)
+        assert (found.renew_at is not None, found.scrape) == (renews, "")

@@ -167,7 +167,7 @@ def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:
     return Request(action=action, **fields)
 
 
-def wait_until(probe: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(probe: Callable[[], object], seconds: float = 240.0) -> None:
     """Wait until a probe returns a true value.
 
     Raises:

@@ -36,7 +36,8 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter, config: Config) -> Ob
     pods = ctx.list(POD, selector=exporter.spec.pod_selector)
     selected = [Pod.parse(pod) for pod in pods if not is_opted_out(pod)]
     own = _age(ctx.primary)
-    older = [each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if _age(each) < own]
+    exporters = ctx.list(PROMETHEUS_JMX_EXPORTER)
+    older = [each for each in exporters if _age(each) < own]
     had: list[Pod] = []
     contested: dict[str, str] = {}
     for pod in selected:
@@ -45,7 +46,9 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter, config: Config) -> Ob
         elif pod.active:
             had.append(pod)
     mine = {pod.key for pod in had}
-    resumed = _read_time(text_at(ctx.primary, "metadata", "annotations", RESUME))
+    resume_at = _read_time(text_at(ctx.primary, "metadata", "annotations", RESUME))
+    # A later time would let JVMs end until then.
+    resumed = resume_at if resume_at is not None and resume_at <= ctx.now() else None
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
     return Observed(
         config=config,
@@ -55,6 +58,8 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter, config: Config) -> Ob
         strays=strays,
         broken=_is_broken(ctx, resumed),
         resumed=resumed,
+        resume_at=resume_at,
+        exporters=frozenset(map(uid_of, exporters)),
         monitored=frozenset(kind for kind in MONITORS if ctx.is_served(kind)),
         published=[(kind, each) for kind in KINDS for each in ctx.children(kind)],
     )

@@ -79,13 +79,8 @@ class Target:
     """The state of a container.
 
     Attributes:
-        pod: Its pod.
-        container: The container.
-        phase: Phase of the injection.
-        reason: Reason of the phase.
         message: Explanation of the reason, for people.
         attempts: How many injectors it had for the current request.
-        user: User and group of the next injector.
         until: When it must be evaluated again; None if only a change requires that.
         reports: Reports of the last injector on its JVMs.
         endpoints: The endpoints that serve, as far as is known; they are published.
@@ -127,8 +122,6 @@ class Summary:
     """A summary of the report of an injector.
 
     Attributes:
-        phase: Phase of its container.
-        reason: Reason of the phase.
         message: Explanation of the reason, for people.
         retried: Whether another attempt may succeed.
     """

@@ -6,7 +6,6 @@ its termination message. Therefore a restart of the operator loses nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -52,11 +51,6 @@ class InjectorRun:
     """One injector.
 
     Attributes:
-        name: Name of the ephemeral container.
-        container: Name of its target container.
-        request: Its request.
-        uid: User that it runs as.
-        gid: Group that it runs as.
         started: When it started; None before.
         finished: When it ended; None before.
         waits_for: Why it has not started, as the kubelet reports it.
@@ -82,11 +76,9 @@ class InjectorRun:
         """Time after which it does nothing more, even if nobody reports its end.
 
         The kubelet of a lost node reports nothing, and the kernel can hold an injector
-        indefinitely. Requests of version 0.1 have no limit.
+        indefinitely.
         """
         request = self.request
-        if not request.not_after:
-            return math.inf
         most = _TIMEOUTS * request.timeout_seconds * request.max_jvms
         return request.not_after + (most if self.started is not None else 0)
 
@@ -101,14 +93,12 @@ class Container:
     """One container.
 
     Attributes:
-        name: Its name.
         container_id: Its id at the runtime, without the scheme; empty while it does not run.
         uid: User that its processes run as, as far as it is known.
         gid: Group that its processes run as, as far as it is known.
         capabilities: Capabilities that its specification asks for.
         non_root: Whether its specification rules out the user root.
         last_id: Id of the previous run of the container, which has ended.
-        last_end: When the previous run ended.
         tmp_sharer: Who else can mount the directory that it has at /tmp; empty for nobody.
         memory_limit: Its memory limit in bytes, or the memory limit of its pod if that is lower; 0
             for none.
@@ -133,17 +123,13 @@ class Pod:
     """One pod.
 
     Attributes:
-        key: Its key.
-        uid: Its UID.
         resource_version: Resource version of the object that was parsed.
         annotations: Annotations that concern the operator; None if the pod has none at all.
-        ip: Its address.
         ready_since: Since when it is ready; None when it is not.
         active: Whether it runs, on Linux, and is not being deleted.
         coming: Whether it is expected to run and does not run yet.
         shared_processes: Whether its containers see each other's processes.
         host_network: Whether it uses the network of its node.
-        containers: Its containers.
         runs: Injectors of all exporters, in their order.
         ephemeral: Number of its ephemeral containers, including those of other tools.
         started: Agent that its JVMs were started with; None if it was created without one.

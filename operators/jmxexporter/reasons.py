@@ -83,7 +83,7 @@ class Reason(StrEnum):
     """Updating means that the operator is sending the configuration to the JVM."""
     NOT_VERIFIED = "NotVerified"
     """NotVerified means that a JVM that was started with the exporter does not respond to the
-    operator, so it is unknown whether it serves metrics."""
+    operator, or that another JVM no longer does, so it is unknown whether it serves metrics."""
     NO_REPORT = "NoReport"
     """NoReport means that the injector ended without a report."""
     BUDGET_EXHAUSTED = "EphemeralContainerBudgetExhausted"

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.kinds import Key, Kind, Manifest
+from libs.common.kinds import Kind, Manifest
 from libs.common.plan import Outcome, Patch, Step
 from operators.jmxexporter.annotations import hides_endpoint, plan_annotations
-from operators.jmxexporter.api.v1alpha1 import AgentKind, Mode, PrometheusJmxExporter
+from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
 from operators.jmxexporter.discovery import MONITORS, Address
 from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
@@ -30,9 +30,7 @@ class Refused:
     """A refusal of an injector by the API server.
 
     Attributes:
-        message: Its error.
         count: How often it refused an injector for the pod in a row.
-        until: When the next one is tried.
     """
 
     message: str
@@ -45,7 +43,6 @@ class Observed:
     """The inputs of the plan.
 
     Attributes:
-        config: The configuration.
         pods: Running pods that the exporter selects and manages.
         contested: Names of selected pods that an older exporter manages, with its name.
         coming: Number of selected pods that do not run yet.
@@ -53,10 +50,11 @@ class Observed:
         broken: Whether the status says that the circuit breaker is open for this generation.
         monitored: Kinds of monitors that the cluster has.
         published: Objects by which Prometheus finds the endpoints, each with its kind.
-        states: Last reports of guards.
         signs: Whether the operator has a key; guards accept only signed configurations.
-        resumed: Time before which JVMs that ended do not count.
-        refused: Pods for which the API server refused an injector.
+        resumed: Time before which JVMs that ended do not count, once it has come.
+        resume_at: The same, even if it is in the future.
+        refused: Pods for which the API server refused an injector, by UID.
+        exporters: UIDs of all exporters of the namespace.
     """
 
     config: Config
@@ -70,7 +68,9 @@ class Observed:
     states: Mapping[GuardKey, GuardState] = field(default_factory=dict)
     signs: bool = False
     resumed: datetime | None = None
-    refused: Mapping[Key, Refused] = field(default_factory=dict)
+    resume_at: datetime | None = None
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    exporters: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,6 @@ class Limits:
     """The settings that a plan needs.
 
     Attributes:
-        image: Image of injectors.
         start_timeout: How long an injector may take to start.
     """
 
@@ -91,7 +90,6 @@ class PodAction(Action):
     """One change of a pod.
 
     Attributes:
-        step: The write.
         job: Action of the injector; None for annotations.
     """
 
@@ -176,6 +174,8 @@ def plan_exporter(
         actions += injections
         calls += sent
     looks = [target.until for target in targets if target.until is not None and not blocked]
+    if broken and observed.resume_at is not None and observed.resume_at > now:
+        looks.append(observed.resume_at)
     return Plan(
         actions,
         targets,
@@ -252,6 +252,7 @@ def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container
 
 
 _MOST_LATE: Final = timedelta(hours=1)
+_MOST_FORMER: Final = 5
 _WITNESSES: Final = 2
 """Pods that must agree before they affect other pods."""
 
@@ -352,6 +353,7 @@ def _inject(
             evaluated.append(_wait(target, Reason.UPDATING, message))
         else:
             request = build_request(exporter, observed.config, target.pod, target.container)
+            request = replace(request, former=_find_former(target, observed))
             actions.append(_build_action(exporter, target, request, limits, now))
             busy.add(target.pod.key)
             at_work.add(target.pod.key)
@@ -369,18 +371,21 @@ def _is_stuck(run: InjectorRun) -> bool:
 def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
     """Return whether an injector that runs, or may still start, may create an endpoint.
 
-    A deletion does not time out before: nothing would stop that endpoint later. Requests of version
-    0.1 have no `not_after` and do not count, because they would block the deletion indefinitely.
+    A deletion does not time out before: nothing would stop that endpoint later.
     """
-    return any(
-        run.request.action is Job.ENSURE and run.request.not_after and run.is_pending(now)
-        for run in pod.runs_of(uid)
-    )
+    return any(run.request.action is Job.ENSURE and run.is_pending(now) for run in pod.runs_of(uid))
+
+
+def _find_former(target: Target, observed: Observed) -> tuple[str, ...]:
+    """Find exporters that were deleted without their finalizer: their endpoints hold the ports."""
+    ids = (run.request.id for run in target.pod.runs if run.container == target.container.name)
+    former = dict.fromkeys(each for each in ids if each not in observed.exporters)
+    return tuple(former)[-_MOST_FORMER:] if observed.exporters else ()
 
 
 def _find_refusal(target: Target, observed: Observed, now: datetime) -> Target | None:
     """Return the target of a pod for which the API server refused an injector; it holds no slot."""
-    refused = observed.refused.get(target.pod.key)
+    refused = observed.refused.get(target.pod.uid)
     if refused is None or refused.until <= now or target.calls:
         return None
     return replace(
@@ -407,7 +412,8 @@ def _build_action(
     exporter: PrometheusJmxExporter, target: Target, request: Request, limits: Limits, now: datetime
 ) -> PodAction:
     last = now + limits.start_timeout + _find_lateness(target.pod, limits)
-    dated = replace(request, not_after=int(last.timestamp()))
+    created = int(now.timestamp())
+    dated = replace(request, created=created, not_after=int(last.timestamp()))
     step = build_injection(
         target.pod, target.container, dated, exporter.spec.config, target.user, limits.image
     )
@@ -430,7 +436,7 @@ def _find_lateness(pod: Pod, limits: Limits) -> timedelta:
 
 def _has_endpoint(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> bool:
     """Return whether a container may have an endpoint of the exporter that can be ended."""
-    if exporter.spec.agent is AgentKind.UPSTREAM or not (container.container_id and pod.active):
+    if not (container.container_id and pod.active):
         return False
     runs = pod.runs_of(exporter.metadata.uid, container)
     return any(run.request.action is Job.ENSURE for run in runs)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from libs.common.quantity import parse_quantity
 from operators.jmxexporter.api.v1alpha1 import (
-    AgentKind,
     ClientCertificates,
     Mode,
     PrometheusJmxExporter,
 )
 from operators.jmxexporter.config import Config
-from operators.jmxexporter.injector.messages import Action, Agent, Request
+from operators.jmxexporter.injector.messages import Action, Request
 from operators.jmxexporter.pods import Container, Pod
 
 
@@ -27,9 +26,8 @@ def build_request(
         shared_processes=pod.shared_processes,
         port=first,
         last_port=last,
-        path="/metrics" if spec.agent is AgentKind.UPSTREAM else spec.path,
+        path=spec.path,
         config_hash=config.hash,
-        agent=Agent(spec.agent),
         main_class=spec.main_class,
         exclude_main_class=spec.exclude_main_class,
         max_jvms=spec.max_jvms,

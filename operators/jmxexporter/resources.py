@@ -34,8 +34,6 @@ class Image:
     """The image of injectors, and the key that they bring to guards.
 
     Attributes:
-        name: Image of the injector.
-        pull_policy: When it is pulled.
         public_key: Key by which guards know the operator, as base64; empty if it has none.
     """
 

@@ -315,6 +315,46 @@ async def test_rules_that_match_no_bean_of_a_jvm_are_told(
     assert message() == "1 of 1 pods serve metrics"
 
 
+async def test_endpoint_that_responds_no_longer_is_told_and_gets_one_injector(
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
+) -> None:
+    """Something may have restarted the JVM inside its container, which nothing reports."""
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, signing)
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    network.silent = True
+    found = []
+
+    for number in range(20):
+        clock.seconds += 301
+        api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"labels": {"n": str(number)}}})
+        await play(api, signing)
+        found.append((condition(api)[1], len(runs(api))))
+
+    assert ("NotVerified", 1) in found
+    assert found[0] == ("AllServing", 1), "one lost request tells nothing"
+    assert found[-1] == ("AllServing", 2), "a network that is closed costs no further injector"
+
+
+async def test_network_that_is_down_costs_no_injectors(
+    api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
+) -> None:
+    for name in ("shop-0", "shop-1"):
+        api.create(build_pod(name))
+    api.create(build_exporter())
+    await play(api, signing)
+    network.silent = True
+
+    for number in range(12):
+        clock.seconds += 301
+        api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"metadata": {"labels": {"n": str(number)}}})
+        await play(api, signing)
+
+    assert condition(api) == ("Unknown", Reason.NOT_VERIFIED)
+    assert [len(runs(api, Key("default", name))) for name in ("shop-0", "shop-1")] == [1, 1]
+
+
 async def test_endpoints_are_asked_again_without_a_write(
     api: FakeApi, signing: OperatorHarness, network: FakeNetwork, clock: AdvancedClock
 ) -> None:

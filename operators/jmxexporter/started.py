@@ -17,16 +17,7 @@ _PATH_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The agent with which the JVMs of a pod started.
-
-    Attributes:
-        exporter: Name of the exporter.
-        containers: Names of the containers.
-        port: First port.
-        last_port: Last port.
-        path: Path of the metrics.
-        config: Name of the ConfigMap and its key.
-    """
+    """The agent with which the JVMs of a pod started."""
 
     exporter: str
     containers: tuple[str, ...]

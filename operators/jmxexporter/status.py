@@ -65,7 +65,7 @@ def build_status(
         failures=failures[:SHOWN],
     ).to_manifest()
     config = _evaluate_config(exporter, observed, plan)
-    degraded = _evaluate_breaker(plan, current)
+    degraded = _evaluate_breaker(plan, observed.resume_at, current, now)
     conditions = [
         _evaluate_ready(exporter, observed, plan, refusals, (config, degraded)),
         config,
@@ -222,7 +222,7 @@ def _evaluate_config(exporter: PrometheusJmxExporter, observed: Observed, plan: 
         return Condition.false(ConditionType.CONFIG_VALID, Reason.CONFIG_INVALID, message)
     warnings = [config.warning] if config.warning else []
     if exporter.spec.agent is AgentKind.UPSTREAM:
-        warnings.append("spec.agent Upstream is deprecated; remove the field and restart the JVMs")
+        warnings.append("spec.agent Upstream has no effect; remove the field")
     return Condition.true(ConditionType.CONFIG_VALID, Reason.CONFIG_ACCEPTED, "; ".join(warnings))
 
 
@@ -235,12 +235,17 @@ def _evaluate_conflict(observed: Observed) -> Condition:
     return Condition.true(ConditionType.CONFLICTING, Reason.OLDER_EXPORTER, message)
 
 
-def _evaluate_breaker(plan: Plan, current: Iterable[Mapping[str, Any]]) -> Condition:
+def _evaluate_breaker(
+    plan: Plan, resume_at: datetime | None, current: Iterable[Mapping[str, Any]], now: datetime
+) -> Condition:
+    ahead = ""
+    if resume_at is not None and resume_at > now:
+        ahead = f"; {RESUME} is ahead of the clock of the operator and takes effect at {resume_at}"
     if plan.lost:
         message = (
             f"JVMs ended during an injection ({plan.lost}); no further JVM is injected. After"
             f" finding the cause, change the spec, or set the annotation {RESUME} of the exporter"
-            " to the current time (RFC 3339)"
+            f" to the current time (RFC 3339){ahead}"
         )
         return Condition.true(ConditionType.DEGRADED, Reason.JVM_TERMINATED, message)
     if plan.broken:

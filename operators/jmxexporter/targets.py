@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from operators.jmxexporter.api.v1alpha1 import HostNetwork, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
@@ -21,7 +22,7 @@ from operators.jmxexporter.guard_calls import (
     GuardState,
     is_pod_address,
 )
-from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
+from operators.jmxexporter.injector.messages import Action, JvmReport, Request, State
 from operators.jmxexporter.phases import (
     OF_CONFIG,
     Phase,
@@ -37,6 +38,9 @@ from operators.jmxexporter.pods import Container, InjectorRun, Pod
 from operators.jmxexporter.reasons import Reason
 from operators.jmxexporter.resources import Credentials
 from operators.jmxexporter.started import Started
+
+_SILENT: Final = 6
+"""Failed attempts, over about 10 minutes, to reach a guard that has responded before."""
 
 
 def evaluate_started(
@@ -102,10 +106,6 @@ class TargetEvaluator:
     """An evaluator of containers against the limits of an exporter.
 
     Attributes:
-        exporter: The exporter.
-        now: The time.
-        config: The configuration.
-        states: Last reports of guards.
         resumed: Time before which JVMs that ended do not count.
     """
 
@@ -191,11 +191,9 @@ class TargetEvaluator:
             *range(first, last.request.last_port + 1)
         }:
             return False
-        if request.action is not Action.ENSURE or request.agent is not Agent.GUARD:
-            return False
         serving = {(each.jvm.pid, each.jvm.start) for each in endpoints}
         return (
-            last.request.action is Action.ENSURE
+            request.action is last.request.action is Action.ENSURE
             and replace(last.request, config_hash=request.config_hash).wants_like(request)
             and last.report.reason in ("", Reason.TOO_MANY_JVMS)
             and {(jvm.pid, jvm.start) for jvm in last.report.jvms} == serving
@@ -215,6 +213,17 @@ class TargetEvaluator:
             known = [state for _, state in states if state is not None]
             if target.phase is Phase.DONE and any(each.unmatched for each in known):
                 target = replace(target, message=UNMATCHED)
+            if any(_must_renew(each, last) for each in known):
+                return self._start(due, request)
+            lost = next((each for each in known if each.is_given_up and each.config_hash), None)
+            if lost is not None and lost.failures >= _SILENT and self._hears_others():
+                # The JVM may have been restarted in its container, which nothing reports.
+                return self._start(due, request)
+            if lost is not None:
+                message = f"the endpoint responds no longer: {lost.message}"
+                target = replace(
+                    target, phase=Phase.UNVERIFIED, reason=Reason.NOT_VERIFIED, message=message
+                )
             if bad := next((each for each in known if each.scrape), None):
                 message = f"port {bad.port}: {bad.scrape}"
                 target = _fail(target, Reason.SCRAPE_FAILED, message)
@@ -247,6 +256,11 @@ class TargetEvaluator:
             for each, _ in behind
         ]
         return replace(due, reason=Reason.UPDATING, calls=calls)
+
+    def _hears_others(self) -> bool:
+        """Return whether the network is probably not the reason why a guard does not respond."""
+        states = list((self.states or {}).values())
+        return len(states) == 1 or any(not each.failures for each in states)
 
     def _start(self, due: Target, request: Request) -> Target:
         """Plan an injector for a container, once its pod has been ready for long enough."""
@@ -290,7 +304,7 @@ def _wait(due: Target, reason: Reason, message: str, until: datetime | None = No
 
 
 def _await(due: Target, run: InjectorRun) -> Target:
-    until = datetime.fromtimestamp(run.last_second + 1, UTC) if run.request.not_after else None
+    until = datetime.fromtimestamp(run.last_second + 1, UTC)
     if run.started is not None:
         return _wait(due, Reason.RUNNING, "the injector is running", until)
     return _wait(due, Reason.STARTING, run.waits_for or "the injector is starting", until)
@@ -309,10 +323,18 @@ def _build_call(endpoint: Endpoint, due: Target, last: InjectorRun, request: Req
     )
 
 
+def _must_renew(state: GuardState, last: InjectorRun) -> bool:
+    """Return whether an injector should read the Secrets again, as none has done in time."""
+    request, at = last.request, state.renew_at
+    closed = request.tls_secret or request.login_secret
+    return bool(closed and at is not None and request.created < at.timestamp())
+
+
 def counts(run: InjectorRun, exporter: PrometheusJmxExporter, resumed: datetime | None) -> bool:
     """Return whether a run says something about injections as the spec wants them now."""
     current = run.request.generation == exporter.metadata.generation
-    return current and not (resumed and run.finished and run.finished <= resumed)
+    # By the clock of the operator: the clock of the node, which says when it ended, may be wrong.
+    return current and not (resumed and run.request.created <= resumed.timestamp())
 
 
 def _key_of(endpoint: Endpoint, container: Container) -> GuardKey:

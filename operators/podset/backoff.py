@@ -24,7 +24,6 @@ class Failure:
     """One ended pod that has not been replaced yet.
 
     Attributes:
-        pod: The pod.
         retry_at: Earliest time of its replacement, in seconds since 1970.
         next_attempt: Value of the annotation `attempt` of its replacement.
     """

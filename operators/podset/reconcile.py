@@ -82,10 +82,6 @@ class Desired:
     """The desired state of a PodSet, computed once per reconcile.
 
     Attributes:
-        podset: The PodSet.
-        blueprint: Data that all its pods share.
-        budget: Limits of an update.
-        owner: Controller reference for the pods.
         former: Blueprint of the pods that a partition protects, or of all new pods while `is_held`
             prevents an update; None if it is the same.
         can_create: Whether a template is known from which pods may be created.
@@ -123,10 +119,8 @@ class Observed:
     """A snapshot of the pods and revisions that are relevant for a PodSet.
 
     Attributes:
-        pods: Pods of the PodSet in any state.
         released: Pods that it controls but must release: the selector no longer matches them.
         orphans: Pods without a controller that it may adopt.
-        history: Revisions of the PodSet.
         lookup: Finds any pod of the namespace by name.
     """
 
@@ -143,14 +137,11 @@ class Assessment:
 
     Attributes:
         active: Pods that have not ended and are not being deleted.
-        terminating: Pods that are being deleted.
         available: Names of the pods that have been ready for minReadySeconds.
         available_after: Seconds until the next ready pod becomes available; None if no ready pod
             waits for minReadySeconds.
-        rollout: Progress of an update.
         missing: Number of pods to create, now or after a back-off; negative if there are too many.
         vacancies: Missing pods, and how to replace them.
-        slots: Owners of the slots.
         window: Number of slots that the PodSet needs. Pods of other owners with a slot below this
             number are a conflict.
     """

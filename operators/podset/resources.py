@@ -33,10 +33,7 @@ class Blueprint:
 
     Attributes:
         labels: Labels of a pod, except the label with its slot.
-        annotations: Annotations of the template.
         spec: Spec of a pod; shared by all manifests, so never change it.
-        template_hash: Hash of the template.
-        selector: Selector of the pods.
         template: The template; None for the default pod.
     """
 

@@ -41,8 +41,6 @@ class Revision:
     """A ControllerRevision of a PodSet, without the template.
 
     Attributes:
-        name: Name of the object.
-        uid: UID of the object.
         number: Revision number, which is higher for templates that came into use later.
         template_hash: Hash of the template, from the label.
         alias: Hash of another template that means the same; empty if none is known.

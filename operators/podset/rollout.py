@@ -28,7 +28,6 @@ class Budget:
     Attributes:
         replaces: Whether the operator replaces pods of an older template (not with OnDelete).
         surge: Number of pods that may exist in addition to spec.replicas.
-        unavailable: Number of pods that may be unavailable.
         partition: Number of pods that keep an older template.
         paused: Whether pods of an older template are left alone for now.
     """
@@ -45,7 +44,6 @@ class Rollout:
     """The progress of an update.
 
     Attributes:
-        outdated: Active pods of an older template.
         pending: Number of these pods that must still be replaced.
         target: Number of pods that should exist now: spec.replicas plus the surge.
     """
@@ -104,14 +102,7 @@ def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:
 def observe_rollout(
     pods: Sequence[PodView], replicas: int, template_hash: str, budget: Budget
 ) -> Rollout:
-    """Compare the active pods with the template.
-
-    Args:
-        pods: Active pods.
-        replicas: Desired number of pods.
-        template_hash: Hash of the template.
-        budget: Limits of the update.
-    """
+    """Compare the active pods with the template."""
     outdated = tuple(pod for pod in pods if pod.template_hash != template_hash)
     pending = max(0, len(outdated) - budget.partition) if budget.replaces else 0
     surge = 0 if budget.paused else min(budget.surge, pending)
@@ -126,16 +117,7 @@ def plan_replacements(
     budget: Budget,
     now: datetime,
 ) -> list[PodView]:
-    """Choose the pods of an older template to delete now.
-
-    Args:
-        pods: Active pods.
-        available: Names of the available pods.
-        replicas: Desired number of pods.
-        rollout: Progress of the update.
-        budget: Limits of the update.
-        now: Time from which ages are measured.
-    """
+    """Choose the pods of an older template to delete now."""
     if not rollout.pending or budget.paused:
         return []
     needed = replicas - budget.unavailable

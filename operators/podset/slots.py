@@ -23,9 +23,7 @@ class Slots:
     """A snapshot of the slots of one PodSet.
 
     Attributes:
-        set_name: Name of the PodSet.
         own: Slots that pods of the PodSet occupy, in any state.
-        expected: Names of orphans that will be adopted.
         lookup: Returns any pod of the namespace by name.
     """
 

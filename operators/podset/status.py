@@ -38,12 +38,7 @@ unreachable."""
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The writes that the API server refused in a reconcile.
-
-    Attributes:
-        reason: Reason of the condition.
-        message: Message of the API server.
-    """
+    """The writes that the API server refused in a reconcile."""
 
     reason: Reason
     message: str

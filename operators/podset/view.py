@@ -45,15 +45,10 @@ class PodView:
     """A pod as the planner sees it.
 
     Attributes:
-        name: Name of the pod.
-        uid: UID of the pod.
         slot: Number in its name; None for a pod that the set did not create.
-        is_deleting: Whether deletion was requested.
         phase: `status.phase`.
         node: Node that it is bound to; empty before it is scheduled.
         is_ready: Whether its condition Ready is True.
-        ready_since: When that condition last changed.
-        created: When the pod was created.
         ended: When it ended, if known; empty for a pod that has not ended.
         restarts: Restarts of the container that was restarted most.
         sidecar_restarts: The same for sidecars (restartable init containers).

@@ -8,12 +8,21 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.kinds import CONFIG_MAP, PVC, Key, build_object, uid_of
+from libs.common.plan import Patch
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
 from operators.volumes.fake_storage import DATA, bind, build, condition, status, take_name
 from operators.volumes.naming import KEPT_FOR, REQUESTED, VOLUME_LABEL
-from operators.volumes.samples import build_foreign_claim, is_kept_for
+from operators.volumes.reconcile import plan_volume
+from operators.volumes.samples import (
+    UID,
+    build_bound_claim,
+    build_foreign_claim,
+    is_kept_for,
+    observe,
+    parse_volume,
+)
 
 THIEF = Key("default", "thief")
 
@@ -152,6 +161,25 @@ async def test_claim_that_was_restored_without_owner_and_uid_is_adopted(
     await harness.restart()
     await harness.converged()
     assert api.writes(mark) == []
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain", "Snapshot"])
+def test_claim_that_was_restored_with_its_former_owner_is_adopted(policy: str) -> None:
+    """Until then the garbage collector may delete it: its owner does not exist."""
+    volume = parse_volume(reclaimPolicy=policy)
+    claim = build_bound_claim(volume)
+    reference = {"apiVersion": f"{DEMO_VOLUME.group}/v1alpha1", "kind": "DemoVolume"}
+    claim["metadata"]["ownerReferences"] = [{**reference, "name": "data", "uid": "former"}]
+    claim["metadata"]["annotations"][KEPT_FOR] = "former"
+
+    plan = plan_volume(volume, observe(claim))
+
+    assert plan.takes_over
+    (action,) = plan.actions
+    assert isinstance(action.step, Patch)
+    held = [each["value"] for each in action.step.operations if "ownerRef" in each["path"]]
+    owners = [[owner["uid"] for owner in value] for value in held]
+    assert owners == [[UID] if policy == "Delete" else []]
 
 
 VELERO_SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "v-1"}

@@ -22,7 +22,7 @@ from libs.contracts.claims import ClaimUser, ClaimView, StorageClassView, claims
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.naming import KEPT_FOR, SNAPSHOT_OF, last_snapshot_name
-from operators.volumes.observed import Observed, SourceView, belongs_to
+from operators.volumes.observed import Observed, SourceView, belongs_to, drop_former
 
 BY_CLAIM: Final = "claim"
 """Index of DemoVolumes by the name of their claim, and of pods by the claims that they mount."""
@@ -70,8 +70,8 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
 
 
 def _find_holder(ctx: Context, claim: ClaimView) -> str:
-    others = [each for each in claim.owner_references if each.get("uid") != ctx.uid]
-    if others:
+    known = drop_former(claim, ctx.key, ctx.uid).owner_references
+    if others := [each for each in known if each.get("uid") != ctx.uid]:
         return " and ".join(f"{each.get('kind')} {each.get('name')}" for each in others)
     uid = claim.annotations.get(KEPT_FOR)
     for volume in ctx.indexed(DEMO_VOLUME, BY_CLAIM, str(claim.key)):

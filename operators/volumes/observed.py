@@ -10,12 +10,13 @@ from typing import Final, Self, assert_never
 
 from libs.common.conditions import Condition
 from libs.common.crd import LabelSelector
-from libs.common.kinds import PVC, Manifest, describe
+from libs.common.kinds import PVC, Key, Manifest, describe
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
 from libs.contracts.claims import ClaimUser, ClaimView, StorageClassView
 from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import (
+    DEMO_VOLUME,
     AdoptPolicy,
     ConditionType,
     DemoVolume,
@@ -43,7 +44,6 @@ class SourceView:
     """The source from which a new volume must be filled.
 
     Attributes:
-        ready: Whether the data can be copied.
         size: Minimum size of the copy in bytes; None if it is not known yet.
         volume_mode: Mode that the copy must have; empty for any mode.
         claim: Name of the claim to clone; empty for a snapshot.
@@ -115,7 +115,24 @@ def belongs_to(uid: str, claim: ClaimView) -> bool:
 
 def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
     """Return whether a claim belongs only to this incarnation of a DemoVolume."""
-    return belongs_to(volume.metadata.uid, claim)
+    return belongs_to(volume.metadata.uid, drop_former(claim, volume.key, volume.metadata.uid))
+
+
+def drop_former(claim: ClaimView, volume: Key, uid: str) -> ClaimView:
+    """Return a claim without the references to former incarnations of a DemoVolume.
+
+    Some tools restore a claim with its former owner, which no longer exists. Until the claim is
+    adopted, the garbage collector may delete it with its data.
+    """
+    kept = [
+        each
+        for each in claim.owner_references
+        if each.get("kind") != DEMO_VOLUME.kind
+        or str(each.get("apiVersion")).partition("/")[0] != DEMO_VOLUME.group
+        or each.get("name") != volume.name
+        or each.get("uid") == uid
+    ]
+    return replace(claim, owner_references=tuple(kept))
 
 
 def build_labels(volume: DemoVolume) -> dict[str, str]:
@@ -134,7 +151,8 @@ def is_restored(volume: DemoVolume, claim: ClaimView) -> bool:
 
 def shares(volume: DemoVolume, claim: ClaimView) -> bool:
     """Return whether this incarnation of a DemoVolume is one of several owners of a claim."""
-    owners = {reference.get("uid") for reference in claim.owner_references}
+    held = drop_former(claim, volume.key, volume.metadata.uid)
+    owners = {reference.get("uid") for reference in held.owner_references}
     return volume.metadata.uid in owners and len(owners) > 1
 
 
@@ -170,11 +188,9 @@ def find_ownership(volume: DemoVolume, observed: Observed) -> ClaimOwnership:
         return ClaimOwnership.ABSENT
     if is_ours(volume, claim):
         return ClaimOwnership.OURS
-    return (
-        ClaimOwnership.FOREIGN
-        if claim.owner_references or observed.holder
-        else ClaimOwnership.UNOWNED
-    )
+    held = drop_former(claim, volume.key, volume.metadata.uid)
+    is_foreign = held.owner_references or observed.holder
+    return ClaimOwnership.FOREIGN if is_foreign else ClaimOwnership.UNOWNED
 
 
 def evaluate_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:

@@ -33,6 +33,7 @@ from operators.volumes.naming import (
 )
 from operators.volumes.observed import (
     build_labels,
+    drop_former,
     find_policy,
     is_ours,
     is_restored,
@@ -145,7 +146,7 @@ def build_metadata_patch(
     labels = dict.fromkeys(former["labels"], "") | _former_labels(volume, claim)
     labels |= {**asked.labels, **build_labels(volume)}
     return [
-        *_set_references(claim, [build_reference(volume)] if owned else [], volume.metadata.uid),
+        *_set_references(claim, [build_reference(volume)] if owned else [], volume),
         *_set_entries("annotations", claim.annotations, marks),
         *_set_entries("labels", claim.labels, labels),
     ]
@@ -214,7 +215,7 @@ def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
         # the claim. Only the record of their keys is removed.
         marks |= {CLAIM_METADATA: "", REQUESTED: ""}
     return [
-        *_set_references(claim, [], uid),
+        *_set_references(claim, [], volume),
         *(_set_entries("annotations", claim.annotations, marks) if marks else ()),
         *_set_entries("labels", claim.labels, dict.fromkeys(build_labels(volume), "")),
     ]
@@ -253,12 +254,16 @@ def render_size(volume: DemoVolume) -> str:
     return canonical if parse_quantity(canonical) == exact else render_quantity(exact)
 
 
-def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> list[Manifest]:
-    """Replace the references with our UID by `wanted`, and keep the references of others."""
+def _set_references(
+    claim: ClaimView, wanted: Sequence[Manifest], volume: DemoVolume
+) -> list[Manifest]:
+    """Replace the references to a DemoVolume by `wanted`, and keep the references to others."""
+    uid = volume.metadata.uid
+    known = drop_former(claim, volume.key, uid).owner_references
+    others = [dict(reference) for reference in known if reference.get("uid") != uid]
     held = [dict(reference) for reference in claim.owner_references]
-    if [reference for reference in held if reference.get("uid") == uid] == list(wanted):
+    if [reference for reference in held if reference not in others] == list(wanted):
         return []
-    others = [reference for reference in held if reference.get("uid") != uid]
     return [{"op": "add", "path": "/metadata/ownerReferences", "value": [*others, *wanted]}]
 
 

@@ -17,7 +17,7 @@ NAME: Final = "slipway/jmx-kit:dev"
 """Reference of the image of the jars, from which the image of the operator takes them."""
 SAMPLE: Final = "slipway/jmx-sample:dev"
 """Reference of the image of the application."""
-JARS: Final = ("agent", "engine", "upstream")
+JARS: Final = ("agent", "engine")
 """What injectors load."""
 
 _DOCKERFILE: Final = """

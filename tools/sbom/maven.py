@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,6 @@ _DEPENDENCY: Final = re.compile(
 _OURS: Final = "dev.slipway.jmx"
 """Group of the modules themselves, which are no libraries."""
 _PROPERTY: Final = re.compile(r"<([\w.]+)>([^<]+)</\1>")
-_COORDINATES: Final = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
 
 
 def list_jars(kit: Path) -> list[Manifest]:
@@ -33,7 +31,6 @@ def list_jars(kit: Path) -> list[Manifest]:
     bundled = {
         "agent": [],
         "engine": read_dependencies("engine", "collector"),
-        "upstream": read_bundled(kit / "upstream.jar"),
     }
     return [
         {
@@ -65,23 +62,6 @@ def read_dependencies(*modules: str) -> list[Manifest]:
         for match in found
         if match["group"] != _OURS
     ]
-
-
-def read_bundled(jar: Path) -> list[Manifest]:
-    """Return the libraries that a jar says it contains."""
-    found = []
-    with zipfile.ZipFile(jar) as archive:
-        for name in sorted(filter(_COORDINATES.fullmatch, archive.namelist())):
-            lines = archive.read(name).decode().splitlines()
-            values = dict(line.split("=", 1) for line in lines if "=" in line)
-            found.append(
-                _build_library(
-                    values["groupId"].strip(),
-                    values["artifactId"].strip(),
-                    values["version"].strip(),
-                )
-            )
-    return found
 
 
 def _build_library(group: str, name: str, version: str) -> Manifest:

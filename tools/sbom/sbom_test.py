@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from tools.images.base import base_key
 from tools.images.packages import FOLDER, RECORD, select_records
 from tools.sbom.debian import list_packages
 from tools.sbom.document import build_document
-from tools.sbom.maven import SOURCES, list_jars, read_bundled, read_dependencies
+from tools.sbom.maven import SOURCES, list_jars, read_dependencies
 
 ZLIB = b"""Package: zlib1g
 Source: zlib
@@ -103,28 +102,13 @@ def test_engine_contains_the_collector_and_its_libraries() -> None:
 def write_kit(folder: Path) -> Path:
     for name in ("agent", "engine"):
         (folder / f"{name}.jar").write_bytes(name.encode())
-    with zipfile.ZipFile(folder / "upstream.jar", "w") as jar:
-        jar.writestr(
-            "META-INF/maven/org.yaml/snakeyaml/pom.properties",
-            "groupId=org.yaml\r\nartifactId=snakeyaml\r\nversion=2.2\r\n",
-        )
     return folder
-
-
-def test_jar_names_the_libraries_that_it_bundles(tmp_path: Path) -> None:
-    (library,) = read_bundled(write_kit(tmp_path) / "upstream.jar")
-
-    assert library["purl"] == "pkg:maven/org.yaml/snakeyaml@2.2"
 
 
 def test_each_jar_of_the_image_is_listed_with_its_hash(tmp_path: Path) -> None:
     jars = list_jars(write_kit(tmp_path))
 
-    assert [jar["name"] for jar in jars] == [
-        "/kit/agent.jar",
-        "/kit/engine.jar",
-        "/kit/upstream.jar",
-    ]
+    assert [jar["name"] for jar in jars] == ["/kit/agent.jar", "/kit/engine.jar"]
     assert jars[0]["hashes"][0]["content"] == (
         "d4f0bc5a29de06b510f9aa428f1eedba926012b591fef7a518e776a7c9bd1824"
     )

@@ -49,7 +49,7 @@ from operators.jmxexporter.samples import (
 )
 
 _INJECTOR: Final = re.compile(rf"{PREFIX}[0-9a-f]+")
-_LIMIT: Final = re.compile(r'(not_after\\*": ?)\d+')
+_LIMIT: Final = re.compile(r'((?:not_after|created)\\*": ?)\d+')
 
 
 def check_pods(history: Sequence[Version]) -> list[str]:

@@ -184,18 +184,12 @@ class PrometheusJmxExporterSpec(
     KubernetesModel,
     rules=(
         Rule(
-            "self.startup == 'Never' || self.agent == 'Guard'",
-            "startup needs agent Guard: the upstream agent ends JVMs that it cannot serve",
-            field_path=".startup",
-        ),
-        Rule(
             "has(self.labelSelector) != has(self.selector)",
             "exactly one of labelSelector and selector must be set",
         ),
         Rule(
-            "(!has(self.tls) && !has(self.basicAuth)) || "
-            "(self.agent == 'Guard' && self.startup == 'Never')",
-            "tls and basicAuth need agent Guard and startup Never",
+            "(!has(self.tls) && !has(self.basicAuth)) || self.startup == 'Never'",
+            "tls and basicAuth need startup Never",
         ),
         Rule(
             "self.path != '/-/config'",
@@ -229,8 +223,8 @@ class PrometheusJmxExporterSpec(
     mode: Mode = Mode.ACTIVE
     """mode is Active, DryRun to report what would be done, or Paused to change nothing."""
     agent: AgentKind = AgentKind.GUARD
-    """agent is Guard; or Upstream, which is deprecated: it ends its JVM if it cannot start, and
-    cannot be changed or removed. Guard exports the same metrics."""
+    """agent is Guard. Upstream is accepted from older manifests and means Guard, which exports the
+    same metrics. Defaults to Guard."""
     startup: Startup = Startup.NEVER
     """startup is Never; or NewPods to start the JVMs of new pods with the exporter, so that no
     injector is needed. The namespace must allow it by a label. It sets JAVA_TOOL_OPTIONS in the

@@ -27,7 +27,8 @@ from operators.jmxexporter.injector.messages import (
     JvmReport,
     State,
 )
-from operators.jmxexporter.jvms import CONFIG, Jvm, build_request
+from operators.jmxexporter.injector.scrape import Address, scrape
+from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, wait_until
 from operators.jmxexporter.reasons import Reason
 
 type Start = Callable[..., Jvm]
@@ -169,9 +170,11 @@ def test_metrics_need_a_certificate_of_the_authority(
 
     assert report.state is State.SERVING, report
     assert "shop_orders" in read(port, trust=certificate, certificate=files["client"])
-    assert refuse(port, trust=certificate) == 403
     with pytest.raises(OSError, match=r"."):
         read(port, trust=certificate, certificate=files["stranger"])
+    address = Address("127.0.0.1", port, encrypted=True)
+    wait_until(lambda: (scrape(address, 60) or {})["refusedSeconds"] != "0")
+    assert refuse(port, trust=certificate) == 403
 
 
 def test_another_certificate_and_password_replace_the_first_ones(start_jvm: Start) -> None:
@@ -187,6 +190,27 @@ def test_another_certificate_and_password_replace_the_first_ones(start_jvm: Star
     assert refuse(port, trust=new) == 401
     with pytest.raises(OSError, match=r"."):
         read(port, trust=old, login="prometheus:pass:wörd")
+
+
+def test_guard_says_that_all_clients_are_refused_until_one_is_accepted(start_jvm: Start) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    edited = LOGIN | {LOGIN_VARIABLES["password"]: "edited"}
+    inject(jvm, port, LOGIN, login_secret="login")
+
+    def look() -> dict[str, str]:
+        return scrape(Address("127.0.0.1", port), 60) or {}
+
+    assert look()["refusedSeconds"] == "0"
+    assert refuse(port, login="prometheus:edited") == 401
+    wait_until(lambda: int(look()["refusedSeconds"]) > 0)
+    assert look()["renewed"] == "false"
+    inject(jvm, port, edited, login_secret="login")
+    assert look()["renewed"] == "true"
+    assert read(port, login="prometheus:edited")
+    assert look()["refusedSeconds"] == "0"
+    assert refuse(port) == 401
+    wait_until(lambda: int(look()["refusedSeconds"]) > 0)
+    assert look()["renewed"] == "false", "the next edit counts"
 
 
 def test_endpoint_changes_between_http_and_https_and_keeps_its_port(start_jvm: Start) -> None:

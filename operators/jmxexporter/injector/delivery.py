@@ -29,12 +29,7 @@ _STALE_SECONDS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class SharedDirectory:
-    """A directory, with its paths inside and outside of the container.
-
-    Attributes:
-        inside: Path as the JVM sees it.
-        outside: Path as the injector sees it.
-    """
+    """A directory, with its paths inside and outside of the container."""
 
     inside: str
     outside: Path

@@ -209,9 +209,7 @@ def test_process_that_is_only_called_java_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([fake, "60"]) as process:
         (proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
         try:
-            report = run(
-                build_request(Action.ENSURE), CONFIG, AgentJars(tmp_path, tmp_path, tmp_path, proc)
-            )
+            report = run(build_request(Action.ENSURE), CONFIG, AgentJars(tmp_path, tmp_path, proc))
 
             assert (report.reason, report.jvms) == (Reason.NO_JVM_FOUND, ())
             assert process.poll() is None

@@ -24,19 +24,17 @@ from operators.jmxexporter.injector.delivery import (
     parse_properties,
     render_properties,
 )
-from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Report, Request, State
+from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request, State
 from operators.jmxexporter.injector.precheck import list_processes, may_be_jvm
 from operators.jmxexporter.injector.preflight import (
     Refusal,
     check_identity,
     check_memory,
     check_process,
-    check_upstream,
     find_port,
 )
 from operators.jmxexporter.injector.processes import PROC, Process
 from operators.jmxexporter.injector.scrape import (
-    UPSTREAM_PATH,
     Address,
     await_scrape,
     scrape,
@@ -51,24 +49,16 @@ _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - only compared.
 
 @dataclass(frozen=True, slots=True)
 class AgentJars:
-    """The jars that the injector loads.
-
-    Attributes:
-        agent: Jar of the guard's agent.
-        engine: Jar of the guard's engine.
-        upstream: Jar of the upstream agent.
-        proc: Directory that shows the processes.
-    """
+    """The jars that the injector loads."""
 
     agent: Path
     engine: Path
-    upstream: Path
     proc: Path = PROC
 
     @classmethod
     def of(cls, directory: Path) -> AgentJars:
         """Return the jars in a directory."""
-        return cls(*(directory / f"{name}.jar" for name in ("agent", "engine", "upstream")))
+        return cls(*(directory / f"{name}.jar" for name in ("agent", "engine")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,6 @@ class AgentPayload:
     """The configuration, jars and access control of an endpoint.
 
     Attributes:
-        config: Configuration of the exporter.
         jars: Jars to load.
         access: Access control of the endpoint.
     """
@@ -195,8 +184,6 @@ def _handle(
         if refusal is None:
             attachment = Attachment(process, request.timeout_seconds)
             refusal = check_process(process, request, attachment)
-        if refusal is None:
-            refusal = check_upstream(process, request)
         if refusal is not None:
             return _refuse(blank, refusal)
         return Job(process, request, payload, blank, frozenset(taken)).run()
@@ -220,8 +207,6 @@ class Job:
     """The execution of a request on one JVM that passed the checks.
 
     Attributes:
-        process: The JVM.
-        request: The request.
         payload: Configuration, jars and access control.
         blank: Report without a result.
         taken: Ports of the JVMs that were handled before this one.
@@ -242,6 +227,11 @@ class Job:
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
         if self.request.action is Action.STOP:
             return self._stop(shared)
+        if self.request.action is Action.ENSURE:
+            for former in self.request.former:
+                if has_engine(self.process, former):
+                    stop = replace(self.request, id=former, action=Action.STOP)
+                    replace(self, request=stop).run()
         # Another injector may start the endpoint, and take the port, while this one looks.
         port = self._choose_port() or self._choose_port()
         if port is None:
@@ -253,12 +243,7 @@ class Job:
             return _refuse(self.blank, refusal)
         if self.request.action is Action.CHECK:
             return replace(self.blank, state=State.WOULD_INJECT, port=port)
-        if self.request.agent is not Agent.UPSTREAM:
-            return self._ensure(shared, port)
-        if loaded:
-            message = "has the guard; set spec.agent to Guard, or restart the JVM"
-            return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
-        return self._load_upstream(shared, port)
+        return self._ensure(shared, port)
 
     def _choose_port(self) -> int | None:
         """Return the port on which the JVM serves the endpoint, else a free port of the request."""
@@ -322,19 +307,6 @@ class Job:
         shared.clear()
         changed = answer.get("changed") == "true"
         return replace(self.blank, state=State.STOPPED, changed=changed)
-
-    def _load_upstream(self, shared: SharedDirectory, port: int) -> JvmReport:
-        request = self.request
-        config = shared.put("config.yaml", self.payload.config.encode())
-        jar = shared.put_jar(self.payload.jars.upstream)
-        Attachment(self.process, request.timeout_seconds).load(
-            jar, f"{request.host}:{port}:{config}"
-        )
-        found = await_scrape(Address(self._target, port, UPSTREAM_PATH), request.timeout_seconds)
-        if found is None:
-            message = f"port {port} does not serve"
-            return self._fail({"reason": Reason.NOT_SERVING, "message": message})
-        return self._report(port, {"configHash": request.config_hash}, changed=True)
 
     def _ask(self, shared: SharedDirectory, request: dict[str, str]) -> dict[str, str]:
         """Send a request to the guard, and wait for its response."""

@@ -20,7 +20,7 @@ import pytest
 from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import AttachError, Attachment
 from operators.jmxexporter.injector.inject import Job
-from operators.jmxexporter.injector.messages import Action, Agent, State
+from operators.jmxexporter.injector.messages import Action, State
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
 from operators.jmxexporter.reasons import Reason
@@ -89,8 +89,7 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
 def stuck_kit(jvm_kit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a kit whose engine cannot always be stopped."""
     kit = tmp_path_factory.mktemp("stuck")
-    for name in ("agent", "upstream"):
-        shutil.copy(jvm_kit / f"{name}.jar", kit)
+    shutil.copy(jvm_kit / "agent.jar", kit)
     source, classes = kit / "Engine.java", kit / "classes"
     source.write_text(STUCK_ENGINE)
     compiler = next(jvm_kit.glob("java/*/bin/javac"))
@@ -305,8 +304,7 @@ def test_newer_engine_takes_the_place_of_the_older(
     jvm.inject_one(port=port)
     newer = tmp_path / "kit"
     newer.mkdir()
-    for name in ("agent", "upstream"):
-        shutil.copy(jvm_kit / f"{name}.jar", newer)
+    shutil.copy(jvm_kit / "agent.jar", newer)
     # A zip file may be followed by a comment, so these are other bytes of the same classes.
     (newer / "engine.jar").write_bytes((jvm_kit / "engine.jar").read_bytes() + b"\0" * 7)
     jvm._kit = newer
@@ -323,8 +321,7 @@ def test_broken_engine_leaves_the_one_before(
     jvm.inject_one(port=port)
     broken = tmp_path / "kit"
     broken.mkdir()
-    for name in ("agent", "upstream"):
-        shutil.copy(jvm_kit / f"{name}.jar", broken)
+    shutil.copy(jvm_kit / "agent.jar", broken)
     (broken / "engine.jar").write_bytes(b"no jar")
     jvm._kit = broken
 
@@ -420,27 +417,63 @@ def test_end_of_the_application_is_not_held_up(start_jvm: Start, release: int) -
     assert jvm.process.wait(10) == 143
 
 
-def test_upstream_agent_that_would_end_a_small_runtime_is_not_loaded(start_jvm: Start) -> None:
-    """The wheel of Java 11 has no HTTP server, as other small runtimes."""
-    jvm = start_jvm(release=11)
+@pytest.mark.parametrize(
+    "name", ["jmx_prometheus_javaagent-1.0.1.jar", "slipway-jmx-1-0/upstream-1.jar"]
+)
+def test_jvm_into_which_others_have_loaded_an_exporter_is_left_alone(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path, name: str
+) -> None:
+    jvm, other, config = start_jvm(), tmp_path / name, tmp_path / "config"
+    other.parent.mkdir(exist_ok=True)
+    shutil.copy(jvm_kit / "reference.jar", other)
+    config.write_text(CONFIG)
+    Attachment(Process(jvm.process.pid), 60).load(str(other), str(config))
 
-    report = jvm.inject_one(port=find_free_port(), agent=Agent.UPSTREAM)
+    report = jvm.inject_one(port=find_free_port())
 
-    assert (report.state, report.reason) == (State.REFUSED, Reason.MISSING_MODULES), report
-    assert "jdk.httpserver" in report.message
-    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+    assert (report.state, report.reason) == (State.REFUSED, Reason.ALREADY_INSTRUMENTED), report
+    assert name in report.message
 
 
-@pytest.mark.parametrize("release", [17, 21, 25])
-def test_upstream_agent_is_loaded_once(start_jvm: Start, release: int) -> None:
-    jvm, port = start_jvm(release=release), find_free_port()
+def test_jvm_whose_exporter_is_in_a_file_of_options_is_left_alone(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+) -> None:
+    other, options = tmp_path / "jmx_prometheus_javaagent.jar", tmp_path / "options"
+    # Any agent will do: the name tells.
+    shutil.copy(jvm_kit / "agent.jar", other)
+    options.write_text(f"-javaagent:{other}=/missing")
+    jvm = start_jvm(f"@{options}")
 
-    first = jvm.inject_one(port=port, last_port=port, agent=Agent.UPSTREAM)
-    second = jvm.inject_one(port=port, last_port=port, agent=Agent.UPSTREAM)
+    report = jvm.inject_one(port=find_free_port())
 
-    assert first.state is State.SERVING, first
-    assert (second.state, second.reason) == (State.REFUSED, Reason.ALREADY_INSTRUMENTED), second
-    assert "shop_orders" in scrape_metrics(port)
+    assert (report.state, report.reason) == (State.REFUSED, Reason.ALREADY_INSTRUMENTED), report
+
+
+def test_endpoint_can_be_changed_and_ended_although_others_load_an_exporter(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+) -> None:
+    jvm, port, config = start_jvm(), find_free_port(), tmp_path / "config"
+    jvm.inject_one(port=port)
+    other = tmp_path / "jmx_prometheus_javaagent.jar"
+    shutil.copy(jvm_kit / "reference.jar", other)
+    config.write_text(CONFIG)
+    Attachment(Process(jvm.process.pid), 60).load(str(other), str(config))
+
+    changed = jvm.inject_one(config=CONFIG.replace("shop_orders", "orders"), port=port)
+    stopped = jvm.inject_one(Action.STOP)
+
+    assert (changed.state, stopped.state) == (State.SERVING, State.STOPPED)
+
+
+def test_endpoint_of_an_exporter_that_no_longer_exists_makes_room(start_jvm: Start) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    assert jvm.inject_one(port=port, id="11111111-former").state is State.SERVING
+    assert jvm.inject_one(port=port, id="22222222-new").reason == Reason.PORT_IN_USE
+
+    report = jvm.inject_one(port=port, id="22222222-new", former=("11111111-former", "33333333-x"))
+
+    assert (report.state, report.port) == (State.SERVING, port), report
+    assert jvm.inject_one(Action.STOP, id="11111111-former").changed is False
 
 
 def test_check_touches_nothing(start_jvm: Start) -> None:

@@ -62,15 +62,6 @@ class Action(StrEnum):
     """Report what Ensure would do, without changing anything."""
 
 
-class Agent(StrEnum):
-    """The agent that is loaded into a JVM."""
-
-    GUARD = "Guard"
-    """The agent of this operator, which never harms its JVM."""
-    UPSTREAM = "Upstream"
-    """The agent of the jmx_exporter project, which ends its JVM if it cannot start."""
-
-
 class State(StrEnum):
     """The result for one JVM."""
 
@@ -92,17 +83,11 @@ class Request:
         action: Action to execute.
         container_id: Id of the container at the runtime, without its scheme.
         shared_processes: Whether the containers of the pod see each other's processes.
-        host: Address to listen on.
-        port: First port that may be used.
-        last_port: Last port that may be used.
-        path: Path of the metrics.
         config_hash: SHA-256 of the configuration, in hexadecimal.
-        agent: Agent to load.
         main_class: Pattern of the main classes to instrument; empty for all.
         exclude_main_class: Pattern of the main classes to exclude; empty for none.
         max_jvms: Maximum number of JVMs to instrument in the container.
         min_uptime_seconds: Age below which a JVM is not changed.
-        timeout_seconds: Timeout for one JVM.
         memory_bytes: Bytes that the container must have free below its limit.
         memory_limit: Memory limit in the spec of the container; 0 for none.
         not_after: Time after which the injector does nothing, in seconds since the epoch; 0 for
@@ -110,7 +95,8 @@ class Request:
         tls_secret: Name of the Secret with the certificate of the endpoint; empty for HTTP.
         client_certificates: Whether only clients with a certificate may read the metrics.
         login_secret: Name of the Secret with user and password; empty for no login.
-        generation: Generation of the custom resource.
+        former: Endpoints to stop, whose custom resources no longer exist.
+        created: When the operator created it, in seconds since the epoch; 0 before version 0.2.
         restarts: How often the container had restarted before.
     """
 
@@ -123,7 +109,6 @@ class Request:
     last_port: int = 9400
     path: str = "/metrics"
     config_hash: str = ""
-    agent: Agent = Agent.GUARD
     main_class: str = ""
     exclude_main_class: str = ""
     max_jvms: int = 5
@@ -135,6 +120,8 @@ class Request:
     tls_secret: str = ""
     client_certificates: bool = False
     login_secret: str = ""
+    former: tuple[str, ...] = ()
+    created: int = 0
     generation: int = 0
     restarts: int = 0
 
@@ -158,7 +145,7 @@ class Request:
         return all(getattr(self, name) == getattr(other, name) for name in _FILTERS)
 
     def _undated(self) -> Request:
-        return replace(self, generation=0, not_after=0, restarts=0)
+        return replace(self, former=(), created=0, generation=0, not_after=0, restarts=0)
 
     @property
     def visible_container(self) -> str:
@@ -185,7 +172,7 @@ class Request:
         if not isinstance(raw.get("id"), str):
             raise ValueError("no id")  # noqa: TRY004 - one error for whatever is wrong.
         raw["action"] = Action(raw["action"])
-        raw["agent"] = Agent(raw.get("agent", Agent.GUARD))
+        raw["former"] = tuple(map(str, raw.get("former", ())))
         return cls(**raw)
 
 
@@ -196,17 +183,12 @@ class JvmReport:
     Attributes:
         pid: Process id, as the container sees it.
         start: Start of the process in ticks since the boot; identifies it together with `pid`.
-        main: Main class or jar.
-        state: Result.
         reason: Why it was refused or failed, as a value of `Reason`.
         message: Explanation of the reason, for people.
         port: Port that it serves on; 0 for none. With state Failed, the port of an earlier endpoint
             that still served after the failure.
         config_hash: Hash of the configuration that it serves on `port`.
-        version: Version of the exporter.
         changed: Whether this run changed anything.
-        uid: Effective user of the process.
-        gid: Effective group of the process.
     """
 
     pid: int

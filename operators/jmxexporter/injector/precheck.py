@@ -61,12 +61,7 @@ def volunteer_for_oom_killer() -> None:
 
 
 def find_refusal(environ: "Mapping[str, str]", proc: str = "/proc") -> str:
-    """Return the report if the injector finds no JVM or too little memory; empty if neither.
-
-    Args:
-        environ: Environment of the injector.
-        proc: Directory that shows the processes.
-    """
+    """Return the report if the injector finds no JVM or too little memory; empty if neither."""
     words = environ.get(PRECHECK_VARIABLE, "").split()
     asked = dict(word.split("=", 1) for word in words)
     processes = list_processes(proc, asked.get("container", ""))

@@ -13,19 +13,21 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from operators.jmxexporter.injector.attach import Attachment
-from operators.jmxexporter.injector.messages import Action, Agent, Request
+from operators.jmxexporter.injector.delivery import has_engine
+from operators.jmxexporter.injector.messages import Action, Request
 from operators.jmxexporter.injector.precheck import list_processes, read_free_memory
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.reasons import Reason
 
 MODULES: Final = ("java.instrument", "java.management", "java.desktop", "java.logging")
 """Modules that agent and engine use."""
-_SERVER: Final = "jdk.httpserver"
-"""Module that the upstream agent uses; without it, that agent ends the JVM."""
 _SIGQUIT_BIT: Final = 1 << (signal.SIGQUIT - 1)
 _TMP: Final = "/tmp"  # noqa: S108 - HotSpot's socket is there, whatever java.io.tmpdir says.
 _MOVED: Final = "-XX:AltTempDir="
-_UPSTREAM: Final = re.compile(r"-javaagent:\S*jmx_prometheus")
+_EXPORTER: Final = re.compile(
+    r"-javaagent:\S*jmx_prometheus|/jmx_prometheus_javaagent|/slipway-jmx-[^/]*/upstream-"
+)
+"""Options and open files of a JVM with an exporter; version 0.1 could load the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def check_process(process: Process, request: Request, attachment: Attachment) ->
         request: The request.
         attachment: The connection for commands to the JVM.
     """
-    checks = (_check_kind, _check_state, _check_options, _check_modules, _check_tmp)
+    checks = (_check_kind, _check_state, _check_options, _check_other, _check_modules, _check_tmp)
     for check in checks:
         if (refusal := check(process, request)) is not None:
             return refusal
@@ -99,14 +101,25 @@ def _check_options(process: Process, request: Request) -> Refusal | None:
         name, _, value = option.partition("=")
         if name == "-Djava.security.manager" and value not in ("allow", "disallow"):
             return Refusal(Reason.SECURITY_MANAGER, f"{option} is set")
-        if _UPSTREAM.match(option):
-            return Refusal(
-                Reason.ALREADY_INSTRUMENTED, "started with the JMX exporter as -javaagent"
-            )
     return None
 
 
-def _check_modules(process: Process, request: Request) -> Refusal | None:
+def _check_other(process: Process, request: Request) -> Refusal | None:
+    """Refuse a JVM with another exporter, whether an option, a file of options or an attach has it.
+
+    An endpoint of ours that is there already can still be changed.
+    """
+    if request.action is Action.STOP or has_engine(process, request.id):
+        return None
+    held = (*process.options, *process.list_files())
+    found = next((each for each in held if _EXPORTER.search(each)), None)
+    if found is None:
+        return None
+    message = f"has the JMX exporter already ({found[:200]}); remove it and restart the JVM"
+    return Refusal(Reason.ALREADY_INSTRUMENTED, message)
+
+
+def _check_modules(process: Process, _: Request) -> Refusal | None:
     """Check the modules that the runtime lists; a runtime without a list has all modules."""
     home = PurePosixPath(process.library).parents[2]
     try:
@@ -115,8 +128,7 @@ def _check_modules(process: Process, request: Request) -> Refusal | None:
         return None
     values = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
     present = {name for word in shlex.split(values.get("MODULES", "")) for name in word.split()}
-    needed = (*MODULES, _SERVER) if request.agent is Agent.UPSTREAM else MODULES
-    missing = [module for module in needed if present and module not in present]
+    missing = [module for module in MODULES if present and module not in present]
     if missing:
         return Refusal(Reason.MISSING_MODULES, f"the runtime has no {', '.join(missing)}")
     return None
@@ -162,20 +174,6 @@ def check_memory(process: Process, request: Request) -> Refusal | None:
         f"{request.memory_bytes >> 20} MiB are required (spec.minFreeMemory); raise the limit"
     )
     return Refusal(Reason.TOO_LITTLE_MEMORY, message)
-
-
-def check_upstream(process: Process, request: Request) -> Refusal | None:
-    """Refuse to load the upstream agent a second time, which would end the JVM."""
-    if request.agent is not Agent.UPSTREAM:
-        return None
-    for descriptor in (process.path / "fd").iterdir():
-        try:
-            target = os.readlink(descriptor)
-        except OSError:
-            continue
-        if "upstream-" in target or "jmx_prometheus" in target:
-            return Refusal(Reason.ALREADY_INSTRUMENTED, f"{target} is loaded already")
-    return None
 
 
 def find_port(host: str, ports: Sequence[int]) -> int | None:

@@ -68,7 +68,6 @@ class Process:
 
     Attributes:
         pid: Process id, as the injector sees it.
-        proc: Directory that shows the processes.
     """
 
     pid: int

@@ -170,8 +170,7 @@ def test_endpoint_is_found_again_after_its_files_were_removed(
 ) -> None:
     jvm, port = start_jvm(release=release), find_free_port()
     jvm.inject_one(port=port)
-    (place,) = Path("/tmp").glob(f"slipway-jmx-{build_request(action).id[:8]}-*")
-    shutil.rmtree(place)
+    shutil.rmtree(f"/tmp/slipway-jmx-{build_request(action).id[:8]}-{os.geteuid()}")
 
     report = jvm.inject_one(action, port=port)
 
@@ -198,7 +197,7 @@ def test_neighbor_on_the_port_is_not_taken_for_the_endpoint(start_jvm: Start) ->
 def test_request_with_a_key_does_not_stay_in_tmp(start_jvm: Start) -> None:
     jvm, port = start_jvm(), find_free_port()
     jvm.inject_one(port=port)
-    (place,) = Path("/tmp").glob(f"slipway-jmx-{build_request(Action.STOP).id[:8]}-*")
+    place = Path(f"/tmp/slipway-jmx-{build_request(Action.STOP).id[:8]}-{os.geteuid()}")
     for name in ("request-1.properties", ".request-2.properties.ab"):
         (place / name).write_text("tlsKey=x")
         os.utime(place / name, (0, time.time() - 3600))

@@ -13,8 +13,6 @@ from typing import Final
 
 CONTROL_PATH: Final = "/-/config"
 """Path at which a guard reports its configuration and its last scrape."""
-UPSTREAM_PATH: Final = "/metrics"
-"""Path of the metrics of the upstream agent."""
 _LIMIT: Final = 64 << 10
 _TEXT_LIMIT: Final = 900
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -24,18 +22,10 @@ _OK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of an endpoint.
-
-    Attributes:
-        host: IP address.
-        port: Port.
-        path: `CONTROL_PATH`, or `UPSTREAM_PATH`.
-        encrypted: Whether it serves HTTPS.
-    """
+    """The address of an endpoint."""
 
     host: str
     port: int
-    path: str = CONTROL_PATH
     encrypted: bool = False
 
 
@@ -49,14 +39,10 @@ def parse_answer(text: str) -> dict[str, str]:
 
 
 def scrape(address: Address, timeout: float) -> dict[str, str] | None:
-    """Query an endpoint once; None if nothing responds, or anything but an exporter.
-
-    Returns:
-        What a guard says about itself; nothing for the upstream agent.
-    """
+    """Return what a guard says about itself; None if nothing responds, or anything else."""
     connection = _connect(address, timeout)
     try:
-        connection.request("GET", address.path)
+        connection.request("GET", CONTROL_PATH)
         response = connection.getresponse()
         body = response.read(_LIMIT)
     except (OSError, http.client.HTTPException):
@@ -65,8 +51,6 @@ def scrape(address: Address, timeout: float) -> dict[str, str] | None:
         connection.close()
     if response.status != _OK:
         return None
-    if address.path != CONTROL_PATH:
-        return {}
     found = parse_answer(body.decode(errors="replace"))
     return found if {"id", "configHash"} <= found.keys() else None
 

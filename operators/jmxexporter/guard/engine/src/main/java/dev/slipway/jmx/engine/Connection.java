@@ -15,6 +15,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLPeerUnverifiedException;
 import javax.net.ssl.SSLSocket;
 
@@ -95,6 +96,11 @@ final class Connection implements Runnable {
       while (more) {
         Request request = read(in, out);
         more = request != null && serve(request, channel, out);
+      }
+    } catch (SSLException e) {
+      // Of all that is no TLS, only a certificate that the authorities did not sign concerns anybody.
+      if (access.clients) {
+        pages.noteRefusal();
       }
     } catch (Throwable e) {
       // The client has gone or there is no memory left; neither is the application's business.

@@ -30,6 +30,10 @@ final class Pages {
   private final Control control;
   private final Supplier<Metrics> metrics;
   private final Supplier<Access> access;
+  /** Since when clients are refused and none is accepted, in milliseconds; 0 if the last one was accepted. */
+  private volatile long refused;
+  /** Whether an injector has brought the login or certificate again since then. */
+  private volatile boolean renewed;
 
   Pages(String path, Control control, Supplier<Metrics> metrics, Supplier<Access> access) {
     this.path = path;
@@ -79,13 +83,40 @@ final class Pages {
       return Response.of(405, "");
     }
     if (now != null && request.path.equals(path)) {
-      return access.get().allows(request) ? scrape(request, now) : refuse();
+      if (!access.get().allows(request)) {
+        noteRefusal();
+        return refuse();
+      }
+      refused = 0;
+      return scrape(request, now);
     }
     if (now != null && request.path.equals(HEALTH)) {
       return Response.of(200, "Exporter is healthy.\n");
     }
     String text = "Metrics are at " + path + ", the health is at " + HEALTH + "\n";
     return Response.of(request.path.equals("/") ? 200 : 404, text);
+  }
+
+  void noteRefusal() {
+    if (refused == 0) {
+      renewed = false;
+      refused = System.currentTimeMillis();
+    }
+  }
+
+  /** Counts from now: the clients had no chance yet. */
+  void noteRenewal() {
+    if (refused != 0) {
+      renewed = true;
+      refused = System.currentTimeMillis();
+    }
+  }
+
+  /** A login that somebody changed in its Secret shows in this way only: Prometheus uses the new one. */
+  private String describeRefusals() {
+    long since = refused;
+    long seconds = since == 0 ? 0 : (System.currentTimeMillis() - since) / 1000;
+    return "refusedSeconds=" + seconds + "\nrenewed=" + renewed + "\n";
   }
 
   private Response refuse() throws IOException {
@@ -101,7 +132,7 @@ final class Pages {
     if (reads) {
       boolean closed = access.get().isClosed();
       String text = control.describe(now.configHash(), Metrics.version(), closed);
-      return Response.of(200, text + now.last().describe(closed));
+      return Response.of(200, text + now.last().describe(closed) + (closed ? describeRefusals() : ""));
     }
     if (!request.method.equals("PUT")) {
       return Response.of(405, "");

@@ -49,6 +49,7 @@ final class Server {
   void allow(Access next) {
     boolean same = access.isLike(next);
     access = next;
+    pages.noteRenewal();
     if (!same) {
       open.forEach(Connection::close);
     }

@@ -16,6 +16,7 @@ import javax.management.ObjectName;
  *   <li>{@code shop.hang}: the getter of a bean does not return for as long as this file exists.
  *   <li>{@code shop.halt}: an exception that no thread catches ends the process, as many servers have it.
  *   <li>{@code shop.zoo}: there are beans with difficult names and values.
+ *   <li>{@code shop.beans}: there are as many more beans, with ten attributes each.
  *   <li>{@code shop.fill}: once this file exists, the heap is filled up to the number of bytes in it.
  * </ul>
  */
@@ -44,6 +45,7 @@ public final class Faults {
     if (System.getProperty("shop.zoo") != null) {
       Zoo.open();
     }
+    Zoo.crowd(Integer.getInteger("shop.beans", 0));
     if (System.getProperty("shop.halt") != null) {
       Thread.setDefaultUncaughtExceptionHandler(
           (thread, e) -> {

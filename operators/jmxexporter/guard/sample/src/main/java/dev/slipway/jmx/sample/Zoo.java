@@ -67,6 +67,17 @@ final class Zoo {
         .registerMBean(new javax.management.StandardMBean(nested, NestedMXBean.class, true), new ObjectName("zoo:type=Nested"));
   }
 
+  static void crowd(int beans) throws Exception {
+    for (int bean = 0; bean < beans; bean++) {
+      Map<String, Object> values = new LinkedHashMap<>();
+      for (int attribute = 0; attribute < 10; attribute++) {
+        values.put("Attribute" + attribute, (long) bean + attribute);
+      }
+      String name = "crowd:type=Thing,name=thing-" + bean + ",topic=orders-" + bean % 100 + ",partition=" + bean % 37;
+      ManagementFactory.getPlatformMBeanServer().registerMBean(new Cage(values), new ObjectName(name));
+    }
+  }
+
   /** A bean with any attributes. */
   private static final class Cage implements DynamicMBean {
     private final Map<String, Object> values;
