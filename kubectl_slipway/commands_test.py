@@ -22,7 +22,7 @@ from kubectl_slipway.discovery import Catalog
 from kubectl_slipway.errors import PluginError
 from kubectl_slipway.output import shorten
 from kubectl_slipway.states.conftest import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
-from libs.common.kinds import DEPLOYMENT, POD, Key, Kind, Manifest, build_object
+from libs.common.kinds import CRD, DEPLOYMENT, POD, Key, Kind, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
@@ -78,8 +78,25 @@ async def test_nothing_is_wrong_with_a_ready_object(lab: Lab) -> None:
     lab.put(podset(status=not_ready("AllAvailable", Ready="True")))
     why, problems = await lab.run("why", "podset", "web"), await lab.run("problems")
     assert why.out.splitlines()[-1] == "Nothing is wrong."
-    assert problems.out == "All 1 objects in namespace default are ready.\n"
+    assert problems.out == "All 1 objects of the category slipway in namespace default are ready.\n"
     assert why.code == problems.code == 0
+
+
+async def test_problems_finds_kinds_of_other_projects_by_their_category(lab: Lab) -> None:
+    """A project that uses the library has kinds of its own, whose CRDs may join the category."""
+    site = Kind("example.org", "v1", "Site", "sites")
+    lab.api.register(site)
+    manifest = build_object(site, "a", "default", status=not_ready("Down", "no answer"))
+    lab.put(manifest)
+    outside = await lab.run("problems")
+    lab.api.patch(
+        CRD, Key("", "sites.example.org"), {"spec": {"names": {"categories": ["slipway"]}}}
+    )
+    inside = await lab.run("problems", "-o", "json")
+    assert outside.out == (
+        "Nothing was checked: no kind in the category slipway has objects in namespace default.\n"
+    )
+    assert [each["object"] for each in inside.data] == ["Site/a"]
 
 
 async def test_tree_shows_children_and_missing_references(lab: Lab) -> None:

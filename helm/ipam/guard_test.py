@@ -181,7 +181,13 @@ THEFTS: dict[str, dict[str, Any]] = {
             "lbipam.cilium.io/ips",
             "io.cilium/lb-ipam-ips",
             "kube-vip.io/loadbalancerIPs",
+            "loadbalancer.openstack.org/load-balancer-address",
+            "service.beta.kubernetes.io/azure-load-balancer-ipv4",
         )
+    },
+    "Calico": {
+        **LOAD_BALANCER,
+        "annotations": {"projectcalico.org/loadBalancerIPs": f'["198.51.100.7", "{TAKEN}"]'},
     },
 }
 
@@ -211,6 +217,10 @@ async def test_ordinary_services_are_not_touched(guarded: Guarded, kube_namespac
         {"externalIPs": ["198.51.100.7"]},
         {**LOAD_BALANCER, "loadBalancerIP": "198.51.100.7"},
         {**LOAD_BALANCER, "annotations": {"metallb.io/loadBalancerIPs": "198.51.100.7"}},
+        {
+            **LOAD_BALANCER,
+            "annotations": {"projectcalico.org/loadBalancerIPs": '["198.51.100.7"]'},
+        },
         {**LOAD_BALANCER, "loadBalancerClass": "slipway.dev/ipam", "loadBalancerIP": TAKEN},
         {"labels": {"app.kubernetes.io/managed-by": "Helm"}},
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kubectl_slipway.cluster import Cluster
+from kubectl_slipway.discovery import CATEGORY
 from kubectl_slipway.errors import Exit
 from kubectl_slipway.model import is_deleting, is_paused, is_stale, readiness, render_age, title
 from kubectl_slipway.output import print_data, print_table, shorten
@@ -57,8 +58,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
         print("\n`kubectl slipway why KIND/NAME` explains an object.")
     else:
         where = "" if options.all_namespaces else f" in namespace {cluster.namespace}"
-        if not cluster.refused:
-            print(f"All {len(objects)} objects{where} are ready.")
+        if not cluster.refused and not objects:
+            print(f"Nothing was checked: no kind in the category {CATEGORY} has objects{where}.")
+        elif not cluster.refused:
+            print(f"All {len(objects)} objects of the category {CATEGORY}{where} are ready.")
         else:
             parts = f"{len(cluster.refused)} of {len(cluster.catalog.ours)} kinds"
             print(f"All {len(objects)} objects that you may read{where} are ready.")

@@ -36,8 +36,8 @@ MACHINE_ADVICE: dict[tuple[str, str], str] = {
     ("Instance", "NoAgent"): "Install qemu-guest-agent in the guest.",
     ("Instance", "DiskDiffers"): "Correct the spec, or replace the disk with an Operation Rebuild.",
     ("Instance", "NodeSilent"): (
-        "Check the node. If it never returns, delete its Node object; the machine then "
-        "starts on another node."
+        "Repair the node. If it is certain that it is off: kubectl taint node NODE "
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     ),
     ("Instance", "NotMigratable"): (
         "Remove what the message names if the machine has to move without a shutdown."

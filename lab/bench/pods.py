@@ -11,7 +11,8 @@ from typing import Final, Self
 
 import aiohttp
 
-from libs.common.client import Client, WatchEvent
+from libs.common.client import Client
+from libs.common.client_requests import WatchEvent
 from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, build_object, uid_of
 from operators.podset.controller import PODSET
 from operators.podset.resources import DEFAULT_IMAGE, build_default_spec

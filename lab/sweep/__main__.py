@@ -28,6 +28,7 @@ At Go's default of 100, garbage collection is a quarter of their cost of a trial
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     words = sys.argv[1:] if argv is None else argv
+    os.environ.setdefault("GOGC", _GARBAGE)
     from tools.cluster.binaries import export_assets
 
     if words[:1] and words[0] in anyop.COMMANDS:
@@ -40,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for operator in OPERATORS:
         importlib.import_module(f"operators.{operator}.controller")
     importlib.import_module("uvloop")
-    os.environ.setdefault("GOGC", _GARBAGE)
     # Fork before any thread or event loop exists, and before importing a module that starts one.
     zygote = fork_zygote(run_child)
     return anyop.run_loop(lambda: _run(options, operators, zygote))

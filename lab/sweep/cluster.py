@@ -48,6 +48,8 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _POLL: Final = 0.02
 _MADE_OF: Final = "sweep.slipway.dev/made-of"
 """Annotation on a CRD: hash of its source."""
+_APISERVER_ARGS: Final = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
+"""Owner references that block a deletion require a permission, as on strict clusters."""
 _TOKEN_SECONDS: Final = 24 * 3600
 _SERVED_SECONDS: Final = 180
 _OWNER_SECONDS: Final = 180.0
@@ -183,6 +185,17 @@ async def create_namespace(client: Client, name: str) -> None:
     with contextlib.suppress(AlreadyExists):
         manifest = build_object(NAMESPACE, name)
         await client.create(NAMESPACE, manifest)
+
+
+@asynccontextmanager
+async def run_control_plane() -> AsyncIterator[ControlPlane]:
+    """Run a separate API server without blocking other tasks."""
+    control_plane = ControlPlane(apiserver_args=_APISERVER_ARGS)
+    try:
+        await asyncio.to_thread(control_plane.start)
+        yield control_plane
+    finally:
+        control_plane.stop()
 
 
 @asynccontextmanager

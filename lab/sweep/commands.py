@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.sweep import report
-from lab.sweep.cluster import install_crds
+from lab.sweep.cluster import install_crds, run_control_plane
 from lab.sweep.journal import Journal
-from lab.sweep.junit import write_junit
 from lab.sweep.modes import Mode
+from lab.sweep.outcome import render_timeline
 from lab.sweep.planning import (
     MomentClass,
     Plan,
@@ -29,7 +29,6 @@ from lab.sweep.runner import (
     TrialResult,
     now,
     open_bench,
-    run_control_plane,
 )
 from lab.sweep.workload import Workload, load_workloads
 from lab.sweep.zygote import Zygote, read_log
@@ -114,7 +113,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     print(report.render_summary(results, now() - started))
     print("\n".join(unused))
     if options.junit is not None:
-        write_junit(options.junit, results, unused)
+        report.write_junit(options.junit, results, unused)
     if options.write:
         report.write_page(report.build_rows(results), options.tier, options.seed)
     return int(any(result.failed for result in results) or bool(unused))
@@ -134,7 +133,7 @@ async def replay_trial(options: Options, zygote: Zygote) -> int:
         reference = await runner.refer(workload)
         trial_result = await runner.try_plan(reference, plan)
         print(read_log(folder / f"{trial_result.outcome.namespace}.log"))
-    print(report.render_timeline(trial_result.outcome))
+    print(render_timeline(trial_result.outcome))
     print(report.render_trial_result(trial_result))
     return int(trial_result.failed)
 

@@ -15,7 +15,6 @@ from lab.sweep.recorder import NamespaceRecord
 from libs.common.client import Client
 from libs.common.errors import Conflict, Invalid, NotFound
 from libs.common.kinds import POD, PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.contracts.snapshots import VOLUME_SNAPSHOT
 
 _NODE: Final = "sweep-node"
 _PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -162,11 +161,6 @@ async def _tend_claim(client: Client, claim: Manifest, _: NamespaceRecord) -> No
     await client.patch(PVC, key, {"status": status}, subresource="status")
 
 
-async def _tend_snapshot(client: Client, snapshot: Manifest, _: NamespaceRecord) -> None:
-    status = {"status": {"readyToUse": True}}
-    await client.patch(VOLUME_SNAPSHOT, key_of(snapshot), status, subresource="status")
-
-
 def _needs_kubelet(pod: Manifest, _: NamespaceRecord) -> bool:
     return is_deleting(pod) or (pod.get("status") or {}).get("phase") != "Running"
 
@@ -178,15 +172,9 @@ def _needs_binder(claim: Manifest, _: NamespaceRecord) -> bool:
     return bool(held.get("storage") != claim["spec"]["resources"]["requests"]["storage"])
 
 
-def _needs_snapshotter(snapshot: Manifest, _: NamespaceRecord) -> bool:
-    return not (is_deleting(snapshot) or (snapshot.get("status") or {}).get("readyToUse"))
-
-
 KUBELET: Final = Component(POD, _needs_kubelet, _tend_pod)
 """Binds pods, starts them and completes their deletion."""
 BINDER: Final = Component(PVC, _needs_binder, _tend_claim)
 """Binds claims, expands them and completes their deletion."""
-SNAPSHOTTER: Final = Component(VOLUME_SNAPSHOT, _needs_snapshotter, _tend_snapshot)
-"""Takes snapshots in place of a CSI driver."""
-EVERYBODY: Final = (KUBELET, BINDER, SNAPSHOTTER)
+EVERYBODY: Final = (KUBELET, BINDER)
 """The default components of a trial."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from aiohttp import web
 
 from lab.sweep.external_system import ExternalSystemTrial, Request
 from lab.sweep.session import Record, Session
-from lab.sweep.wire import Call, find_owned, parse_json, render_status
+from lab.sweep.wire import Call, find_owned, parse_json
 from libs.common.kinds import Manifest
 
 HOP_HEADERS: Final = frozenset({"host", "content-length", "connection", "authorization"})
@@ -26,11 +25,9 @@ class Answer:
     body: bytes
     headers: dict[str, str]
 
-    @classmethod
-    def failure(cls, code: int, reason: str, message: str, **headers: str) -> Self:
-        """Build an error response in the format of the API server."""
-        body = json.dumps(render_status(code, reason, message)).encode()
-        return cls(code, body, {"Content-Type": "application/json", **headers})
+    def render(self) -> web.Response:
+        """Return it as a response to the operator."""
+        return web.Response(status=self.status, body=self.body, headers=self.headers)
 
 
 class Upstream(Protocol):

@@ -12,22 +12,21 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from lab.sweep import scaling
 from lab.sweep.exchange import Exchange, pass_on
-from lab.sweep.modes import Mode
+from lab.sweep.modes import RENEW_SECONDS, REQUEST_TIMEOUT, Mode
 from lab.sweep.recorder import Version
 from lab.sweep.session import Record, Session
 from lab.sweep.wire import Call, Series, parse_json, render_status
 from libs.common.kinds import Manifest
 
-_HANG_SECONDS: Final = scaling.REQUEST_TIMEOUT + 0.3
+_HANG_SECONDS: Final = REQUEST_TIMEOUT + 0.3
 _LATE_SECONDS: Final = 0.25
 _OUTAGE_SECONDS: Final = 0.8
 _HOLD_SECONDS: Final = 20.0
 _GAP_SECONDS: Final = 10.0
 _IN_FLIGHT_SECONDS: Final = 0.002
 _MUTED: Final[Mapping[Mode, tuple[Series, float]]] = {
-    Mode.LEASE: ("lease", scaling.RENEW_SECONDS + 0.6),
+    Mode.LEASE: ("lease", RENEW_SECONDS + 0.6),
     Mode.EVENTS: ("event", 3600.0),
 }
 FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}
@@ -93,7 +92,11 @@ class Stream:
 
     async def pass_on(self, line: bytes) -> bool:
         """Forward a frame."""
-        await self.exchange.session.delivering.wait()
+        session = self.exchange.session
+        if lag := session.lags.get("event"):
+            with session.busy():
+                await asyncio.sleep(lag)
+        await session.delivering.wait()
         if not self._silent:
             await self._response.write(line + b"\n")
         return True
@@ -141,8 +144,7 @@ async def _execute_and_refuse(exchange: Exchange, call: Call, record: Record) ->
 
 
 async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    answer = await pass_on(exchange, call, record)
-    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    response = (await pass_on(exchange, call, record)).render()
     await response.prepare(exchange.request)
     await response.write_eof()
     exchange.session.kill(exchange.process)
@@ -164,6 +166,12 @@ async def _begin_outage(exchange: Exchange, call: Call, record: Record) -> web.S
     return _refuse(record, 503, "ServiceUnavailable")
 
 
+async def _wait_and_execute(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(exchange.session.released.wait(), exchange.session.delay)
+    return (await pass_on(exchange, call, record)).render()
+
+
 async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
     record.injected = True
     await asyncio.sleep(_HANG_SECONDS)
@@ -182,8 +190,7 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
     manifest = parse_json(created.body)
     session.foreign[f"{exchange.path}/{call.name}"] = manifest
     session.removed.add(f"{call.resource} {call.name}")
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -194,8 +201,7 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
         await asyncio.wait_for(session.released.wait(), _HOLD_SECONDS)
     finally:
         session.held = False
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _answer_and_turn_back(
@@ -214,8 +220,7 @@ async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
     if series == "lease":
         # The silence that follows is not rest: the process is about to give up its leadership.
         exchange.session.note_activity(seconds)
-    answer = await pass_on(exchange, call, record)
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    return (await pass_on(exchange, call, record)).render()
 
 
 async def _crash(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -275,6 +280,7 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.E409: _conflict,
     Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,
+    Mode.LATE: _wait_and_execute,
     Mode.H: _hold,
     Mode.STALE: _answer_and_turn_back,
     Mode.LEASE: _mute,

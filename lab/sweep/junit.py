@@ -6,29 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from lab.sweep.report import Result
-
 type Case = tuple[str, str, Sequence[str]]
 """Group, name and problems of a test case."""
-
-
-def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) -> None:
-    """Write a report.
-
-    Args:
-        path: Path of the file.
-        results: Sweeps of workloads.
-        unused: Descriptions of unused permissions; each one is a failure.
-    """
-    cases: list[Case] = []
-    for result in results:
-        name = f"{result.operator}.{result.workload}"
-        cases.append((name, "without faults", [str(each) for each in result.reference.findings]))
-        for trial_result in result.trial_results:
-            plan = str(trial_result.outcome.plan)
-            cases.append((name, plan, [str(each) for each in trial_result.findings]))
-    cases += [("rights", right, [right]) for right in unused]
-    write_cases(path, cases)
 
 
 def write_cases(path: Path, cases: Iterable[Case]) -> None:

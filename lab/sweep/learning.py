@@ -46,6 +46,11 @@ class Difference:
         """Whether it is in an annotation, where frameworks store their progress."""
         return ".metadata.annotations." in self.place
 
+    @property
+    def is_about_object(self) -> bool:
+        """Whether a whole object is missing, or is there without need."""
+        return any(map(_is_object, (self.wanted, self.found)))
+
     def __str__(self) -> str:
         """Render as `place: wanted -> found`."""
         return f"{self.place}: {_short(self.wanted)} -> {_short(self.found)}"
@@ -188,12 +193,16 @@ def _build_pattern(first: str, second: str) -> str:
     return f"[a-z0-9]{{{lengths[0]},{lengths[1]}}}"
 
 
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and {"apiVersion", "metadata"} <= value.keys()
+
+
 def _render(manifest: Manifest) -> str:
     return json.dumps(manifest, sort_keys=True)
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, dict) and "apiVersion" in value and "metadata" in value:
+    if _is_object(value):
         return "(an object)"
     text = json.dumps(value) if value != ABSENT else ABSENT
     return text if len(text) <= 160 else f"{text[:157]}..."

@@ -39,6 +39,8 @@ class Mode(StrEnum):
     """The write, and every request after it for a while, is refused."""
     HANG = "hang"
     """The write is not executed and gets no response."""
+    LATE = "late"
+    """The write is executed some seconds late."""
     H = "H"
     """The write is held back until a second leader has taken over, and then executed."""
     STALE = "stale"
@@ -65,6 +67,10 @@ class Mode(StrEnum):
     """The connection stays open, but no more events arrive."""
 
 
+REQUEST_TIMEOUT: Final = 1.5
+"""Request timeout of an operator in seconds, in trials in which a response never arrives."""
+RENEW_SECONDS: Final = 3.5
+"""Seconds without a renewal after which a leader gives up."""
 FULL_WRITES: Final = (
     *(Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409),
     *(Mode.K3, Mode.E429, Mode.E500, Mode.E503, Mode.E403, Mode.OUTAGE, Mode.HANG, Mode.H),

@@ -93,3 +93,13 @@ class Outcome:
     def _count(self, action: str) -> Counter[str]:
         titles = (version.title for version in self.history if version.action == action)
         return Counter(title.replace(self.namespace, "<namespace>") for title in titles)
+
+
+def render_timeline(outcome: Outcome) -> str:
+    """Render the mutating requests of a trial, one per line."""
+    start = outcome.records[0].at if outcome.records else 0.0
+    return "\n".join(
+        f"{record.at - start:7.3f} {record.phase:8} process {record.process}: {record.call} -> "
+        f"{record.status}{' (injected)' if record.injected else ''}"
+        for record in outcome.records
+    )

@@ -188,7 +188,7 @@ class FaultProxy:
             if lists and call.resource in session.scoped and answer.status == 200:
                 listing = leave_out_others(parse_json(answer.body), session.namespace)
                 answer = replace(answer, body=json.dumps(listing).encode())
-        return _respond(answer)
+        return answer.render()
 
     async def _write(self, exchange: Exchange, call: Call) -> web.StreamResponse:
         session = exchange.session
@@ -208,11 +208,13 @@ class FaultProxy:
             session.series.append(record)
             if session.is_muted(series):
                 return faults.refuse(record)
-            return _respond(await pass_on(exchange, call, record))
+            return (await pass_on(exchange, call, record)).render()
         session.records.append(record)
         called = replace(call, name=session.rewrite(call.name))
         moment = session.counters.name_write(session.phase, called)
         with session.busy():
+            if lag := session.lags.get("write"):
+                await asyncio.sleep(lag)
             if session.meets(moment):
                 session.fired_process = exchange.process
                 return await faults.break_write(exchange, call, record)
@@ -220,7 +222,7 @@ class FaultProxy:
                 return faults.refuse(record)
             if _is_due_again(session, exchange.process):
                 return await faults.break_recovery(exchange, call, record)
-            return _respond(await pass_on(exchange, call, record))
+            return (await pass_on(exchange, call, record)).render()
 
     async def _watch(self, exchange: Exchange, call: Call) -> web.StreamResponse:
         session = exchange.session
@@ -296,6 +298,7 @@ class FaultProxy:
             params=[*query, *added.items()],
             data=exchange.body or None,
             headers=headers,
+            skip_auto_headers=("Content-Type", "Accept", "User-Agent"),
         )
 
 
@@ -324,7 +327,3 @@ def _is_due_again(session: Session, process: int) -> bool:
         return False
     session.recovery -= 1
     return session.recovery == 0
-
-
-def _respond(answer: Answer) -> web.Response:
-    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)

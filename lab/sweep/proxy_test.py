@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Literal
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from lab.sweep.canaries import build_canary
 from lab.sweep.external_system import ExternalSystem, Reply, Request
@@ -257,6 +262,40 @@ async def test_held_write_goes_through_when_it_is_released(api: FakeApi, connect
     assert api.find(POD, NAME) is not None
 
 
+async def test_late_write_goes_through_after_its_delay(api: FakeApi, connect: Open) -> None:
+    session, client = connect(Mode.LATE, CREATE)
+    session.delay = 60.0
+    task = asyncio.create_task(client.create(POD, build_pod()))
+    while not session.fired:
+        await asyncio.sleep(0)
+    assert api.find(POD, NAME) is None
+    session.released.set()  # As at the end of a trial.
+    created = await task
+    assert api.find(POD, NAME) is not None
+
+    session.delay, session.fired = 0.01, False
+    session.released.clear()
+    session.trigger = replace(CREATE, action="delete")
+    await client.delete(POD, NAME, uid=created["metadata"]["uid"])
+    assert session.fired
+
+
+@pytest.mark.parametrize("side", ["write", "event"])
+async def test_slow_api_server_is_late_each_time(
+    api: FakeApi, connect: Open, side: Literal["write", "event"]
+) -> None:
+    session, client = connect(Mode.NONE, None)
+    session.lags[side] = 0.1
+    version = (await client.list(POD, NAMESPACE)).resource_version
+    started = time.monotonic()
+
+    await client.create(POD, build_pod())
+    found = await follow(client, version, 1)
+
+    assert time.monotonic() - started >= 0.1
+    assert found == [f"ADDED {NAME.name}"]
+
+
 async def follow(client: Client, version: str, count: int) -> list[str]:
     found = []
     async with asyncio.timeout(120):
@@ -305,6 +344,28 @@ async def test_watch_is_refused_after_a_gap_in_which_a_child_went(
         await follow(client, version, 1)
 
     assert api.find(POD, NAME) is None
+
+
+async def test_no_header_is_added_that_the_operator_does_not_send() -> None:
+    """The official Python client sends objects without a type, which means JSON."""
+    seen: list[set[str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        seen.append({name.lower() for name in request.headers})
+        return web.json_response({}, status=201)
+
+    app = web.Application()
+    app.router.add_post("/api/v1/namespaces/default/pods", take)
+    async with TestServer(app) as server, aiohttp.ClientSession() as client:
+        async with FaultProxy(str(server.make_url("")).rstrip("/"), None, "admin") as proxy:
+            session = Session(NAMESPACE, "token")
+            proxy.open(session)
+            url = f"{proxy.url(session, 0)}/api/v1/namespaces/default/pods"
+            skipped = ("Content-Type", "User-Agent", "Accept")
+            async with client.post(url, data=b"{}", skip_auto_headers=skipped) as response:
+                assert response.status == 201
+
+    assert not seen[0] & {"content-type", "user-agent"}
 
 
 async def test_request_with_unknown_trial_is_refused(connect: Open) -> None:

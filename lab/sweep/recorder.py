@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lab.sweep.ownership import belongs
-from libs.common.client import Client, ObjectList
+from libs.common.client import Client
+from libs.common.client_requests import ObjectList
 from libs.common.errors import Expired, SlipwayError
 from libs.common.kinds import Kind, Manifest, uid_of
 

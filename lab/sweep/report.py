@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lab.sweep.junit import Case, write_cases
 from lab.sweep.modes import Mode
-from lab.sweep.outcome import Outcome
 from lab.sweep.runner import Reference, TrialResult
 
 PAGE: Final = Path("docs/reference/reliability.md")
@@ -126,16 +126,6 @@ def render_trial_result(trial_result: TrialResult) -> str:
     return "\n".join(lines)
 
 
-def render_timeline(outcome: Outcome) -> str:
-    """Render the mutating requests of a trial, one per line."""
-    start = outcome.records[0].at if outcome.records else 0.0
-    return "\n".join(
-        f"{record.at - start:7.3f} {record.phase:8} process {record.process}: {record.call} -> "
-        f"{record.status}{' (injected)' if record.injected else ''}"
-        for record in outcome.records
-    )
-
-
 def render_kill(kill: Kill) -> str:
     """Describe the result of a mutant."""
     if not kill.dead:
@@ -149,6 +139,25 @@ def render_kills(kills: Sequence[Kill]) -> str:
     dead = sum(kill.dead for kill in kills)
     seconds = sum(kill.seconds for kill in kills)
     return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
+
+
+def write_junit(path: Path, results: Sequence[Result], unused: Sequence[str]) -> None:
+    """Write a report.
+
+    Args:
+        path: Path of the file.
+        results: Sweeps of workloads.
+        unused: Descriptions of unused permissions; each one is a failure.
+    """
+    cases: list[Case] = []
+    for result in results:
+        name = f"{result.operator}.{result.workload}"
+        cases.append((name, "without faults", [str(each) for each in result.reference.findings]))
+        for trial_result in result.trial_results:
+            plan = str(trial_result.outcome.plan)
+            cases.append((name, plan, [str(each) for each in trial_result.findings]))
+    cases += [("rights", right, [right]) for right in unused]
+    write_cases(path, cases)
 
 
 def write_page(rows: Iterable[Row], tier: str, seed: int, path: Path = PAGE) -> None:

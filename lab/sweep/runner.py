@@ -29,8 +29,6 @@ from libs.common.testing.apiserver import ControlPlane
 
 REFERENCES: Final = 2
 """Number of fault-free runs of each workload; they must agree."""
-_APISERVER_ARGS: Final = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
-"""Owner references that block a deletion require a permission, as on strict clusters."""
 _ATTEMPTS: Final = 3
 """Maximum number of runs of a trial whose moment did not occur: a burst of events may cause fewer
 status writes."""
@@ -204,17 +202,6 @@ class Crasher:
             await wait_owners(self._client, self._owners)
         finally:
             self._proxy.reachable = True
-
-
-@asynccontextmanager
-async def run_control_plane() -> AsyncIterator[ControlPlane]:
-    """Run a separate API server without blocking other tasks."""
-    control_plane = ControlPlane(apiserver_args=_APISERVER_ARGS)
-    try:
-        await asyncio.to_thread(control_plane.start)
-        yield control_plane
-    finally:
-        control_plane.stop()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from lab.sweep.modes import RENEW_SECONDS, REQUEST_TIMEOUT
 from libs.common.runtime import (
     assembly,
     kopf_sessions,
@@ -26,15 +27,11 @@ from libs.common.runtime import (
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.manager import Manager
 
-REQUEST_TIMEOUT: Final = 1.5
-"""Request timeout of an operator in seconds, in trials in which a response never arrives."""
 _PATIENCE: Final = 15.0
 """Request timeout in all other trials; responses may be slow on a busy machine."""
 SWEEP_PERIOD: Final = 0.7
 """Seconds between sweeps, in trials in which only a sweep can recover."""
 LEASE_SECONDS: Final = 5
-RENEW_SECONDS: Final = 3.5
-"""Seconds without a renewal after which a leader gives up."""
 
 _SOURCE_BACKOFF: Final = BackoffPolicy(0.05, 0.5, jitter=0.5)
 _SWEEP_BACKOFF: Final = BackoffPolicy(0.2, 2.0)

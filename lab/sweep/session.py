@@ -12,7 +12,7 @@ from lab.sweep.canaries import find_leaks
 from lab.sweep.external_system import ExternalSystem, ExternalSystemTrial
 from lab.sweep.modes import Mode
 from lab.sweep.stale import StaleLists
-from lab.sweep.triggers import Counters, Trigger
+from lab.sweep.triggers import Counters, Side, Trigger
 from lab.sweep.wire import Call, Series
 from libs.common.kinds import Manifest
 
@@ -100,6 +100,7 @@ class Session:
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
         clock: Counts the seconds in which the trial could continue.
         delay: Delay of a delayed event, in seconds.
+        lags: Seconds by which all writes, or all events, are late.
     """
 
     namespace: str
@@ -146,6 +147,7 @@ class Session:
     outage_until: float = 0.0
     clock: Callable[[], float] = time.monotonic
     delay: float = 1.0
+    lags: dict[Side, float] = field(default_factory=dict)
     _stirred_at: float = 0.0
     _stirring_until: float = 0.0
     _busy: int = 0

@@ -135,6 +135,18 @@ async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
 
 
 type Act = Callable[[User], Awaitable[None]]
+
+
+def change(kind: Kind, name: str, /, **spec: Any) -> Act:
+    """Return an act that merges fields into the spec of an object."""
+    return lambda user: user.patch(kind, name, {"spec": spec})
+
+
+def remove(kind: Kind, name: str) -> Act:
+    """Return an act that deletes an object."""
+    return lambda user: user.delete(kind, name)
+
+
 type Until = Callable[[NamespaceRecord], bool]
 type Shown = Mapping[str, Manifest]
 """Objects of external systems by title."""

@@ -1,15 +1,17 @@
 """Compare desired with live state: what to send, and when to send nothing.
 
 The API server fills in defaults, so a live object is never equal to what was sent. A live object
-matches the desired state if it contains every desired field (`shows`) and if the hash of the state
-that was sent last (annotation `slipway.dev/applied-hash`) equals the hash of the desired state. The
-hash detects fields that are no longer desired; server-side apply then prunes them.
+matches the desired state if it contains every desired field (`shows`), if the hash of the state
+that was sent last (annotation `slipway.dev/applied-hash`) equals the hash of the desired state, and
+if no other client has replaced an atomic map or list, such as the selector of a Service. The hash
+detects fields that are no longer desired; server-side apply then prunes them. Whether a map is
+atomic is written in no object, but only such a map or list has one owner in `managedFields`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -17,6 +19,7 @@ import orjson
 from libs.common.kinds import Manifest
 from libs.common.labels import APPLIED_HASH
 from libs.common.quantity import same_quantity
+from libs.common.reading import map_at, maps_at, text_at
 
 _SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp")
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "capacity", "hard", "overhead"})
@@ -50,16 +53,93 @@ def desired_hash(desired: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(desired, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any], manager: str) -> bool:
     """Return whether a live object needs no apply.
 
     Args:
-        live: Object as the server has it.
+        live: Object as the server has it, or as it is cached.
         desired: Result of `build_desired`.
+        manager: Field manager that applies.
     """
     annotations = live["metadata"].get("annotations") or {}
     wanted = desired["metadata"]["annotations"]
-    return annotations.get(APPLIED_HASH) == wanted[APPLIED_HASH] and shows(live, desired)
+    same = annotations.get(APPLIED_HASH) == wanted[APPLIED_HASH]
+    return same and not find_changed(live, desired, manager)
+
+
+def find_changed(live: Mapping[str, Any], desired: Mapping[str, Any], manager: str) -> list[str]:
+    """Return the paths that differ from the desired state, or that another client has replaced."""
+    return find_drift(live, desired) or find_replaced(live, desired, manager)
+
+
+def find_replaced(live: Mapping[str, Any], desired: Mapping[str, Any], manager: str) -> list[str]:
+    """Return the paths of desired maps and lists that another manager owns as a whole."""
+    entries = _entries_of(live)
+    ours = [each["fieldsV1"] for each in entries if each["manager"] == manager]
+    return [
+        path
+        for each in entries
+        if each["manager"] != manager
+        for path in _find_replaced(each["fieldsV1"], ours, live, desired)
+    ]
+
+
+def _find_replaced(
+    theirs: Mapping[str, Any],
+    ours: Sequence[Mapping[str, Any]],
+    live: object,
+    desired: object,
+    path: str = "",
+) -> Iterator[str]:
+    for name, below in theirs.items():
+        held, wanted = _enter(live, name), _enter(desired, name)
+        if not held or wanted is None or not isinstance(below, Mapping):
+            continue
+        mine = [map_at(each, name) for each in ours if name in each]
+        where = f"{path}.{name.partition(':')[2]}".lstrip(".")
+        if below:
+            yield from _find_replaced(below, mine, held, wanted, where)
+        elif not mine and isinstance(held, Mapping | list):
+            yield where
+
+
+def keep_rivals(manifest: Manifest) -> list[Manifest]:
+    """Return the part of `managedFields` that `find_replaced` needs: mostly nothing."""
+    if APPLIED_HASH not in (manifest["metadata"].get("annotations") or ()):
+        return []
+    mark, entries = f"f:{APPLIED_HASH}", _entries_of(manifest)
+    appliers = {
+        each["manager"]
+        for each in entries
+        if mark in map_at(each, "fieldsV1", "f:metadata", "f:annotations")
+    }
+    lost = any(find_replaced(manifest, manifest, each) for each in appliers or {""})
+    return entries if lost else []
+
+
+def _entries_of(manifest: Mapping[str, Any]) -> list[Manifest]:
+    """Return managers and fields of the object itself, without those of subresources."""
+    return [
+        {"manager": text_at(each, "manager"), "fieldsV1": map_at(each, "fieldsV1")}
+        for each in maps_at(manifest, "metadata", "managedFields")
+        if not each.get("subresource")
+    ]
+
+
+def _enter(value: object, name: str) -> object:
+    """Return the part of a value that an element of `fieldsV1` names, or None."""
+    sort, _, rest = name.partition(":")
+    if sort == "f" and isinstance(value, Mapping):
+        return value.get(rest)
+    if sort == "k" and isinstance(value, list):
+        try:
+            keys = dict(orjson.loads(rest))
+        except (TypeError, ValueError):
+            return None
+        # A key with a default, such as `protocol`, may be missing in the desired state.
+        items = (each for each in value if isinstance(each, Mapping))
+        return next((i for i in items if all(i.get(k, v) == v for k, v in keys.items())), None)
+    return None
 
 
 def shows(live: object, desired: object) -> bool:

@@ -93,8 +93,8 @@ def test_hash_follows_the_content_and_not_itself() -> None:
 def test_field_that_is_asked_for_no_longer_needs_an_apply() -> None:
     live = build_desired(build_thing("a", {"x": 1, "y": 2}))
 
-    assert is_applied(live, live)
-    assert not is_applied(live, build_desired(build_thing("a", {"x": 1})))
+    assert is_applied(live, live, "test")
+    assert not is_applied(live, build_desired(build_thing("a", {"x": 1})), "test")
 
 
 def test_annotations_of_others_do_not_matter() -> None:
@@ -102,7 +102,7 @@ def test_annotations_of_others_do_not_matter() -> None:
     annotations = {**desired["metadata"]["annotations"], "theirs": "x"}
     live = {**desired, "metadata": {**desired["metadata"], "annotations": annotations}}
 
-    assert is_applied(live, desired)
+    assert is_applied(live, desired, "test")
     assert desired["metadata"]["annotations"].keys() == {APPLIED_HASH}
 
 

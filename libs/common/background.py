@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -29,6 +30,39 @@ MAX_CONCURRENT: Final = 16
 class _Query[A]:
     task: asyncio.Task[A]
     late: bool = False
+
+
+class _Gate:
+    """Limits concurrent queries; the namespace with the fewest running queries is next."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._running: Counter[str] = Counter()
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def enter(self, namespace: str) -> AsyncIterator[None]:
+        place = (namespace, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        self._admit()
+        try:
+            await place[1]
+            yield
+        finally:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            else:
+                self._free += 1
+                self._running -= Counter({namespace: 1})
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._free and (open_ := [each for each in self._waiting if not each[1].done()]):
+            place = min(open_, key=lambda each: self._running[each[0]])
+            self._waiting.remove(place)
+            self._free -= 1
+            self._running[place[0]] += 1
+            place[1].set_result(None)
 
 
 class BackgroundQueries[K: Hashable, A]:
@@ -52,7 +86,7 @@ class BackgroundQueries[K: Hashable, A]:
         """Start without queries."""
         self._is_silent = is_silent
         self._patience = patience
-        self._gate = asyncio.Semaphore(limit)
+        self._gate = _Gate(limit)
         self._clock = clock or SystemClock()
         self._queries: dict[K, _Query[A]] = {}
         self._running: set[asyncio.Task[A]] = set()
@@ -69,6 +103,7 @@ class BackgroundQueries[K: Hashable, A]:
         ask: Callable[[], Awaitable[A]],
         *,
         address: Hashable = None,
+        namespace: str = "",
         pause: float = 0.0,
         wait: bool = False,
         wake: Callable[[], None],
@@ -80,6 +115,7 @@ class BackgroundQueries[K: Hashable, A]:
                 started.
             ask: Runs the query, with a time-out. Its exceptions are raised here.
             address: Address that is queried; None if each key has its own address.
+            namespace: Namespace for which is asked. Slow systems of one delay no other.
             pause: Seconds for which an address that did not respond is not queried again. All
                 queries in this time return its last result.
             wait: Whether to wait for the response without a limit.
@@ -92,7 +128,7 @@ class BackgroundQueries[K: Hashable, A]:
             if self._clock.monotonic() < until:
                 return silence
             patience = 0.0 if where in self._owing else self._patience
-            question = self._begin(key, where, self._run(where, ask, pause))
+            question = self._begin(key, where, self._run(where, namespace, ask, pause))
         # The query continues if the reconcile is cancelled: the next reconcile finds the response.
         await asyncio.wait({question.task}, timeout=None if wait else patience)
         if not question.task.done():
@@ -138,8 +174,10 @@ class BackgroundQueries[K: Hashable, A]:
         if not self._owing[where]:
             del self._owing[where]
 
-    async def _run(self, where: Hashable, ask: Callable[[], Awaitable[A]], pause: float) -> A:
-        async with self._gate:
+    async def _run(
+        self, where: Hashable, namespace: str, ask: Callable[[], Awaitable[A]], pause: float
+    ) -> A:
+        async with self._gate.enter(namespace):
             response = await ask()
         if self._is_silent(response):
             now = self._clock.monotonic()

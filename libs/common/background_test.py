@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -206,3 +207,55 @@ async def test_error_is_raised_to_the_pass_that_takes_it(system: FakeSystem) -> 
     with pytest.raises(OSError, match="gone"):
         await system.outside.ask("a", fail, wait=True, wake=lambda: None)
     assert not system.outside.is_pending("a")
+
+
+def _has(begun: list[str], count: int) -> bool:
+    return len(begun) == count
+
+
+async def test_slow_systems_of_one_namespace_delay_no_other() -> None:
+    """A tenant can name any number of addresses that do not respond before their time limit."""
+    outside = BackgroundQueries[str, str](lambda _: False, limit=4, patience=0)
+    begun: list[str] = []
+    gates: dict[str, asyncio.Event] = {}
+
+    async def ask(key: str, namespace: str) -> None:
+        async def answer() -> str:
+            begun.append(key)
+            gates[key] = asyncio.Event()
+            await gates[key].wait()
+            return key
+
+        await outside.ask(key, answer, namespace=namespace, wake=lambda: None)
+
+    for number in range(100):
+        await ask(f"slow-{number}", "attacker")
+    for name in ("a", "b"):
+        await ask(name, "victim")
+    await until(lambda: len(begun) == 4)
+    outside.forget("slow-50")
+    for number in range(3):
+        gates[f"slow-{number}"].set()
+        await until(partial(_has, begun, 5 + number))
+
+    assert begun[4:6] == ["a", "b"]
+    await outside.close()
+
+
+async def test_queries_that_are_forgotten_while_they_wait_leave_room_for_others() -> None:
+    outside = BackgroundQueries[str, str](lambda _: False, limit=1, patience=0)
+    gate = asyncio.Event()
+
+    async def answer() -> str:
+        await gate.wait()
+        return "yes"
+
+    for key in "abc":
+        await outside.ask(key, answer, namespace="team", wake=lambda: None)
+    await turns()
+    for key in "ab":
+        outside.forget(key)
+    gate.set()
+
+    assert await outside.ask("c", answer, namespace="team", wait=True, wake=lambda: None) == "yes"
+    await outside.close()

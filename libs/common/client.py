@@ -48,17 +48,6 @@ from libs.common.transport import (
     lines_of,
 )
 
-__all__ = [
-    "APPLY_PATCH",
-    "JSON_PATCH",
-    "MERGE_PATCH",
-    "METADATA_LIST",
-    "Client",
-    "ObjectList",
-    "Page",
-    "WatchEvent",
-]
-
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -223,6 +212,7 @@ class Client:
         resource_version: str,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
         timeout_seconds: float = 300.0,
         inactivity_seconds: float = 75.0,
     ) -> AsyncGenerator[WatchEvent]:
@@ -245,6 +235,7 @@ class Client:
             "timeoutSeconds": str(int(timeout_seconds)),
         }
         request = Request("GET", kind.path(namespace), query)
+        request.accept = METADATA if metadata_only else request.accept
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._transport.timeout, sock_read=inactivity_seconds
         )

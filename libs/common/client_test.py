@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from libs.common.client import Client, WatchEvent
+from libs.common.client import Client
+from libs.common.client_requests import WatchEvent
 from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,

@@ -2,7 +2,8 @@
 
 The library is `libs.common` in its repository, and `slipway_operators` where it is installed:
 `libs` is no name to claim for everybody. The name is replaced in every file of the wheel. The wheel
-has no tests, and it has the library chart, from which the charts of projects are made.
+has no tests. It has the library chart, from which the charts of projects are made, and the command
+`slipway-sweep` with the modules of the laboratory that it needs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,15 @@ PACKAGE: Final = "slipway_operators"
 _FOLDER: Final = Path(__file__).resolve().parent
 _ROOT: Final = _FOLDER.parents[1]
 _CHART: Final = Path("helm", "operator-common")
-_NAME: Final = re.compile(r"\blibs([./])common\b")
-_LEFT: Final = re.compile(r"\b(libs|operators|tools)\.[a-z_]+\b")
+_SWEEP: Final = "lab.sweep.anyop.command"
+_COMMAND: Final = "slipway-sweep"
+_NAMES: Final = (
+    (re.compile(r"\blibs([./])common\b"), PACKAGE),
+    (re.compile(r"\b(lab\.sweep|tools\.cluster)\b"), f"{PACKAGE}.sweep"),
+    (re.compile(r"\./dev sweep\b"), _COMMAND),
+)
+_LEFT: Final = re.compile(r"\b(lab|libs|operators|tools)\.[a-z_]+\b")
+_MODULE: Final = re.compile(r"^from ((?:lab|tools)\.[\w.]+) import (\w+)", re.MULTILINE)
 _SUFFIXES: Final = (".py", ".json", ".tmpl")
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -42,6 +50,9 @@ def build_wheel(
     files[f"{info}/METADATA"] = render_metadata(project, version).encode()
     files[f"{info}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: slipway\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    files[f"{info}/entry_points.txt"] = (
+        f"[console_scripts]\n{_COMMAND} = {PACKAGE}.sweep.anyop.command:start\n".encode()
     )
     files[f"{info}/licenses/LICENSE"] = (_ROOT / "LICENSE").read_bytes()
     record = [f"{name},sha256={_hash(data)},{len(data)}" for name, data in sorted(files.items())]
@@ -71,11 +82,12 @@ def collect_files() -> Iterator[tuple[str, bytes]]:
     Raises:
         ValueError: A file imports what the wheel does not have.
     """
-    for path in sorted(_FOLDER.rglob("*")):
-        name = path.relative_to(_FOLDER).as_posix()
-        if not path.is_file() or not _is_shipped(path):
-            continue
-        text = _NAME.sub(lambda _: PACKAGE, path.read_text(encoding="utf-8"))
+    paths = {path.relative_to(_FOLDER).as_posix(): path for path in _FOLDER.rglob("*")}
+    paths = {name: path for name, path in paths.items() if path.is_file() and _is_shipped(path)}
+    for name, path in sorted((paths | _find_sweep()).items()):
+        text = path.read_text(encoding="utf-8")
+        for pattern, replacement in _NAMES:
+            text = pattern.sub(replacement, text)
         imports = [line for line in text.splitlines() if line.lstrip().startswith(_IMPORTS)]
         if found := [line for line in imports if _LEFT.search(line)]:
             raise ValueError(f"{name}: {found[0].strip()!r} is not a part of the library")
@@ -110,6 +122,21 @@ def render_metadata(project: Mapping[str, Any], version: str) -> str:
 
 
 _IMPORTS: Final = ("from ", "import ")
+
+
+def _find_sweep() -> dict[str, Path]:
+    """Return the modules that the sweep of any operator imports from laboratory and tools."""
+    found: dict[str, Path] = {}
+    todo = [_SWEEP, "lab.sweep.__init__", "lab.sweep.anyop.__init__"]
+    while todo:
+        module = todo.pop()
+        path = _ROOT / f"{module.replace('.', '/')}.py"
+        name = re.sub(r"^(lab/sweep|tools/cluster)/", "sweep/", path.relative_to(_ROOT).as_posix())
+        if path.is_file() and name not in found:
+            found[name] = path
+            for parent, child in _MODULE.findall(path.read_text(encoding="utf-8")):
+                todo += [parent, f"{parent}.{child}"]
+    return found
 
 
 def _is_shipped(path: Path) -> bool:

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from libs.common.crd import DnsSubdomain, KubernetesModel, ListAtomic, Quantity, Rule
+from libs.common.crd import HUGE, DnsSubdomain, KubernetesModel, ListAtomic, Quantity, Rule
 
 AT_LEAST: Final = (
-    "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('{0}')) >= 0"
+    f"{HUGE.format('self')} || !isQuantity(string(self)) || "
+    "quantity(string(self)).compareTo(quantity('{0}')) >= 0"
 )
 """Rule that an amount is not below another one, which replaces `{0}`."""
 

@@ -33,6 +33,8 @@ _AUTHORITY_YEARS: Final = 10
 _KEY_SIZE: Final = 1000
 """Characters of a key; P-521 has 365. The library checks for minutes whether the numbers of a large
 RSA key are primes."""
+_CERTIFICATE_SIZE: Final = 65_536
+"""Characters of a certificate with its chain; loading 1 MB of certificates takes a second."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 """Certificates are valid from a time in the past, for guests whose clock is behind."""
 
@@ -218,6 +220,8 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 def _load(pair: Pair, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     if len(pair.key) > _KEY_SIZE:
         raise BadCertificate(f"{name}.key is not a key of an elliptic curve")
+    if len(pair.certificate) > _CERTIFICATE_SIZE:
+        raise BadCertificate(f"{name}.crt is longer than {_CERTIFICATE_SIZE} characters")
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         key = serialization.load_pem_private_key(pair.key.encode(), password=None)

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from operators.clusters.certificates import (
     ADMIN_GROUP,
+    AUTHORITY_FILES,
     Authorities,
     BadCertificate,
     Pair,
@@ -88,6 +89,16 @@ def test_key_is_refused_before_its_numbers_are_checked(kind: str) -> None:
     files = {**authorities().files, "ca.key": text.decode() if kind == "encrypted" else LARGE_KEY}
 
     with pytest.raises(BadCertificate, match=r"ca\.key"):
+        Authorities.parse(files)
+
+
+@pytest.mark.parametrize("name", AUTHORITY_FILES)
+def test_certificates_of_a_megabyte_are_refused_before_they_are_loaded(name: str) -> None:
+    """Each query of the cluster would load them, for a second in which all others wait."""
+    files = dict(authorities().files)
+    files[f"{name}.crt"] *= 2**20 // len(files[f"{name}.crt"])
+
+    with pytest.raises(BadCertificate, match=rf"{name}\.crt is longer than"):
         Authorities.parse(files)
 
 

@@ -257,6 +257,7 @@ class Reconciler:
             ctx.uid,
             lambda: self._ask(ctx, access),
             wake=lambda: ctx.wake(KUBERNETES_CLUSTER, [ctx.key]),
+            namespace=ctx.key.namespace,
         )
 
     async def _ask(self, ctx: Context, access: Access) -> Workload:

@@ -38,16 +38,21 @@ class WorkloadCache:
         self._workloads: dict[str, Workload] = {}
         self._expired: set[str] = set()
 
-    async def look(self, uid: str, ask: Ask, wake: Callable[[], None]) -> Workload:
+    async def look(
+        self, uid: str, ask: Ask, wake: Callable[[], None], *, namespace: str
+    ) -> Workload:
         """Return the response of a cluster, or its previous response if the cluster is slow.
 
         Args:
             uid: UID of the cluster.
             ask: Queries the cluster.
             wake: Called when a response arrives for which no reconcile waits any more.
+            namespace: Namespace of the cluster.
         """
         wait = uid not in self._workloads or uid in self._expired
-        answers = await self._queries.ask(uid, ask, pause=self._pause, wait=wait, wake=wake)
+        answers = await self._queries.ask(
+            uid, ask, namespace=namespace, pause=self._pause, wait=wait, wake=wake
+        )
         if answers is not None:
             self._workloads[uid] = answers
             self._expired.discard(uid)

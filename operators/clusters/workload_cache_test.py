@@ -28,7 +28,7 @@ class Asked:
         def wake() -> None:
             self.wakes += 1
 
-        return await self.cache.look("uid", self._ask, wake)
+        return await self.cache.look("uid", self._ask, wake, namespace="team")
 
     async def _ask(self) -> Workload:
         self.questions += 1

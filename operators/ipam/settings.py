@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from libs.common.crd import LabelKey
 from libs.common.settings import CommaList, CommonSettings, operator_settings
 from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR_ID
 
@@ -40,7 +41,7 @@ class Settings(CommonSettings):
     load_balancer: bool = False
     """load_balancer assigns an address of an IPPool to each Service whose spec.loadBalancerClass is
     service_class. The chart then grants writing the status of Services."""
-    service_class: str = Field(default=LOAD_BALANCER_CLASS, min_length=1, max_length=253)
+    service_class: LabelKey = LOAD_BALANCER_CLASS
     """service_class is the spec.loadBalancerClass of these Services. Change it if the program that
     announces addresses serves only classes of its own, such as io.cilium/l2-announcer."""
     cozy_proxy: bool = False

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from libs.common.client import Client, ObjectList
+from libs.common.client import Client
+from libs.common.client_requests import ObjectList
 from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Kind, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi

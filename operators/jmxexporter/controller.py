@@ -131,7 +131,9 @@ class Reconciler:
         limits = replace(self._limits, image=replace(self._limits.image, public_key=_text_of(key)))
         observed = self._observe(ctx, exporter, key)
         plan = plan_exporter(exporter, observed, ctx.now(), limits)
-        answered = await self._guards.make(ctx.uid, plan.calls, key, ctx.now, _waker(ctx))
+        answered = await self._guards.make(
+            ctx.uid, plan.calls, key, ctx.now, _waker(ctx), namespace=ctx.key.namespace
+        )
         if answered:
             observed = self._observe(ctx, exporter, key)
             plan = plan_exporter(exporter, observed, ctx.now(), limits)

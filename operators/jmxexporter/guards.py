@@ -62,12 +62,17 @@ class Guards:
         key: SigningKey | None,
         now: Callable[[], datetime],
         wake: Callable[[], None],
+        *,
+        namespace: str,
     ) -> bool:
         """Make calls, and return whether one was answered; `wake` is called for later answers."""
         answers = await run_together(
             *(
                 self._calls.ask(
-                    (uid, call.key), partial(self._call, uid, call, key, now), wake=wake
+                    (uid, call.key),
+                    partial(self._call, uid, call, key, now),
+                    namespace=namespace,
+                    wake=wake,
                 )
                 for call in calls
             )

@@ -43,7 +43,9 @@ async def ask(*ports: int, tls: bool = False, ahead: timedelta = timedelta()) ->
     call = GuardCall(GuardKey("c"), "127.0.0.1", ports, "shop", tls, "", HASH)
     client = Guards()
     try:
-        await client.make("uid", [call], None, lambda: datetime.now(UTC) + ahead, lambda: None)
+        await client.make(
+            "uid", [call], None, lambda: datetime.now(UTC) + ahead, lambda: None, namespace="team"
+        )
         while call.key not in client.states("uid"):
             await asyncio.sleep(0.01)
         return client.states("uid")[call.key]

@@ -162,14 +162,16 @@ def find_networks(ctx: Context, names: Iterable[str]) -> dict[str, NetworkView]:
     return {name: NetworkView.parse(held) for name, held in found.items() if held is not None}
 
 
-async def list_live(ctx: Context, kind: Kind) -> list[Manifest]:
-    """List the objects of the namespace from the API server; empty if the kind is not served.
+async def list_live(ctx: Context, kind: Kind, namespace: str = "") -> list[Manifest]:
+    """List the objects of a namespace from the API server; empty if the kind is not served.
+
+    Without a name, the namespace is that of the primary.
 
     After a finalizer is removed, no further reconcile can find a user that the cache lacked, so the
     absence of users must be certain.
     """
     try:
-        return list((await ctx.client.list(kind, ctx.key.namespace)).items)
+        return list((await ctx.client.list(kind, namespace or ctx.key.namespace)).items)
     except NotFound:
         return []
 
@@ -228,8 +230,8 @@ def _index_by_reference(field: str) -> IndexFunction:
 
 
 def shrink_namespace(namespace: Manifest) -> Manifest:
-    """Reduce a namespace to its labels."""
-    return _shrink(namespace, NAMESPACE, "labels")
+    """Reduce a namespace to its labels, and whether it is being deleted."""
+    return _shrink(namespace, NAMESPACE, "labels", "deletionTimestamp")
 
 
 def _index_by_provider(network: Manifest) -> Iterable[str]:

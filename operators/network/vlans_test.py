@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import NAMESPACE, Key, Manifest, build_object
+from libs.common.kinds import NAMESPACE, POD, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
@@ -152,6 +152,85 @@ async def test_vlan_to_which_the_next_machine_would_be_attached_is_not_released(
     api.delete(NETWORK, Key("attacker", "lan"))
     await harness.converged()
     assert attachable(api, "victim") == "InPlace"
+
+
+def build_pod(namespace: str) -> Manifest:
+    return build_object(POD, "pod", namespace, spec={"containers": [{"name": "a", "image": "b"}]})
+
+
+@pytest.mark.parametrize("way", ["ended", "deleted"])
+async def test_vlan_is_not_released_while_a_pod_may_be_attached_to_it(
+    api: FakeApi, harness: OperatorHarness, way: str
+) -> None:
+    """Any pod can be attached, and change its annotations afterwards."""
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    await harness.converged()
+    api.create(build_pod("attacker"))
+    api.delete(NETWORK, Key("attacker", "lan"))
+    api.create(build_lan("victim"))
+    await harness.converged()
+    assert attachable(api, "victim") == "VlanTaken"
+    assert api.find(NETWORK, Key("attacker", "lan")) is None
+
+    if way == "ended":
+        api.patch_status(POD, Key("attacker", "pod"), {"phase": "Failed"})
+    else:
+        api.vanish(POD, Key("attacker", "pod"))
+    api.patch(NETWORK, Key("victim", "lan"), {"metadata": {"labels": {"looked": "again"}}})
+    await harness.converged()
+    assert attachable(api, "victim") == "InPlace"
+
+
+async def test_vlan_of_a_changed_network_stays_while_a_pod_may_be_attached(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    await harness.converged()
+    api.create(build_pod("attacker"))
+    api.patch(NETWORK, Key("attacker", "lan"), {"spec": {"vlan": 43}})
+    api.create(build_lan("victim"))
+    await harness.converged()
+
+    assert attachable(api, "victim") == "VlanTaken"
+
+
+async def test_orphaned_attachment_attaches_no_further_pod(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    await harness.converged()
+    api.delete(NETWORK, Key("attacker", "lan"), propagation="Orphan")
+    await harness.converged()
+    api.create(build_lan("victim"))
+    await harness.converged()
+
+    (left,) = [
+        each
+        for each in api.objects(NETWORK_ATTACHMENT_DEFINITION)
+        if each["metadata"]["namespace"] == "attacker"
+    ]
+    assert left["spec"]["config"] == "{}"
+    assert attachable(api, "victim") == "InPlace"
+
+
+async def test_attachment_without_a_network_keeps_its_vlan(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """If the tenant orphans it and removes the finalizer, the operator cannot empty it."""
+    api.create(build_provider())
+    api.create(build_lan("attacker"))
+    await harness.converged()
+    (held,) = api.objects(NETWORK_ATTACHMENT_DEFINITION)
+    orphan = build_object(NETWORK_ATTACHMENT_DEFINITION, "orphan", "attacker", spec=held["spec"])
+    api.create(orphan)
+    api.delete(NETWORK, Key("attacker", "lan"))
+    api.create(build_lan("victim"))
+    await harness.converged()
+
+    assert attachable(api, "victim") == "VlanTaken"
 
 
 async def test_owner_of_a_vlan_survives_a_restore_in_any_order(

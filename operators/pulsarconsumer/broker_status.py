@@ -29,7 +29,7 @@ from operators.pulsarconsumer.naming import dead_letter_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import Plan
 from operators.pulsarconsumer.report import BrokerProblem, PartReport, Report, round_number
-from operators.pulsarconsumer.resources import HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT
+from operators.pulsarconsumer.resources.scalers import HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT
 from operators.pulsarconsumer.subscriptions import show_subscriptions
 
 _MINUTE: Final = 60

@@ -14,9 +14,7 @@ from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker
-from operators.pulsarconsumer.resources import (
-    POD_MONITOR,
-)
+from operators.pulsarconsumer.resources.policies import POD_MONITOR
 from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.shown import (
     ORDERS,

@@ -14,7 +14,7 @@ from operators.pulsarconsumer.api.reasons import ConditionType, Reason
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.observed import Observed
-from operators.pulsarconsumer.resources import SCALED_OBJECT
+from operators.pulsarconsumer.resources.scalers import SCALED_OBJECT
 from operators.pulsarconsumer.seeking import needs_stop
 
 

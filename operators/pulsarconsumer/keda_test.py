@@ -12,7 +12,7 @@ from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.keda import KedaWatch
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.report import BrokerState, Report, TopicReport
-from operators.pulsarconsumer.resources import SCALED_OBJECT
+from operators.pulsarconsumer.resources.scalers import SCALED_OBJECT
 from operators.pulsarconsumer.samples import build_consumer
 
 KEY = Key("default", "orders")

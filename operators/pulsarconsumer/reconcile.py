@@ -13,15 +13,17 @@ from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.naming import default_admin_address, qualify_address, retry_topic
 from operators.pulsarconsumer.observed import Observed
-from operators.pulsarconsumer.resources import (
-    HORIZONTAL_POD_AUTOSCALER,
+from operators.pulsarconsumer.resources.deployment import build_deployment
+from operators.pulsarconsumer.resources.policies import (
     POD_MONITOR,
+    build_disruption_budget,
+    build_pod_monitor,
+)
+from operators.pulsarconsumer.resources.scalers import (
+    HORIZONTAL_POD_AUTOSCALER,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,
     build_autoscaler,
-    build_deployment,
-    build_disruption_budget,
-    build_pod_monitor,
     build_scaled_object,
     build_trigger_authentication,
 )

@@ -10,7 +10,7 @@ from operators.pulsarconsumer.api.reasons import Reason
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.scalers import (
     HORIZONTAL_POD_AUTOSCALER,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,

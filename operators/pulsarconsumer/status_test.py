@@ -25,7 +25,7 @@ from operators.pulsarconsumer.report import (
     TopicReport,
     round_number,
 )
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.scalers import (
     HORIZONTAL_POD_AUTOSCALER,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,

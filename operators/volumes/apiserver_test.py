@@ -273,3 +273,17 @@ async def test_fields_of_the_claim_reach_it_and_change_as_kubernetes_lets_them(
     metadata = (await harness.client.get(PVC, key))["metadata"]
     assert "backup" not in metadata["labels"]
     assert "example.com/a" not in metadata.get("annotations", {})
+
+
+@pytest.mark.parametrize("size", ["1e999999999", "1e-999999999", "1E9999"])
+async def test_size_with_a_huge_exponent_is_refused_without_computing_it(
+    harness: OperatorHarness, key: Key, size: str
+) -> None:
+    """The API server would compute it for half a minute, and then report a time-out."""
+    await apply(harness, key, size="1e10")
+    for name in (key.name, "new"):
+        manifest = build_object(
+            DEMO_VOLUME, name, key.namespace, spec={"storageClassName": "standard", "size": size}
+        )
+        with pytest.raises(Invalid, match="should match"):
+            await harness.client.apply(DEMO_VOLUME, manifest, field_manager="kubectl")

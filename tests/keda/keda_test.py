@@ -40,7 +40,7 @@ from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.fake_nodes import ORDERS, run_fake_nodes
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.scalers import (
     HORIZONTAL_POD_AUTOSCALER,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,

@@ -111,6 +111,32 @@ LIMITS: Final = (
         "operators/clusters/etcd_client_test.py::test_response_without_end_is_cut_off",
     ),
     Limit(
+        "certificate in the Secret of the authorities of a KubernetesCluster",
+        "operators/clusters/certificates.py::_CERTIFICATE_SIZE",
+        "65536",
+        "characters",
+        "the cluster is not connected, and its status names the file",
+        "operators/clusters/certificates_test.py::"
+        "test_certificates_of_a_megabyte_are_refused_before_they_are_loaded",
+    ),
+    Limit(
+        "certificates of a login to a Pulsar broker",
+        "operators/pulsarconsumer/broker/login.py::_LARGEST",
+        "262144",
+        "characters",
+        "the login is refused",
+        f"{_ADMIN}_test.py::test_certificates_of_a_megabyte_are_refused_before_they_are_loaded",
+    ),
+    Limit(
+        "decimal number in an Avro message",
+        "operators/pulsarconsumer/app/avro.py::_DECIMAL",
+        "1024",
+        "bytes",
+        "the message counts as failed, like recursive values of more than about 150 levels",
+        "operators/pulsarconsumer/app/schemas_test.py::"
+        "test_avro_that_would_end_or_occupy_the_process_is_a_failed_message",
+    ),
+    Limit(
         "response of the admin API of a Pulsar broker",
         f"{_ADMIN}.py::_BODY_LIMIT",
         "16777216",

@@ -266,9 +266,11 @@ def test_equal_sources_give_equal_wheels_without_tests(tmp_path: Path) -> None:
         names = archive.namelist()
         assert not [name for name in names if name.endswith("_test.py")]
         assert f"{PACKAGE}/project/operator-common/Chart.yaml" in names
+        assert f"{PACKAGE}/sweep/anyop/command.py" in names
+        assert not [name for name in names if "/workloads/" in name or "/mutants/" in name]
         for name in names:
             if name.endswith(".py"):
-                assert not re.search(rb"\blibs[./]common\b", archive.read(name)), name
+                assert not re.search(rb"\b(libs[./]common|lab\.sweep)\b", archive.read(name)), name
 
 
 def test_oldest_dependencies_are_those_that_tests_run_with() -> None:

@@ -6,12 +6,12 @@ dashboard. Expressions keep the labels namespace and job, which identify the ins
 names the first thing to check; docs/howto/alerts.md has the rest.
 */}}
 {{- define "operator-common.alerts" -}}
-{{- $job := printf "job=%q" (include "operator-common.fullname" .) -}}
+{{- $job := include "operator-common.seriesSelector" . -}}
 {{- $id := include "operator-common.id" . -}}
 rules:
   - alert: OperatorDown
     # The second half covers an installation without pods, for which `up` has no series.
-    expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} ,namespace="{{ .Release.Namespace }}"})
+    expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} })
     for: 10m
     labels:
       severity: critical

@@ -95,10 +95,17 @@ the labels of this installation.
 {{- define "operator-common.allAlerts" -}}
 {{- $rules := (include "operator-common.alerts" . | fromYaml).rules -}}
 {{- with .Files.Get "files/alerts.yaml" -}}
-{{- $selector := printf "job=%q" (include "operator-common.fullname" $) -}}
-{{- $rules = concat $rules (. | replace "SELECTOR" $selector | fromYaml).rules -}}
+{{- $rules = concat $rules (. | replace "SELECTOR" (include "operator-common.seriesSelector" $) | fromYaml).rules -}}
 {{- end -}}
 {{- dict "rules" $rules | toYaml -}}
+{{- end -}}
+
+{{/*
+operator-common.seriesSelector: the labels of the series of this installation. Tenants choose the job of their own
+monitors, but not the namespace.
+*/}}
+{{- define "operator-common.seriesSelector" -}}
+job={{ include "operator-common.fullname" . | quote }},namespace={{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{/*

@@ -17,12 +17,12 @@ from lab.sweep.learning import Difference, Knowledge, learn_names, learn_places
 from lab.sweep.modes import Mode
 from lab.sweep.outcome import Outcome
 from lab.sweep.planning import Plan, choose_representatives, plan_trials
-from lab.sweep.triggers import Trigger, common_triggers
+from lab.sweep.triggers import Side, Trigger, common_triggers
 from lab.sweep.workload import State
 
 FAULTS: Final = (
-    *(Mode.K1, Mode.E500, Mode.DONE500, Mode.E409, Mode.A1),
-    *(Mode.DELAY, Mode.CUT, Mode.GONE),
+    *(Mode.K1, Mode.E500, Mode.LATE, Mode.DELAY, Mode.DONE500, Mode.E409, Mode.A1),
+    *(Mode.CUT, Mode.GONE),
 )
 """Faults that happen in front of a correct API server, the most telling ones first."""
 MORE: Final = (Mode.K2, Mode.STALE, Mode.OUTAGE, Mode.E429, Mode.E503)
@@ -124,13 +124,13 @@ class Result:
 
     @property
     def groups(self) -> list[Group]:
-        """Confirmed failures, grouped by what differs."""
-        return group_failures(each for each in self.list_failures() if each.confirmed)
+        """Failures by what differs; each group has a confirmed one."""
+        return [each for each in group_failures(self.list_failures()) if each.first.confirmed]
 
     @property
     def unconfirmed(self) -> list[Group]:
-        """Failures that did not repeat, grouped by what differs."""
-        return group_failures(each for each in self.list_failures() if not each.confirmed)
+        """Failures by what differs; nothing of it has repeated."""
+        return [each for each in group_failures(self.list_failures()) if not each.first.confirmed]
 
     def list_failures(self) -> list[Failure]:
         """Return the failures without fields that turned out to vary without a fault."""
@@ -162,23 +162,29 @@ class Campaign:
         self._unsteady: Counter[str] = Counter()
 
     async def refer(self, count: int) -> Reference:
-        """Run the operator without faults, and learn what is random and what varies."""
+        """Run the operator without faults, and learn what is random and what varies.
+
+        In one more run all writes are slow, and in one all events: if two handlers write a field,
+        the other one wins.
+        """
         plan = Plan("operator", "workload")
+        sides: list[Side | None] = [*[None] * count, "write", "event"]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run(plan, None)) for _ in range(count)]
+            tasks = [group.create_task(self._run(plan, None, side)) for side in sides]
         trials = [task.result() for task in tasks]
-        runs = [trial.outcome for trial in trials]
-        knowledge = replace(learn_names(runs), ignored=tuple(self._bench.inputs.ignored))
+        runs = [trial.outcome for trial in trials[:count]]
+        all_runs = [*runs, *(each.outcome for each in trials[count:] if not each.outcome.late)]
+        knowledge = replace(learn_names(all_runs), ignored=tuple(self._bench.inputs.ignored))
         for trial in trials:
             trial.outcome.states = trial.build_states(knowledge)
-        knowledge = learn_places(knowledge, [run.states for run in runs])
+        knowledge = learn_places(knowledge, [run.states for run in all_runs])
         watched = frozenset.intersection(*(trial.watched for trial in trials))
         moments = common_triggers([knowledge.rename(run.moments) for run in runs])
         return Reference(
             Expectation(knowledge, runs[0].states, watched),
             runs,
             moments,
-            _most([_count_created(run, knowledge) for run in runs]),
+            _most([_count_created(run, knowledge) for run in all_runs]),
             _judge_undisturbed(runs, knowledge),
         )
 
@@ -219,6 +225,11 @@ class Campaign:
             if outcome.fired:
                 journal.note(outcome)
             return
+        symptoms = {_find_symptom(each.problems) for each in result.failures if each.confirmed}
+        is_field = all(each.oracle == "state" for each in problems)  # It may be a race.
+        if outcome.fired and not is_field and _find_symptom(problems) in symptoms:
+            result.failures.append(Failure(outcome, problems, confirmed=True))
+            return
         _, again = await self.try_plan(plan, result.reference)
         self._note_unsteady(problems, again, result.reference)
         repeated = {each.key for each in again}
@@ -233,7 +244,8 @@ class Campaign:
         self, problems: Sequence[Problem], again: Sequence[Problem], reference: Reference
     ) -> None:
         """Note fields that differ in only one of two runs of the same trial."""
-        first, second = ({each.place for each in run if each.phase} for run in (problems, again))
+        runs = (problems, again)
+        first, second = ({each.place for each in run if each.oracle == "state"} for run in runs)
         for place in first - second:
             self._unsteady[place] += 1
             if self._unsteady[place] != _UNSTEADY:
@@ -257,10 +269,12 @@ class Campaign:
             f" {seconds / 60:.0f} minutes left"
         )
 
-    async def _run(self, plan: Plan, expectation: Expectation | None) -> AnyTrial:
+    async def _run(
+        self, plan: Plan, expectation: Expectation | None, slow: Side | None = None
+    ) -> AnyTrial:
         async with self._slots:
             namespace = f"sweep-{next(self._numbers)}"
-            trial = AnyTrial(self._bench, plan, namespace, expectation)
+            trial = AnyTrial(self._bench, plan, namespace, expectation, slow)
             await trial.run()
             return trial
 
@@ -301,9 +315,12 @@ def _judge_states(
     """Return the differences of the first phase that has any."""
     for phase, state in outcome.states.items():
         differences = knowledge.compare(wanted[phase], state)
-        differences.sort(key=lambda each: each.is_about_progress)
+        differences.sort(key=lambda each: (not each.is_about_object, each.is_about_progress))
         if differences:
-            return [Problem("state", phase, each.place, str(each)) for each in differences]
+            return [
+                Problem("object" if each.is_about_object else "state", phase, each.place, str(each))
+                for each in differences
+            ]
         if phase in outcome.late:
             return [Problem("late", phase, "", f"the operator {outcome.late[phase]}")]
     return []
@@ -337,13 +354,18 @@ def is_noise(difference: Difference) -> bool:
 
 
 def group_failures(failures: Iterable[Failure]) -> list[Group]:
-    """Group failures by what differs, apart from annotations with the progress of a framework."""
+    """Group failures by their symptoms; confirmed failures are the first ones of their group."""
     groups: dict[frozenset[tuple[str, str]], Group] = {}
-    for failure in failures:
-        keys = [each.key for each in failure.problems if ".metadata.annotations." not in each.place]
-        key = frozenset(keys or [each.key for each in failure.problems])
-        groups.setdefault(key, Group([])).failures.append(failure)
+    for failure in sorted(failures, key=lambda each: not each.confirmed):
+        groups.setdefault(_find_symptom(failure.problems), Group([])).failures.append(failure)
     return sorted(groups.values(), key=lambda group: -len(group.failures))
+
+
+def _find_symptom(problems: Sequence[Problem]) -> frozenset[tuple[str, str]]:
+    """Return the most telling differences: missing objects, or fields, but not the progress."""
+    telling = [each for each in problems if each.oracle != "state"]
+    fields = [each for each in problems if ".metadata.annotations." not in each.place]
+    return frozenset(each.key for each in telling or fields or problems)
 
 
 def _count_created(outcome: Outcome, knowledge: Knowledge) -> Counter[str]:

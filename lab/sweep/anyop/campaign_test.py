@@ -20,12 +20,13 @@ from lab.sweep.anyop.campaign import (
     Failure,
     Problem,
     Reference,
+    Result,
     group_failures,
     judge,
     order_plans,
 )
 from lab.sweep.anyop.cluster import Bench
-from lab.sweep.anyop.command import parse
+from lab.sweep.anyop.command import parse, start
 from lab.sweep.anyop.report import render_page
 from lab.sweep.anyop.starter import build_environment
 from lab.sweep.anyop.trial import Expectation
@@ -43,6 +44,7 @@ from libs.common.testing.apiserver import AssetsMissing, find_assets
 PLANTED = Path(__file__).resolve().parents[3] / "tests/planted"
 PLAIN = Plan("operator", "workload")
 READY = {"pods web": {"status": {"phase": "Ready"}}}
+WHOLE: State = {"pods web": build_object(POD, "web")}
 BROKEN = {"pods web": {"status": {"phase": "Failed"}}}
 
 
@@ -118,9 +120,10 @@ def test_children_that_are_recreated_while_their_owner_is_deleted_are_no_duplica
 
 
 def test_failures_with_the_same_symptom_are_one_finding() -> None:
-    def fail(*places: str) -> Failure:
+    def fail(*places: str, lost: str = "", confirmed: bool = True) -> Failure:
         problems = [Problem("state", "create", place, place) for place in places]
-        return Failure(Outcome(PLAIN, "a"), problems, confirmed=True)
+        problems += [Problem("object", "create", lost, lost)] if lost else []
+        return Failure(Outcome(PLAIN, "a"), problems, confirmed)
 
     groups = group_failures(
         [
@@ -128,10 +131,19 @@ def test_failures_with_the_same_symptom_are_one_finding() -> None:
             fail("services web"),
             fail("pods web.status.phase"),
             fail("pods web.metadata.annotations.progress"),
+            fail("pods web.status.phase", lost="pods db"),
+            fail(lost="pods db"),
+            fail("services web", lost="pods db"),
         ]
     )
 
-    assert [len(group.failures) for group in groups] == [2, 1, 1]
+    assert [len(group.failures) for group in groups] == [3, 2, 1, 1]
+    result = Result(build_reference())
+    result.failures = [fail("a", confirmed=False), fail("b", confirmed=False), fail("a")]
+    assert [[each.confirmed for each in group.failures] for group in result.groups] == [
+        [True, False]
+    ]
+    assert [len(group.failures) for group in result.unconfirmed] == [1]
 
 
 async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_second_time_on(
@@ -150,6 +162,35 @@ async def test_field_that_differs_in_one_of_two_runs_is_undetermined_from_the_se
     assert not result.groups
     assert not result.unconfirmed
     assert [each.place for each in reference.problems] == ["pods web.status.phase"]
+
+
+async def test_missing_object_is_never_undetermined(tmp_path: Path) -> None:
+    """A busy machine may make an operator late: an object that comes later must not be ignored."""
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    expectation = Expectation(Knowledge(), {"create": WHOLE}, frozenset())
+    reference = replace(build_reference(), moments=moments, expectation=expectation)
+    lost: State = {}
+    campaign = StandIn(iter([lost, WHOLE, lost, WHOLE, lost, lost]))
+
+    journal = Journal(tmp_path / "journal", resume=False)
+    result = await campaign.sweep(reference, (Mode.K1,), None, journal)
+
+    assert [each.confirmed for each in result.failures] == [False, False, True]
+    assert [len(group.failures) for group in result.groups] == [3]
+    assert not reference.problems
+
+
+async def test_symptom_of_a_confirmed_failure_is_not_confirmed_again(tmp_path: Path) -> None:
+    moments = [Trigger("write", "create", "create", "pods", f"web-{n}") for n in range(3)]
+    campaign = StandIn(iter([{}, {}, {}, WHOLE]))
+
+    journal = Journal(tmp_path / "journal", resume=False)
+    expectation = Expectation(Knowledge(), {"create": WHOLE}, frozenset())
+    reference = replace(build_reference(), moments=moments, expectation=expectation)
+    result = await campaign.sweep(reference, (Mode.K1,), None, journal)
+
+    assert [each.confirmed for each in result.failures] == [True, True]
+    assert (len(result.passed), len(result.groups)) == (1, 1)
 
 
 async def test_resumed_campaign_repeats_only_what_did_not_pass(tmp_path: Path) -> None:
@@ -232,6 +273,15 @@ def test_wrong_command_line_exits_with_2(
 
     assert code == 2
     assert message in capsys.readouterr().err
+
+
+def test_installed_command_without_a_known_word_says_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["slipway-sweep", "podset"])
+
+    assert start() == 2
+    assert "run|replay" in capsys.readouterr().err
 
 
 async def run_counter(bug: str, folder: Path, *options: str) -> tuple[int, str]:

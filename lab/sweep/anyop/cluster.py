@@ -12,15 +12,14 @@ from typing import Final
 
 from lab.sweep.anyop.phases import Kinds, Phase, load_phases, read_manifests
 from lab.sweep.anyop.starter import Command
-from lab.sweep.cluster import create_namespace, request_token
+from lab.sweep.cluster import create_namespace, request_token, run_control_plane
 from lab.sweep.progress_clock import Meter
 from lab.sweep.proxy import FaultProxy
 from lab.sweep.recorder import Recorder
-from lab.sweep.runner import run_control_plane
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists, SlipwayError
 from libs.common.kinds import CRD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Kind, Manifest
-from libs.common.testing.apiserver import ControlPlane, find_assets
+from libs.common.testing.apiserver import AssetsMissing, ControlPlane, find_assets
 from libs.common.testing.serving import kinds_of, wait_served
 from tools.cluster.errors import UsageError
 
@@ -100,6 +99,7 @@ async def open_bench(inputs: Inputs, folder: Path) -> AsyncIterator[Bench]:
     """Start a control plane with everything that the trials need."""
     phases = load_phases(inputs.workload)
     crds = _read_crds(inputs.crds)
+    _check_assets()
     async with run_control_plane() as control_plane:
         config = control_plane.config
         admin = (await config.authorization()).removeprefix("Bearer ")
@@ -152,11 +152,16 @@ async def _install(client: Client, crds: Sequence[Manifest]) -> None:
                     await asyncio.sleep(0.1)
 
 
+def _check_assets() -> None:
+    try:
+        folder = find_assets()
+    except AssetsMissing as err:
+        raise UsageError(str(err)) from err
+    if not (folder / "kube-controller-manager").exists():
+        raise UsageError(f"{folder} contains no kube-controller-manager, which collects garbage")
+
+
 def _start_controllers(control_plane: ControlPlane, controllers: Sequence[str]) -> None:
-    if not (find_assets() / "kube-controller-manager").exists():
-        raise UsageError(
-            f"{find_assets()} contains no kube-controller-manager, which collects garbage"
-        )
     names = ",".join((_CONTROLLERS, *controllers))
     control_plane.start_controller_manager(f"--controllers={names}", "--concurrent-gc-syncs=4")
 

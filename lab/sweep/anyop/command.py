@@ -19,7 +19,7 @@ from lab.sweep.anyop.campaign import FAULTS, MORE, Campaign, order_plans
 from lab.sweep.anyop.cluster import Inputs, open_bench
 from lab.sweep.journal import Journal
 from lab.sweep.modes import Mode
-from lab.sweep.report import render_timeline
+from lab.sweep.outcome import render_timeline
 from tools.cluster.command_line import Parser
 from tools.cluster.command_line import run as run_tool
 from tools.cluster.errors import UsageError
@@ -47,6 +47,15 @@ class Options:
     undisturbed: int
     output: Path
     junit: Path | None
+
+
+def start() -> int:
+    """Run the command of the installed package, which builds no control plane."""
+    words = sys.argv[1:]
+    if words[:1] in ([each] for each in COMMANDS):
+        return main(words)
+    print(f"Usage: ./dev sweep {'|'.join(COMMANDS)} --help", file=sys.stderr)
+    return 2
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,9 +15,8 @@ from lab.sweep.anyop.campaign import Group, Problem, Result
 from lab.sweep.anyop.cluster import Inputs
 from lab.sweep.junit import Case, write_cases
 from lab.sweep.modes import Mode
-from lab.sweep.outcome import Outcome
+from lab.sweep.outcome import Outcome, render_timeline
 from lab.sweep.planning import Plan
-from lab.sweep.report import render_timeline
 
 EXPLANATIONS: Final = {
     Mode.K1: "the write was executed, its response was lost, and the operator was killed",
@@ -30,6 +29,7 @@ EXPLANATIONS: Final = {
     Mode.OUTAGE: "the write, and all requests for 0.8 seconds, were refused with status 503",
     Mode.E429: "the write was refused with status 429 (Too Many Requests)",
     Mode.E503: "the write was refused with status 503",
+    Mode.LATE: "the write was executed 5 seconds late",
     Mode.DELAY: "the watch event, and all events after it, arrived 5 seconds late",
     Mode.CUT: "the watch was cut before the event",
     Mode.GONE: "the watch was cut before the event, and its resumption was refused (410)",

@@ -18,7 +18,9 @@ from libs.common.testing.ports import find_free_port
 from tools.cluster.errors import UsageError
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_HIDDEN: Final = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBEBUILDER_ASSETS")
+_HIDDEN: Final = (
+    *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBEBUILDER_ASSETS", "GOGC"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from lab.sweep.planning import Plan
 from lab.sweep.progress_clock import ProgressClock
 from lab.sweep.recorder import NamespaceRecord
 from lab.sweep.session import Session
+from lab.sweep.triggers import Side
 from lab.sweep.workload import State, User
 from tools.cluster.errors import UsageError
 
@@ -29,6 +30,7 @@ _SETTLE_SECONDS: Final = 2.0
 _REST: Final = 1.0
 """Seconds without a change after which a state counts, if it is the expected one."""
 _DELAY: Final = 5.0
+_LAG: Final = 1.0
 _MOST_EXITS: Final = 5
 _MOST_REAL: Final = 5
 """Most time of a phase, in multiples of the patience: on a busy machine, time in which the operator
@@ -59,13 +61,20 @@ class AnyTrial:
         plan: The fault, if any.
         namespace: Namespace of the trial.
         expectation: What undisturbed runs have shown; None for an undisturbed run.
+        slow: What is late all the time, which is no fault.
     """
 
     def __init__(
-        self, bench: Bench, plan: Plan, namespace: str, expectation: Expectation | None
+        self,
+        bench: Bench,
+        plan: Plan,
+        namespace: str,
+        expectation: Expectation | None,
+        slow: Side | None = None,
     ) -> None:
         """Initialize; `run` runs the trial."""
         self._bench = bench
+        self._slow = slow
         self._expectation = expectation
         self._knowledge = expectation.knowledge if expectation else Knowledge()
         self._record = bench.recorder.open(namespace)
@@ -87,6 +96,7 @@ class AnyTrial:
         self._changes, self._changed_at = 0, 0.0
         self._built: State = {}
         self._built_at = -1
+        self._compared_at = ("", -1)
 
     async def run(self) -> Outcome:
         """Run all phases and return the outcome."""
@@ -98,6 +108,8 @@ class AnyTrial:
             await self._start()
             await self._wait_started()
             session.armed = True
+            if self._slow:
+                session.lags[self._slow] = _LAG
             actor = Actor(User(bench.client, session.namespace), bench.kinds, self._record)
             for phase in bench.phases:
                 session.phase = self._record.phase = phase.name
@@ -195,9 +207,10 @@ class AnyTrial:
             return state
         if is_late or self._expectation is None:
             return state
-        wanted = self._expectation.states[name]
-        is_over = self._is_started() and not self._knowledge.compare(wanted, state)
-        return state if is_over else None
+        if not self._is_started() or self._compared_at == (name, self._changes):
+            return None
+        self._compared_at = name, self._changes
+        return state if not self._knowledge.compare(self._expectation.states[name], state) else None
 
     def _build_state(self) -> State:
         """Return the comparable objects, which are built again only after a change."""

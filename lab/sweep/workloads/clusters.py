@@ -27,6 +27,7 @@ from lab.sweep.workload import (
     User,
     Workload,
     build_open_crd,
+    change,
     is_empty,
     is_observed,
 )
@@ -251,16 +252,8 @@ async def _lose(user: User) -> None:
     await user.delete(INSTANCE, f"{_NAME}-{CONTROL_PLANE}-1")
 
 
-async def _scale(user: User, count: int) -> None:
-    await user.patch(KUBERNETES_CLUSTER, _NAME, {"spec": {"pools": _pools(count)}})
-
-
-async def _grow(user: User) -> None:
-    await _scale(user, 2)
-
-
-async def _shrink(user: User) -> None:
-    await _scale(user, 1)
+_grow = change(KUBERNETES_CLUSTER, _NAME, pools=_pools(2))
+_shrink = change(KUBERNETES_CLUSTER, _NAME, pools=_pools(1))
 
 
 async def _recycle(user: User) -> None:

@@ -25,8 +25,10 @@ from lab.sweep.workload import (
     User,
     Workload,
     build_open_crd,
+    change,
     is_empty,
     is_observed,
+    remove,
 )
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
@@ -167,12 +169,8 @@ async def _collect(user: User) -> None:
     await user.delete(DATA_VOLUME, "web-root")
 
 
-async def _stop(user: User) -> None:
-    await user.patch(INSTANCE, "web", {"spec": {"power": "Stopped"}})
-
-
-async def _start(user: User) -> None:
-    await user.patch(INSTANCE, "web", {"spec": {"power": "Running"}})
+_stop = change(INSTANCE, "web", power="Stopped")
+_start = change(INSTANCE, "web", power="Running")
 
 
 async def _delete(user: User) -> None:
@@ -208,10 +206,6 @@ async def _create_retaining(user: User) -> None:
     await _create_plain(user, volumes=volumes, deletionPolicy={"rootDisk": "Retain"})
 
 
-async def _leave(user: User) -> None:
-    await user.delete(INSTANCE, "web")
-
-
 async def _delete_left(user: User) -> None:
     for name in ("data", "web-root"):
         await user.delete(PVC, name)
@@ -231,8 +225,7 @@ async def _delete_snapshots(user: User) -> None:
         await user.delete(MACHINE_SNAPSHOT, snapshot["metadata"]["name"])
 
 
-async def _cancel(user: User) -> None:
-    await user.patch(OPERATION, STUCK, {"spec": {"cancel": True}})
+_cancel = change(OPERATION, STUCK, cancel=True)
 
 
 def has_phase(phase: str, further: Callable[[NamespaceRecord], bool] = lambda _: True) -> Any:
@@ -376,7 +369,7 @@ WORKLOADS: Final = (
             Phase("fill", _add_claim, has_phase("Running", _has_claim)),
             Phase("collect", _collect, has_phase("Running", _is_collected)),
             Phase("probe", _stop, has_phase("Stopped"), quiet=True),
-            Phase("leave", _leave, _is_left),
+            Phase("leave", remove(INSTANCE, "web"), _is_left),
             Phase("delete", _delete_left, is_empty),
         ),
     ),

@@ -16,8 +16,10 @@ from lab.sweep.workload import (
     User,
     Workload,
     build_open_crd,
+    change,
     is_empty,
     is_observed,
+    remove,
 )
 from libs.common.client import Client
 from libs.common.conditions import find_condition
@@ -155,14 +157,6 @@ async def _create(user: User) -> None:
     await _claim(user, "web")
 
 
-async def _lead(user: User) -> None:
-    await user.patch(IP_CLAIM, "web", {"spec": {"target": _TARGET, "ports": _PORTS}})
-
-
-async def _widen(user: User) -> None:
-    await user.patch(IP_CLAIM, "web", {"spec": {"traffic": "All", "ports": []}})
-
-
 async def _move(user: User) -> None:
     await _run_machine(user, 2)
     # Somebody deletes the entry of an address that is in use: it stays until that is released.
@@ -179,12 +173,7 @@ async def _queue(user: User) -> None:
     await _claim(user, "late")
 
 
-async def _release(user: User) -> None:
-    await user.delete(IP_CLAIM, "web")
-
-
-async def _probe(user: User) -> None:
-    await user.patch(IP_CLAIM, "late", {"spec": {"target": _TARGET, "ports": _PORTS}})
+_probe = change(IP_CLAIM, "late", target=_TARGET, ports=_PORTS)
 
 
 async def _delete(user: User) -> None:
@@ -332,10 +321,6 @@ async def _queue_request(user: User) -> None:
     await _request(user, "late")
 
 
-async def _release_request(user: User) -> None:
-    await user.delete(IP_ADDRESS_CLAIM, "node")
-
-
 async def _probe_request(user: User) -> None:
     await user.delete(IP_ADDRESS_CLAIM, "late")
     await _request(user, "last")
@@ -398,10 +383,6 @@ async def _create_service(user: User) -> None:
 async def _switch_off_service(user: User) -> None:
     change = {"type": "ClusterIP", **dict.fromkeys(("loadBalancerClass", _NODE_PORTS))}
     await user.patch(SERVICE, "shop", {"spec": change})
-
-
-async def _probe_service(user: User) -> None:
-    await user.patch(SERVICE, "shop", {"spec": _BALANCED})
 
 
 async def _delete_service(user: User) -> None:
@@ -479,12 +460,12 @@ WORKLOADS: Final = (
         ),
         phases=(
             Phase("create", _create, _is_given),
-            Phase("lead", _lead, leads("web", 1)),
-            Phase("widen", _widen, _leads_whole(1)),
+            Phase("lead", change(IP_CLAIM, "web", target=_TARGET, ports=_PORTS), leads("web", 1)),
+            Phase("widen", change(IP_CLAIM, "web", traffic="All", ports=[]), _leads_whole(1)),
             Phase("move", _move, _is_moved),
             Phase("narrow", _narrow, _is_narrowed),
             Phase("queue", _queue, _is_queued),
-            Phase("release", _release, _is_passed_on),
+            Phase("release", remove(IP_CLAIM, "web"), _is_passed_on),
             Phase("probe", _probe, leads("late", 2), quiet=True),
             Phase("delete", _delete, is_empty),
         ),
@@ -510,7 +491,7 @@ WORKLOADS: Final = (
         phases=(
             Phase("create", _create_request, _is_given_to("node")),
             Phase("queue", _queue_request, _is_request_queued),
-            Phase("release", _release_request, _is_given_to("late")),
+            Phase("release", remove(IP_ADDRESS_CLAIM, "node"), _is_given_to("late")),
             Phase("probe", _probe_request, _is_given_to("last"), quiet=True),
             Phase("delete", _delete_request, is_empty),
         ),
@@ -530,7 +511,7 @@ WORKLOADS: Final = (
         phases=(
             Phase("create", _create_service, _is_service_served),
             Phase("close", _switch_off_service, _is_service_unserved),
-            Phase("probe", _probe_service, _is_service_served, quiet=True),
+            Phase("probe", change(SERVICE, "shop", **_BALANCED), _is_service_served, quiet=True),
             Phase("delete", _delete_service, is_empty),
         ),
         invariants=(check_addresses, check_entries),

@@ -12,7 +12,16 @@ from typing import Any, Final
 
 from lab.sweep.components import Component, delete_live
 from lab.sweep.recorder import NamespaceRecord, Version
-from lab.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+from lab.sweep.workload import (
+    Phase,
+    User,
+    Workload,
+    build_open_crd,
+    change,
+    is_empty,
+    is_observed,
+    remove,
+)
 from libs.common.client import Client
 from libs.common.crd import build_crd
 from libs.common.kinds import (
@@ -90,14 +99,7 @@ async def _change(user: User) -> None:
     await user.patch(PROMETHEUS_JMX_EXPORTER, "jmx", {"spec": spec})
 
 
-async def _probe(user: User) -> None:
-    await user.patch(
-        PROMETHEUS_JMX_EXPORTER, "jmx", {"spec": {"service": None, "podMonitor": None}}
-    )
-
-
-async def _delete(user: User) -> None:
-    await user.delete(PROMETHEUS_JMX_EXPORTER, "jmx")
+_probe = change(PROMETHEUS_JMX_EXPORTER, "jmx", service=None, podMonitor=None)
 
 
 async def _end(user: User) -> None:
@@ -181,7 +183,7 @@ WORKLOADS: Final = (
             Phase("join", _join, serves(9400, "shop-0", "shop-1")),
             Phase("change", _change, serves(9500, "shop-0", "shop-1")),
             Phase("probe", _probe, serves(9500, "shop-0", "shop-1", known=False), quiet=True),
-            Phase("delete", _delete, _is_released),
+            Phase("delete", remove(PROMETHEUS_JMX_EXPORTER, "jmx"), _is_released),
             Phase("end", _end, is_empty),
         ),
         invariants=(check_pods,),

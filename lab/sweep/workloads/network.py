@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab.sweep.faults import is_foreign
 from lab.sweep.recorder import NamespaceRecord, Version
-from lab.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+from lab.sweep.workload import Phase, User, Workload, build_open_crd, change, is_empty, is_observed
 from libs.common.crd import build_crd
 from libs.common.kinds import NETWORK_POLICY, Manifest, uid_of
 from libs.common.reading import text_at
@@ -102,16 +102,8 @@ async def _join(user: User) -> None:
     await user.create(INSTANCE, "vm", refs)
 
 
-async def _change(user: User) -> None:
-    await user.patch(FIREWALL, "web", {"spec": {"rules": [_rule(443)]}})
-
-
-async def _leave(user: User) -> None:
-    await user.patch(INSTANCE, "vm", {"spec": {"firewallRef": None}})
-
-
-async def _probe(user: User) -> None:
-    await user.patch(FIREWALL, "web", {"spec": {"rules": [_rule(8443)]}})
+_change = change(FIREWALL, "web", rules=[_rule(443)])
+_probe = change(FIREWALL, "web", rules=[_rule(8443)])
 
 
 async def _delete(user: User) -> None:
@@ -123,10 +115,6 @@ async def _create_two(user: User) -> None:
     for name in ("web", "db"):
         await user.create(FIREWALL, name, {"networkRef": {"name": "lan"}, "rules": [_rule(22)]})
     await user.create(INSTANCE, "vm", {"firewallRef": {"name": "web"}})
-
-
-async def _move(user: User) -> None:
-    await user.patch(INSTANCE, "vm", {"spec": {"firewallRef": {"name": "db"}}})
 
 
 async def _delete_two(user: User) -> None:
@@ -273,7 +261,7 @@ WORKLOADS: Final = (
             Phase("create", _create, _has_port(22, joined=False)),
             Phase("join", _join, _has_port(22, joined=True)),
             Phase("change", _change, _has_port(443, joined=True)),
-            Phase("leave", _leave, _has_port(443, joined=False)),
+            Phase("leave", change(INSTANCE, "vm", firewallRef=None), _has_port(443, joined=False)),
             Phase("probe", _probe, _has_port(8443, joined=False), quiet=True),
             Phase("delete", _delete, is_empty),
         ),
@@ -282,7 +270,7 @@ WORKLOADS: Final = (
         "move",
         (
             Phase("create", _create_two, _is_closed_by("web")),
-            Phase("move", _move, _is_closed_by("db")),
+            Phase("move", change(INSTANCE, "vm", firewallRef={"name": "db"}), _is_closed_by("db")),
             Phase("probe", _probe, _is_closed_by("db", port=8443), quiet=True),
             Phase("delete", _delete_two, is_empty),
         ),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from lab.sweep.modes import Mode
 from lab.sweep.recorder import NamespaceRecord, Version
 from lab.sweep.triggers import Trigger
-from lab.sweep.workload import Phase, State, User, Workload, is_empty, is_observed
+from lab.sweep.workload import Phase, State, User, Workload, change, is_empty, is_observed, remove
 from libs.common.crd import build_crd
 from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_uid
@@ -138,12 +138,7 @@ async def _create_rolling(user: User) -> None:
     await _create(user, updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling})
 
 
-async def _grow(user: User) -> None:
-    await user.patch(PODSET, "web", {"spec": {"replicas": 3}})
-
-
-async def _shrink(user: User) -> None:
-    await user.patch(PODSET, "web", {"spec": {"replicas": 1}})
+_grow = change(PODSET, "web", replicas=3)
 
 
 async def _change(user: User) -> None:
@@ -193,12 +188,7 @@ def _is_rolled_back(record: NamespaceRecord) -> bool:
     return has_pods(2, "2")(record) and len(record.list(CONTROLLER_REVISION)) == 1
 
 
-async def _lose(user: User) -> None:
-    await user.delete(POD, "web-pod-0")
-
-
-async def _delete(user: User) -> None:
-    await user.delete(PODSET, "web")
+_delete = remove(PODSET, "web")
 
 
 def fold_adopted(state: State) -> State:
@@ -292,7 +282,7 @@ def _only_free(record: NamespaceRecord) -> bool:
 _STRICT: Final = (
     Phase("create", _create_strict, has_pods(2, "1")),
     Phase("change", _change, has_pods(2, "2")),
-    Phase("lose", _lose, has_pods(2, "2")),
+    Phase("lose", remove(POD, "web-pod-0"), has_pods(2, "2")),
     Phase("probe", _grow, has_pods(3, "2"), quiet=True),
     Phase("delete", _delete, is_empty),
 )
@@ -320,7 +310,7 @@ _ROLLING: Final = (
     Phase("create", _create_rolling, has_pods(2, "1")),
     Phase("grow", _grow, has_pods(3, "1")),
     Phase("change", _change, has_pods(3, "2")),
-    Phase("shrink", _shrink, has_pods(1, "2")),
+    Phase("shrink", change(PODSET, "web", replicas=1), has_pods(1, "2")),
     Phase("probe", _grow, has_pods(3, "2"), quiet=True),
     Phase("delete", _delete, is_empty),
 )

@@ -19,8 +19,10 @@ from lab.sweep.workload import (
     User,
     Workload,
     build_open_crd,
+    change,
     is_empty,
     is_observed,
+    remove,
 )
 from libs.common.client import Client
 from libs.common.crd import build_crd
@@ -36,9 +38,9 @@ from libs.common.kinds import (
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.policies import POD_MONITOR
+from operators.pulsarconsumer.resources.scalers import (
     HORIZONTAL_POD_AUTOSCALER,
-    POD_MONITOR,
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,
 )
@@ -150,13 +152,8 @@ async def _share(user: User) -> None:
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"retry": None}})
 
 
-async def _probe(user: User) -> None:
-    # The engine that scales by the backlog would continue by itself: it is off here.
-    await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"replicas": 2, "autoscaling": None}})
-
-
-async def _delete(user: User) -> None:
-    await user.delete(PULSAR_CONSUMER, "orders")
+_probe = change(PULSAR_CONSUMER, "orders", replicas=2, autoscaling=None)
+_delete = remove(PULSAR_CONSUMER, "orders")
 
 
 async def _follow(user: User) -> None:
@@ -185,10 +182,6 @@ async def _tune(user: User) -> None:
 async def _tune_cpu(user: User) -> None:
     scaling = {"targets": {"cpuUtilizationPercent": 60}}
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"autoscaling": scaling}})
-
-
-async def _by_keda(user: User) -> None:
-    await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"autoscaling": {"engine": "KEDA"}}})
 
 
 def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
@@ -306,7 +299,7 @@ WORKLOADS: Final = (
             Phase("tune-cpu", _tune_cpu, runs(1, HORIZONTAL_POD_AUTOSCALER, waiting=_BACKLOG)),
             Phase(
                 "by-keda",
-                _by_keda,
+                change(PULSAR_CONSUMER, "orders", autoscaling={"engine": "KEDA"}),
                 runs(1, SCALED_OBJECT, TRIGGER_AUTHENTICATION, waiting=_BACKLOG),
             ),
             Phase("tune", _tune, runs(1, SCALED_OBJECT, TRIGGER_AUTHENTICATION, waiting=_BACKLOG)),

@@ -6,9 +6,21 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from lab.sweep.components import EVERYBODY
 from lab.sweep.faults import is_foreign
 from lab.sweep.recorder import NamespaceRecord, Version
-from lab.sweep.workload import Phase, State, User, Workload, build_open_crd, is_empty, is_observed
+from lab.sweep.virtualization import show_status
+from lab.sweep.workload import (
+    Phase,
+    State,
+    User,
+    Workload,
+    build_open_crd,
+    change,
+    is_empty,
+    is_observed,
+    remove,
+)
 from libs.common.crd import build_crd
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, build_object, is_deleting
 from libs.common.quantity import parse_quantity
@@ -77,28 +89,9 @@ async def _create_kept(user: User) -> None:
     await user.create(DEMO_VOLUME, "data", spec)
 
 
-async def _grow(user: User) -> None:
-    await user.patch(DEMO_VOLUME, "data", {"spec": {"size": 20}})
-
-
-async def _keep(user: User) -> None:
-    await user.patch(DEMO_VOLUME, "data", {"spec": {"reclaimPolicy": "Retain"}})
-
-
-async def _let_go(user: User) -> None:
-    await user.patch(DEMO_VOLUME, "data", {"spec": {"reclaimPolicy": "Delete"}})
-
-
-async def _lose(user: User) -> None:
-    await user.delete(PVC, "data")
-
-
-async def _probe(user: User) -> None:
-    await user.patch(DEMO_VOLUME, "data", {"spec": {"size": 30}})
-
-
-async def _delete(user: User) -> None:
-    await user.delete(DEMO_VOLUME, "data")
+_grow = change(DEMO_VOLUME, "data", size=20)
+_probe = change(DEMO_VOLUME, "data", size=30)
+_delete = remove(DEMO_VOLUME, "data")
 
 
 def _only_claim(record: NamespaceRecord) -> bool:
@@ -172,6 +165,9 @@ def _in_conflict(record: NamespaceRecord) -> bool:
     )
 
 
+_SNAPSHOTTER: Final = show_status(VOLUME_SNAPSHOT, lambda _, __: {"readyToUse": True})
+
+
 def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
@@ -185,6 +181,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         initial_objects=((STORAGE_CLASS, _CLASS),),
         rewrite=_blur_names,
         fold=_fold_history,
+        components=(*EVERYBODY, _SNAPSHOTTER),
     )
 
 
@@ -194,9 +191,9 @@ WORKLOADS: Final = (
         (
             Phase("create", _create, has_claim("10Gi")),
             Phase("grow", _grow, has_claim("20Gi")),
-            Phase("lose", _lose, has_claim("20Gi")),
-            Phase("keep", _keep, _is_kept),
-            Phase("let-go", _let_go, _is_owned),
+            Phase("lose", remove(PVC, "data"), has_claim("20Gi")),
+            Phase("keep", change(DEMO_VOLUME, "data", reclaimPolicy="Retain"), _is_kept),
+            Phase("let-go", change(DEMO_VOLUME, "data", reclaimPolicy="Delete"), _is_owned),
             Phase("probe", _probe, has_claim("30Gi"), quiet=True),
             Phase("delete", _delete, is_empty),
         ),

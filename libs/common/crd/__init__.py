@@ -1,124 +1,52 @@
 """CustomResourceDefinitions generated from pydantic models."""
 
-from libs.common.crd.build import build_crd, build_object_schema
-from libs.common.crd.definition import (
-    AGE,
-    READY_COLUMN,
-    CrdMeta,
-    CustomResource,
-    PrinterColumn,
-    Scale,
-    kind_of,
-    parse,
-)
-from libs.common.crd.errors import FieldError, ParseError, SchemaError
-from libs.common.crd.lint import Finding, lint_crd
-from libs.common.crd.markers import (
-    Immutable,
-    IntFormat,
-    ListAtomic,
-    ListMap,
-    ListSet,
-    MapAtomic,
-    Rule,
-    Waive,
-)
-from libs.common.crd.model import KubernetesModel
-from libs.common.crd.objects import (
-    Conditions,
-    LabelSelector,
-    LabelSelectorRequirement,
-    LocalObjectReference,
-    ObjectMeta,
-    ObjectReference,
-    ObjectStatus,
-    OwnerReference,
-    PodSpec,
-    PodTemplate,
-    StatusCondition,
-    TemplateMeta,
-)
-from libs.common.crd.schema import StructuralSchema, build_schema
-from libs.common.crd.types import (
-    SELECTOR_LIMIT,
-    AnnotationMap,
-    Count,
-    DnsLabel,
-    DnsSubdomain,
-    Int32,
-    IntOrQuantity,
-    IntOrString,
-    LabelKey,
-    LabelMap,
-    LabelValue,
-    LongText,
-    ObservedGeneration,
-    Port,
-    Quantity,
-    RawObject,
-    Selector,
-    ShortText,
-    Timestamp,
-    Uid,
-)
-
-__all__ = [
-    "AGE",
-    "READY_COLUMN",
-    "SELECTOR_LIMIT",
-    "AnnotationMap",
-    "Conditions",
-    "Count",
-    "CrdMeta",
-    "CustomResource",
-    "DnsLabel",
-    "DnsSubdomain",
-    "FieldError",
-    "Finding",
-    "Immutable",
-    "Int32",
-    "IntFormat",
-    "IntOrQuantity",
-    "IntOrString",
-    "KubernetesModel",
-    "LabelKey",
-    "LabelMap",
-    "LabelSelector",
-    "LabelSelectorRequirement",
-    "LabelValue",
-    "ListAtomic",
-    "ListMap",
-    "ListSet",
-    "LocalObjectReference",
-    "LongText",
-    "MapAtomic",
-    "ObjectMeta",
-    "ObjectReference",
-    "ObjectStatus",
-    "ObservedGeneration",
-    "OwnerReference",
-    "ParseError",
-    "PodSpec",
-    "PodTemplate",
-    "Port",
-    "PrinterColumn",
-    "Quantity",
-    "RawObject",
-    "Rule",
-    "Scale",
-    "SchemaError",
-    "Selector",
-    "ShortText",
-    "StatusCondition",
-    "StructuralSchema",
-    "TemplateMeta",
-    "Timestamp",
-    "Uid",
-    "Waive",
-    "build_crd",
-    "build_object_schema",
-    "build_schema",
-    "kind_of",
-    "lint_crd",
-    "parse",
-]
+from libs.common.crd.build import build_crd as build_crd
+from libs.common.crd.build import build_object_schema as build_object_schema
+from libs.common.crd.definition import AGE as AGE
+from libs.common.crd.definition import READY_COLUMN as READY_COLUMN
+from libs.common.crd.definition import CustomResource as CustomResource
+from libs.common.crd.definition import PrinterColumn as PrinterColumn
+from libs.common.crd.definition import Scale as Scale
+from libs.common.crd.definition import kind_of as kind_of
+from libs.common.crd.definition import parse as parse
+from libs.common.crd.errors import ParseError as ParseError
+from libs.common.crd.errors import SchemaError as SchemaError
+from libs.common.crd.lint import lint_crd as lint_crd
+from libs.common.crd.markers import Immutable as Immutable
+from libs.common.crd.markers import IntFormat as IntFormat
+from libs.common.crd.markers import ListAtomic as ListAtomic
+from libs.common.crd.markers import ListMap as ListMap
+from libs.common.crd.markers import ListSet as ListSet
+from libs.common.crd.markers import MapAtomic as MapAtomic
+from libs.common.crd.markers import Rule as Rule
+from libs.common.crd.markers import Waive as Waive
+from libs.common.crd.model import KubernetesModel as KubernetesModel
+from libs.common.crd.objects import Conditions as Conditions
+from libs.common.crd.objects import LabelSelector as LabelSelector
+from libs.common.crd.objects import LocalObjectReference as LocalObjectReference
+from libs.common.crd.objects import ObjectMeta as ObjectMeta
+from libs.common.crd.objects import ObjectReference as ObjectReference
+from libs.common.crd.objects import ObjectStatus as ObjectStatus
+from libs.common.crd.objects import PodTemplate as PodTemplate
+from libs.common.crd.objects import StatusCondition as StatusCondition
+from libs.common.crd.objects import TemplateMeta as TemplateMeta
+from libs.common.crd.types import HUGE as HUGE
+from libs.common.crd.types import SELECTOR_LIMIT as SELECTOR_LIMIT
+from libs.common.crd.types import AnnotationMap as AnnotationMap
+from libs.common.crd.types import Count as Count
+from libs.common.crd.types import DnsLabel as DnsLabel
+from libs.common.crd.types import DnsSubdomain as DnsSubdomain
+from libs.common.crd.types import Int32 as Int32
+from libs.common.crd.types import IntOrQuantity as IntOrQuantity
+from libs.common.crd.types import IntOrString as IntOrString
+from libs.common.crd.types import LabelKey as LabelKey
+from libs.common.crd.types import LabelMap as LabelMap
+from libs.common.crd.types import LongText as LongText
+from libs.common.crd.types import ObservedGeneration as ObservedGeneration
+from libs.common.crd.types import Port as Port
+from libs.common.crd.types import Quantity as Quantity
+from libs.common.crd.types import RawObject as RawObject
+from libs.common.crd.types import Selector as Selector
+from libs.common.crd.types import ShortText as ShortText
+from libs.common.crd.types import Timestamp as Timestamp
+from libs.common.crd.types import Uid as Uid

@@ -128,6 +128,7 @@ class CustomResource(KubernetesModel):
     A field `status` enables the status subresource.
 
     Class arguments describe the CRD: `class PodSet(CustomResource, group=..., version=...)`.
+    `selectable` has paths such as `.spec.pool`; `deprecated` is a warning to users.
     """
 
     crd_meta: ClassVar[CrdMeta]

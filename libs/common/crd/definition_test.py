@@ -236,6 +236,12 @@ def test_parse_names_every_field_that_does_not_fit() -> None:
     assert caught.value.reason == "InvalidSpec"
 
 
+@pytest.mark.parametrize("since", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_parse_names_a_time_that_has_no_utc_form(since: str) -> None:
+    with pytest.raises(ParseError, match=r"status\.since: must be in the years 1 to 9999"):
+        Fleet.parse({**FLEET, "status": {"since": since}})
+
+
 def test_parse_names_the_map_and_its_key_that_no_label_can_have() -> None:
     template = {"metadata": {"labels": {"bad key!": ""}}, "spec": {}}
     with pytest.raises(ParseError) as caught:

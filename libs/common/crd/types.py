@@ -19,9 +19,11 @@ from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity
 
 QUANTITY_PATTERN: Final = (
-    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 )
-"""Pattern of the quantities that the API server accepts; compatible with RE2."""
+"""Pattern of quantities; compatible with RE2. CEL compares `1e999999999` for half a minute."""
+HUGE: Final = "string({0}).matches('[eE].?[0-9][0-9][0-9][0-9]')"
+"""CEL that skips such a quantity: the API server also evaluates rules of values that it refuses."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
@@ -140,9 +142,16 @@ IntOrString = Annotated[
 """A number or a text such as `25%` or a port name."""
 
 
+def _to_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("must be in the years 1 to 9999, in UTC") from None
+
+
 Timestamp = Annotated[
     datetime,
-    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
+    AfterValidator(_to_utc),
     PlainSerializer(render_time, return_type=str, when_used="json"),
     Verbatim({"type": "string", "format": "date-time"}),
 ]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from libs.common.client import Client
-from libs.common.election import LeaseElector, Timing
+from libs.common.election.core import Timing
+from libs.common.election.elector import LeaseElector
 from libs.common.kinds import LEASE, Key
 from libs.common.testing.apiserver import ControlPlane
 

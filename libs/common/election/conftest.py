@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from libs.common.client import Client
-from libs.common.election import LeaseElector, Timing
+from libs.common.election.core import Timing
+from libs.common.election.elector import LeaseElector
 from libs.common.errors import Unreachable
 from libs.common.kinds import LEASE, Key, Kind, Manifest
 from libs.common.metrics import Metrics

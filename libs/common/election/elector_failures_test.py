@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from libs.common.client import Client
-from libs.common.election import LeaseElector, SoleLeader, build_identity
 from libs.common.election.conftest import (
     KEY,
     TIMING,
@@ -21,6 +20,8 @@ from libs.common.election.conftest import (
     renewals,
 )
 from libs.common.election.core import Step
+from libs.common.election.elector import LeaseElector
+from libs.common.election.interfaces import SoleLeader, build_identity
 from libs.common.kinds import Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from libs.common.election import Timing
 from libs.common.election.conftest import (
     KEY,
     TIMING,
     CandidateGroup,
     renewals,
 )
+from libs.common.election.core import Timing
 from libs.common.kinds import LEASE, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until

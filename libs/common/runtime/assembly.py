@@ -12,7 +12,9 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
-from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
+from libs.common.election.core import Timing
+from libs.common.election.elector import LeaseElector
+from libs.common.election.interfaces import Elector, SoleLeader, build_identity
 from libs.common.errors import SlipwayError
 from libs.common.health import HealthServer
 from libs.common.kinds import Key, Kind

@@ -73,7 +73,7 @@ class Cache:
         return self._informers.get(_slot(kind))
 
     def store(self, kind: Kind) -> Store:
-        """Return the store of a watched kind."""
+        """Return the objects of a kind: `get`, `list`, `owned_by(uid)`, `indexed(name, value)`."""
         return self.informer(kind).store
 
     def keep_projections(self, types: Iterable[type[Projection]]) -> None:

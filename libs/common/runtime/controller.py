@@ -63,6 +63,8 @@ class Watch:
         transform: Reduces an object to the fields that the operator reads.
         label_selector: Restricts the watch to matching objects; evaluated by the server.
         field_selector: The same for fields that the server supports.
+        metadata_only: Whether the cache holds only metadata, for kinds with which users could fill
+            it, such as ConfigMaps. Read the rest of an object with `ctx.live_get`.
         source: Event source; None accepts the choice of other watches of the kind.
         optional: Whether the operator works if the cluster does not serve the kind.
         indexes: Named index functions.
@@ -77,6 +79,7 @@ class Watch:
     transform: Transform | None = None
     label_selector: str = ""
     field_selector: str = ""
+    metadata_only: bool = False
     source: SourceName | None = None
     optional: bool = False
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
@@ -92,6 +95,7 @@ class WatchOptions(TypedDict, total=False):
     transform: Transform
     label_selector: str
     field_selector: str
+    metadata_only: bool
     source: SourceName
     optional: bool
     indexes: Mapping[str, IndexFunction]

@@ -138,6 +138,7 @@ BETA = Kind("", "v1beta1", "ConfigMap", "configmaps")
     [
         (lambda c: c.reads(CONFIG_MAP).reads(BETA), "use one"),
         (lambda c: c.reads(CONFIG_MAP, optional=True, source="kopf"), "kopf cannot watch"),
+        (lambda c: c.reads(CONFIG_MAP, metadata_only=True, source="kopf"), "kopf cannot watch"),
     ],
 )
 def test_watches_that_cannot_be_had_are_refused(

@@ -58,6 +58,7 @@ class Informer:
         label_selector: Restricts the watch to matching objects; evaluated by the server.
         field_selector: The same for fields.
         transform: Reduces each object before it is stored.
+        metadata_only: Whether the store holds only metadata; needs the source `reflector`.
         source: Event source that fills the store.
         optional: Whether the operator works if the cluster does not serve the kind.
         clock: Time source.
@@ -73,6 +74,7 @@ class Informer:
         label_selector: str = "",
         field_selector: str = "",
         transform: Transform = strip_noise,
+        metadata_only: bool = False,
         source: SourceName = "kopf",
         optional: bool = False,
         clock: Clock | None = None,
@@ -83,9 +85,10 @@ class Informer:
         self.kind = kind
         self.label_selector = label_selector
         self.field_selector = field_selector
+        self.metadata_only = metadata_only
         self.source = source
         self.optional = optional
-        self.store = Store(kind, transform)
+        self.store = Store(kind, self._keep_metadata if metadata_only else transform)
         self.served = True
         self._selects = compile_selectors(label_selector, field_selector)
         self._clock = clock or SystemClock()
@@ -199,6 +202,11 @@ class Informer:
         scope = self.scope_of(namespace)
         if scope is not None:
             scope.mark_alive()
+
+    def _keep_metadata(self, manifest: Manifest) -> Manifest:
+        """Return what a watch of metadata sends, also of an object that a sweep has read whole."""
+        type_ = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
+        return {**type_, "metadata": strip_noise(manifest)["metadata"]}
 
     def put(self, manifest: Manifest) -> Change | None:
         """Process the event that an object exists."""

@@ -58,6 +58,7 @@ _LASTING_SECONDS: Final = 60.0
 """If kopf ran for at least this long, its exit counts as a first failure."""
 _BEGIN_SECONDS: Final = 60.0
 """Time for kopf to list each kind; it gives up on failing requests sooner."""
+_CANCEL_SECONDS: Final = 0.5
 _IDENTITY: Final[Any] = "slipway"
 """Name of this operator among its peers, of which it has none; kopf does not export its type."""
 _NEW_NAMESPACES: Final = "the list of namespaces changed"
@@ -234,18 +235,36 @@ class KopfSource:
         flags.append((asyncio.get_running_loop(), flag))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
+        # kopf leaves tasks alone that are older than itself.
+        ending = asyncio.create_task(end_watchers(flag))
         async with Sessions(self._config, watched, self._pause, self._rng) as sessions:
-            await kopf.operator(
-                registry=_build_registry(informers, sessions, loop, flag),
-                settings=build_settings(informers),
-                standalone=True,
-                # By default, kopf looks up the name of the user, which a user that a platform
-                # assigned does not have.
-                identity=_IDENTITY,
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-                stop_flag=flag,
-            )
+            try:
+                await kopf.operator(
+                    registry=_build_registry(informers, sessions, loop, flag),
+                    settings=build_settings(informers),
+                    standalone=True,
+                    # By default, kopf looks up the name of the user, which a user that a platform
+                    # assigned does not have.
+                    identity=_IDENTITY,
+                    clusterwide=not namespaces,
+                    namespaces=namespaces,
+                    stop_flag=flag,
+                )
+            finally:
+                ending.cancel()
+
+
+async def end_watchers(flag: asyncio.Event) -> None:
+    """Cancel the watchers of an exiting kopf until they end; kopf cancels once and waits forever.
+
+    A watcher that loses the cancellation would keep kopf, which has lost other watchers.
+    """
+    await flag.wait()
+    while True:
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("watcher for "):
+                task.cancel()
+        await asyncio.sleep(_CANCEL_SECONDS)
 
 
 class _Watched:

@@ -20,12 +20,13 @@ from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.kopf_source import KopfSource
+from libs.common.runtime.kopf_source import KopfSource, end_watchers
 from libs.common.runtime.listing import StorageRolledBack
 from libs.common.runtime.store import Change
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.waiting import turns
 
 THING = Kind("test.slipway.dev", "v1", "Thing", "things")
 KOPF_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
@@ -432,3 +433,30 @@ async def test_real_api_server_accepts_what_kopf_asks(kube_apiserver: ControlPla
                 CONFIG_MAP, Key("default", "kopf-source"), uid=held["metadata"]["uid"]
             )
             await until(lambda: watcher.gone == ["kopf-source"])
+
+
+async def test_watcher_that_lost_a_cancellation_ends_with_kopf() -> None:
+    """Kopf cancels its watchers once and waits for them without a limit.
+
+    After one watcher has failed, for example by an HTTP 410, others can lose that cancellation.
+    """
+
+    async def lose_one() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    exiting = asyncio.Event()
+    ending = asyncio.create_task(end_watchers(exiting))
+    watcher = asyncio.create_task(lose_one(), name="watcher for things")
+    other = asyncio.create_task(asyncio.Event().wait(), name="other")
+    await turns()
+    assert not watcher.done()
+    watcher.cancel()  # As kopf does when it exits.
+    exiting.set()
+    await asyncio.wait({watcher}, timeout=60)
+
+    assert watcher.cancelled()
+    assert not other.done()
+    for task in (ending, other):
+        task.cancel()

@@ -123,6 +123,7 @@ async def list_scope(client: Client, informer: Informer, namespace: str) -> str:
         namespace,
         label_selector=informer.label_selector,
         field_selector=informer.field_selector,
+        metadata_only=informer.metadata_only,
     ):
         if page.first:
             listing.restart()

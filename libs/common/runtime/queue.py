@@ -27,21 +27,9 @@ from libs.common.kinds import Key
 from libs.common.metrics import QueueMetrics
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.namespace_queue import (
-    PRIORITY_EXPEDITE,
     PRIORITY_LIVE,
-    PRIORITY_RESYNC,
     NamespaceQueue,
 )
-
-__all__ = [
-    "MIN_DELAY",
-    "PRIORITY_EXPEDITE",
-    "PRIORITY_LIVE",
-    "PRIORITY_RESYNC",
-    "QueueClosed",
-    "WorkQueue",
-]
-
 
 MIN_DELAY: Final = 0.1
 """Seconds; a shorter delay that a reconcile requests again and again is backed off."""

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from libs.common.kinds import Key
 from libs.common.runtime.backoff import BackoffPolicy
-from libs.common.runtime.queue import (
-    PRIORITY_EXPEDITE,
-    PRIORITY_LIVE,
-    PRIORITY_RESYNC,
-    QueueClosed,
-    WorkQueue,
-)
+from libs.common.runtime.namespace_queue import PRIORITY_EXPEDITE, PRIORITY_LIVE, PRIORITY_RESYNC
+from libs.common.runtime.queue import QueueClosed, WorkQueue
 from libs.common.testing.clock import FakeClock
 
 A, B, C = Key("one", "a"), Key("one", "b"), Key("two", "c")

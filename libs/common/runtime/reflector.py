@@ -156,6 +156,7 @@ class Reflector:
             resource_version=version,
             label_selector=informer.label_selector,
             field_selector=informer.field_selector,
+            metadata_only=informer.metadata_only,
             timeout_seconds=choose_stream_seconds(self._rng()),
         )
         async with contextlib.aclosing(events):

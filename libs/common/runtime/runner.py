@@ -38,6 +38,7 @@ from libs.common.runtime.controller import Controller, Result
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.objects import ObjectCounter
 from libs.common.runtime.queue import MIN_DELAY, QueueClosed, WorkQueue
+from libs.common.runtime.repairs import Repairs
 from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.triggers import Triggers
@@ -86,6 +87,7 @@ class Runner:
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
         self._unchanged = UnchangedApplies()
+        self._repairs = Repairs(services.clock)
         self.reconciles = 0
         self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))
@@ -359,6 +361,7 @@ class Runner:
             owner_uid=uid_of(primary),
             unknown=self._unknown.setdefault(key, set()),
             unchanged=self._unchanged,
+            repairs=self._repairs,
             warn=lambda text: services.recorder.event(
                 self.controller.primary,
                 primary,

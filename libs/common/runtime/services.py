@@ -12,7 +12,8 @@ from libs.common.metrics import Metrics
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Recorder
 from libs.common.runtime.guard import BindingGuard
-from libs.common.runtime.queue import PRIORITY_LIVE, WorkQueue
+from libs.common.runtime.namespace_queue import PRIORITY_LIVE
+from libs.common.runtime.queue import WorkQueue
 from libs.common.telemetry import Telemetry
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import structlog
 
+from libs.common.apply import keep_rivals
 from libs.common.kinds import (
     Key,
     Kind,
@@ -66,9 +67,14 @@ type Changes = list[Change]
 
 
 def strip_noise(manifest: Manifest) -> Manifest:
-    """Drop large fields that no operator reads: managed fields, kubectl's annotation."""
+    """Drop large fields that no operator reads: managed fields, kubectl's annotation.
+
+    An object that is applied keeps the managed fields that tell what others have replaced.
+    """
     metadata = dict(manifest["metadata"])
     metadata.pop("managedFields", None)
+    if rivals := keep_rivals(manifest):
+        metadata["managedFields"] = rivals
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:
         metadata["annotations"] = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object, key_of
+from libs.common.labels import APPLIED_HASH
 from libs.common.runtime.store import Store, strip_noise
 from libs.common.testing.writing import fill_store
 
@@ -209,3 +211,16 @@ def test_objects_without_uid_or_version_come_change_and_go() -> None:
     ]
     assert store.remove(key_of(one), "") is not None
     assert store.put(one) is not None, "another object came"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [None, "x", {}, {"fieldsV1": "x"}, {"fieldsV1": {"f:spec": "x"}}]
+    + [{"fieldsV1": {"f:spec": {"f:containers": {key: {}}}}} for key in ("k:", "k:[1]", "k:{", "")],
+)
+def test_odd_managed_fields_are_dropped(entry: object) -> None:
+    """A server of an aggregated API may send anything."""
+    annotations = {APPLIED_HASH: "x"}
+    kept = strip_noise(build_pod(managedFields=[entry], annotations=annotations))
+
+    assert "managedFields" not in kept["metadata"]

@@ -12,12 +12,8 @@ from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.controller import Controller, Watch
 from libs.common.runtime.informer import Handler, Origin
-from libs.common.runtime.queue import (
-    PRIORITY_EXPEDITE,
-    PRIORITY_LIVE,
-    PRIORITY_RESYNC,
-    WorkQueue,
-)
+from libs.common.runtime.namespace_queue import PRIORITY_EXPEDITE, PRIORITY_LIVE, PRIORITY_RESYNC
+from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.store import Change
 
 _REPAIR_SECONDS: Final = 60.0

@@ -73,9 +73,11 @@ def _build_informer(
         raise ValueError(f"{kind} is watched as {', '.join(map(str, others))} too; use one")
     optional = all(watch.optional for watch in watches)
     source = _agree(kind, "source", {w.source for w in watches if w.source})
-    if optional and source == "kopf":
-        # kopf exits if a kind is missing; the reflector waits for it.
-        raise ValueError(f"{kind} is optional, which kopf cannot watch; omit the source")
+    metadata_only = bool(_agree(kind, "metadata_only", {w.metadata_only for w in watches}))
+    if (optional or metadata_only) and source == "kopf":
+        # kopf exits if a kind is missing, and always reads whole objects.
+        what = "optional" if optional else "watched by metadata"
+        raise ValueError(f"kopf cannot watch {kind}, which is {what}; omit the source")
     transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
     own = _agree(kind, "field_selector", {w.field_selector for w in watches})
     informer = Informer(
@@ -84,7 +86,8 @@ def _build_informer(
         label_selector=_agree(kind, "label_selector", {w.label_selector for w in watches}) or "",
         field_selector=",".join(filter(None, (own, fields if kind.namespaced else ""))),
         transform=transform or strip_noise,
-        source="reflector" if optional or dynamic else source or "kopf",
+        metadata_only=metadata_only,
+        source="reflector" if optional or metadata_only or dynamic else source or "kopf",
         optional=optional,
         clock=clock,
         metrics=metrics.cache(kind.resource),

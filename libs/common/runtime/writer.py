@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from libs.common import finalizers
-from libs.common.apply import build_desired, is_applied
+from libs.common.apply import build_desired, find_changed, is_applied
 from libs.common.client import Client
 from libs.common.errors import (
     AlreadyExists,
@@ -27,11 +27,13 @@ from libs.common.errors import (
     MutatedByAdmission,
     NotFound,
     SlipwayError,
+    TransientError,
     UnknownOutcome,
     api_error,
     patch_error,
 )
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of, version_text
+from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of, version_text
+from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import (
     build_inherit_patch,
     controller_of,
@@ -50,6 +52,7 @@ from libs.common.plan import (
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.confirmation import Confirm, PrimaryChanged, PrimaryGone
 from libs.common.runtime.informer import Origin
+from libs.common.runtime.repairs import Repairs
 from libs.common.runtime.unchanged_applies import UnchangedApplies
 
 log = structlog.get_logger(__name__)
@@ -68,6 +71,7 @@ class Writer:
         owner_uid: UID of the primary, which its children refer to.
         unknown: Objects whose write got no response; they are read before the next reconcile.
         unchanged: Applies that changed nothing.
+        repairs: Repairs of what other clients change.
         warn: Called with each warning of the API server about a new object.
     """
 
@@ -80,6 +84,7 @@ class Writer:
         owner_uid: str,
         unknown: set[tuple[Kind, Key]],
         unchanged: UnchangedApplies,
+        repairs: Repairs,
         warn: Callable[[str], None] | None = None,
     ) -> None:
         """Initialize for one reconcile."""
@@ -90,6 +95,7 @@ class Writer:
         self._owner_uid = owner_uid
         self._unknown = unknown
         self._unchanged = unchanged
+        self._repairs = repairs
         self._warn = warn
         self._logs_steps = bool(log.is_enabled_for(logging.DEBUG))
         self._confirm: Confirm | None = None
@@ -233,12 +239,10 @@ class Writer:
         held = informer.store.get(step.key) if informer is not None else None
         # Only the server knows whether another object has the name: a watch does not report the
         # deletion of objects that its selector excludes.
-        if (
-            held is not None
-            and self._is_ours(step, held)
-            and self._is_unchanged(step.kind, held, desired)
-        ):
-            return False
+        if held is not None and self._is_ours(step, held):
+            if self._is_unchanged(step.kind, held, desired):
+                return False
+            self._refuse_contested(step, held, desired)
         try:
             live = await self._client.get(step.kind, step.key)
         except NotFound:
@@ -252,6 +256,7 @@ class Writer:
             self._record_written(step.kind, live)
             return live is not held
         _refuse_changed(step, live)
+        self._refuse_contested(step, live, desired)
         await self._own_fields(step.kind, step.key, live)
         # The UID makes the API server refuse the apply if the object was recreated since the read.
         metadata = {**desired["metadata"], "uid": uid_of(live)}
@@ -267,7 +272,20 @@ class Writer:
         if response["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
             self._unchanged.add(self._reduce(step.kind, response), desired)
             return False
+        self._repairs.note_applied(uid_of(response), _hash_of(desired))
         return True
+
+    def _refuse_contested(self, step: Apply, live: Manifest, desired: Manifest) -> None:
+        """Raise TransientError if another client keeps changing the object: repair it later."""
+        seconds = self._repairs.seconds_to_next(uid_of(live), _hash_of(desired))
+        if seconds:
+            paths = find_changed(live, desired, self._manager) or ["metadata.annotations"]
+            raise TransientError(
+                f"another client keeps changing {', '.join(paths[:3])} of "
+                f"{describe(step.kind, step.key)}, so the operator repairs it less and less often; "
+                "stop that client, which kubectl get --show-managed-fields names",
+                retry_after=seconds,
+            )
 
     async def _confirm_once(self) -> None:
         # The steps of a batch run concurrently: the first one confirms, the others wait for it.
@@ -404,7 +422,7 @@ class Writer:
         return await self._send_patch(patch)
 
     def _is_unchanged(self, kind: Kind, live: Manifest, desired: Manifest) -> bool:
-        return is_applied(live, desired) or self._unchanged.contains(
+        return is_applied(live, desired, self._manager) or self._unchanged.contains(
             self._reduce(kind, live), desired
         )
 
@@ -425,6 +443,10 @@ class Writer:
         informer = self._cache.find(step.kind)
         if informer is not None:
             informer.observe_deleted(step.key, step.uid, origin=origin)
+
+
+def _hash_of(desired: Manifest) -> str:
+    return str(desired["metadata"]["annotations"][APPLIED_HASH])
 
 
 def _refuse_changed(step: Apply, live: Manifest) -> None:

@@ -82,6 +82,7 @@ class OperatorHarness:
         self.exits: list[int] = []
         self.restarting = False
         self._may_panic = may_panic
+        self._behind = ""
         self._panics = 0.0
         self._clock = clock
         self._look = look
@@ -121,7 +122,7 @@ class OperatorHarness:
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self.manager.run(self._stop), name="operator")
         if wait:
-            await self.eventually(self.manager.working.is_set, "the operator works")
+            await self.eventually(self._works, "the operator works")
         else:
             await self.eventually(lambda: self.manager.cache.synced, "the caches are filled")
 
@@ -205,24 +206,30 @@ class OperatorHarness:
         what: str = "the condition holds",
         timeout: float = _TIMEOUT,
     ) -> None:
-        """Wait until a probe returns something true, or stops raising AssertionError."""
-        last: BaseException | None = None
+        """Wait until a probe returns something true; an AssertionError counts as not yet.
 
-        def why() -> str:
-            return f"waiting until {what}" + (f": {last}" if last else "")
-
-        async with _deadline(timeout, why):
+        Raises:
+            AssertionError: It did not in time; the text says what it returned or raised last.
+        """
+        last = ""
+        async with _deadline(timeout, lambda: f"waiting until {what}; the probe last {last}"):
             while True:
                 try:
                     result = probe()
                     value = await result if isinstance(result, Awaitable) else result
+                    last = f"returned {value!r:.1000}"
                 except AssertionError as err:
-                    last, value = err, False
-                else:
-                    value = True if value is None else value
+                    value, last = False, f"failed: {err!s:.1000}"
                 if value:
                     return
                 await asyncio.sleep(_POLL)
+
+    def _works(self) -> bool:
+        missing = self.manager.cache.check_synced() or "it is not the leader"
+        if self._task is not None and self._task.done():
+            raise RuntimeError(f"the operator ended at its start: {missing}")
+        assert self.manager.working.is_set(), missing
+        return True
 
     async def lose_lease(self, holder: str = "somebody-else") -> None:
         """Write another holder into the Lease, as a replica does that took it over."""
@@ -270,7 +277,9 @@ class OperatorHarness:
     async def _caught_up(self) -> bool:
         for informer in self.manager.cache:
             if informer.served and not await self._shows(informer):
+                self._behind = informer.kind.resource
                 return False
+        self._behind = ""
         return self._idle()
 
     async def _shows(self, informer: Informer) -> bool:
@@ -296,7 +305,8 @@ class OperatorHarness:
             runner.controller.name: (len(runner.queue), runner.queue.delayed)
             for runner in self.manager.runners
         }
-        return f"waiting until the operator has converged; ready and delayed keys: {queues}"
+        behind = f"; the cache of {self._behind} is not up to date" if self._behind else ""
+        return f"waiting until the operator has converged; ready, delayed keys: {queues}{behind}"
 
 
 def _is_current(informer: Informer, item: Manifest) -> bool:

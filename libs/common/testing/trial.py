@@ -5,10 +5,9 @@ The conformance suite is made of trials, and so are tests that ask operators som
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
@@ -19,9 +18,6 @@ from libs.common.testing.write_faults import WriteFault
 
 type InjectFault = Callable[[FakeApi], WriteFault]
 """Prepare a harm."""
-
-_SETTLE_SECONDS: Final = 180.0
-_POLL: Final = 0.005
 
 
 class Trial:
@@ -88,15 +84,17 @@ class Trial:
         """Let the operator and the rest of the cluster react to each other to the end."""
         if extra is not None:
             await extra()
-        async with asyncio.timeout(_SETTLE_SECONDS):
-            while True:
-                await harness.converged()
-                version = api.store.version
-                self.subject.drive(api)
-                open_ends = harness.failing or harness.is_due_within(self.subject.horizon)
-                if api.store.version == version and not open_ends:
-                    return
-                await asyncio.sleep(_POLL)
+
+        async def is_settled() -> bool:
+            await harness.converged(timeout=60)
+            version = api.store.version
+            self.subject.drive(api)
+            assert api.store.version == version, "`drive` or the operator wrote again"
+            assert not harness.failing, "a reconcile keeps failing; the log says why"
+            assert not harness.is_due_within(self.subject.horizon), "a key is due within `horizon`"
+            return True
+
+        await harness.eventually(is_settled, "nothing is left to do")
 
     async def run(self, fault: InjectFault | None = None) -> Run:
         """Run the workload, harmed in one way."""
@@ -149,7 +147,8 @@ class Trial:
         kind = self.subject.primary
         if not kind.matches(manifest):
             return
-        again = {**manifest, "spec": {**manifest.get("spec", {}), **self.subject.change["spec"]}}
+        spec = {**manifest.get("spec", {}), **self.subject.change.get("spec", {})}
+        again = {**manifest, "spec": spec} if spec else manifest
         await harness.client.apply(kind, again, field_manager="kubectl")
 
 

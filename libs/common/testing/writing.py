@@ -12,9 +12,11 @@ from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer, Origin
 from libs.common.runtime.listing import InformerListing
+from libs.common.runtime.repairs import Repairs
 from libs.common.runtime.store import Change, Store
 from libs.common.runtime.unchanged_applies import UnchangedApplies
 from libs.common.runtime.writer import Writer
+from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.widget import WIDGET
 
@@ -54,6 +56,7 @@ class Bench:
         self.cache.add(self.informer)
         self.unknown: set[tuple[Kind, Key]] = set()
         self.unchanged = UnchangedApplies()
+        self.clock = FakeClock()
         self.reported: list[tuple[Change, Origin | None]] = []
         self.informer.add_handler(lambda change, origin: self.reported.append((change, origin)))
         self.origin = Origin("widget", PRIMARY)
@@ -64,6 +67,7 @@ class Bench:
             owner_uid=uid_of(OWNER),
             unknown=self.unknown,
             unchanged=self.unchanged,
+            repairs=Repairs(self.clock),
         )
 
     async def take(self, *steps: Step) -> Outcome:

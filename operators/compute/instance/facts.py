@@ -266,8 +266,8 @@ def evaluate_extras(instance: Instance, observed: Observed) -> list[Condition]:
     if observed.silent_node:
         message = (
             f"node {observed.silent_node} does not report; the machine may still run there, so it"
-            " is neither deleted by force nor started elsewhere; repair the node or delete it, or,"
-            " if it is off, taint it with node.kubernetes.io/out-of-service"
+            " is neither deleted by force nor started elsewhere; repair the node, or make sure that"
+            " it is off and taint it with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         )
         found.append(Condition.true(ConditionType.BLOCKED, Reason.NODE_SILENT, message))
     return found

@@ -181,7 +181,7 @@ def _evaluate_ready(
 
 
 def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) -> Condition | None:
-    """Build the condition Blocked: why the operator cannot act."""
+    """Build Ready for what keeps the operator from acting; None if nothing does."""
     if observed.missing_apis:
         message = f"the cluster does not serve {', '.join(observed.missing_apis)}; install KubeVirt"
         return Condition.false(ConditionType.READY, Reason.API_MISSING, message)

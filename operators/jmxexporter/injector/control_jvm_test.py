@@ -68,7 +68,9 @@ def build_call(port: int, config: str | None) -> GuardCall:
 
 async def send(guards: Guards, call: GuardCall, key: SigningKey) -> GuardState:
     """Call a guard, and return what it reported."""
-    while not await guards.make("u", [call], key, lambda: datetime.now(UTC), lambda: None):
+    while not await guards.make(
+        "u", [call], key, lambda: datetime.now(UTC), lambda: None, namespace="team"
+    ):
         pass
     return guards.states("u")[call.key]
 

@@ -8,7 +8,17 @@ from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.crd import ParseError
-from libs.common.kinds import NAMESPACE, NETWORK_POLICY, Key, Kind, Manifest, key_of
+from libs.common.errors import ApiError
+from libs.common.kinds import (
+    NAMESPACE,
+    NETWORK_POLICY,
+    POD,
+    Key,
+    Kind,
+    Manifest,
+    is_deleting,
+    key_of,
+)
 from libs.common.plan import Step
 from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
@@ -30,11 +40,19 @@ from operators.network.network.reconcile import (
     Observed,
     build_status,
     list_users,
+    plan_empty_attachment,
     plan_network,
     plan_release,
     plan_vlan,
 )
-from operators.network.network.vlans import find_first, find_owner, plan_vlan_release
+from operators.network.network.vlans import (
+    find_first,
+    find_owner,
+    hash_namespace,
+    plan_abandoned,
+    plan_vlan_release,
+    read_vlan,
+)
 from operators.network.observe import (
     BY_NETWORK,
     BY_PROVIDER,
@@ -118,6 +136,7 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a Network, which may be in use while it is being deleted."""
         network = Network.parse(ctx.primary)
+        await ctx.execute(await _plan_abandoned(ctx, network, self._observe(ctx, network)))
         if steps := plan_vlan(network, self._observe(ctx, network)):
             taken = await ctx.execute(steps)
             if not taken.ok:
@@ -156,17 +175,27 @@ class Reconciler:
             return Result(requeue_after=1)
         # The policies that isolate are deleted last, after no instance needs them any more.
         observed = self._observe(ctx, network)
-        vlans = await _plan_vlan_release(ctx, network, observed)
-        outcome = await ctx.execute(*plan_release(network, observed), vlans)
+        outcome = await ctx.execute(plan_empty_attachment(network, observed))
+        if network.spec.vlan is not None and (pods := await _list_running(ctx)):
+            namespace = ctx.get(NAMESPACE, Key("", ctx.key.namespace)) or {}
+            if is_deleting(namespace) or all(map(is_deleting, pods)):
+                return Result(requeue_after=1)
+        if outcome.ok:
+            vlans = await _plan_vlan_release(ctx, network, observed)
+            outcome = await ctx.execute(*plan_release(network, observed), vlans)
         return None if outcome.ok else Result.from_outcome(outcome)
 
     def _poll_interval(self, network: Network, observed: Observed) -> float | None:
-        """Return the seconds until the next reconcile if the Network waits for a missing kind.
+        """Return the seconds until the next reconcile if the Network waits without an event.
 
-        Installing the kind causes no event, so the reconciler polls.
+        It waits for a kind that is not installed, or for the pods of the namespace with its VLAN.
         """
         needed = {MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION}
         waits = network.spec.backend is Backend.MULTUS and not needed <= observed.served
+        waits |= find_owner(network, observed.bridge) not in (
+            "",
+            hash_namespace(network.key.namespace),
+        )
         return self._settings.multus_poll_seconds if waits else None
 
     def _observe(self, ctx: Context, network: Network) -> Observed:
@@ -222,23 +251,66 @@ async def _plan_vlan_release(
 ) -> list[Step]:
     """Plan the release of the VLANs that no Network of the namespace uses any more.
 
-    `stays` says whether the Network stays, with another VLAN than before.
+    While pods may be attached, they are only marked. `stays` says whether the Network stays, with
+    another VLAN than before.
     """
     provider = observed.provider
     if provider is None:
         return []
     held = next(each for each in observed.bridge if key_of(each) == provider.key)
 
-    def plan(objects: Mapping[Kind, Iterable[Manifest]]) -> list[Step]:
+    def plan(objects: Mapping[Kind, Iterable[Manifest]], *, marks: bool = False) -> list[Step]:
         networks = [each for each in objects[NETWORK] if stays or key_of(each) != network.key]
         users = {InstanceView.parse(each).network for each in objects[INSTANCE]}
         attachments = objects[NETWORK_ATTACHMENT_DEFINITION]
-        return plan_vlan_release(held, network.key.namespace, networks, attachments, users)
+        namespace = network.key.namespace
+        return plan_vlan_release(held, namespace, networks, attachments, users, marks=marks)
 
     kinds = (NETWORK, INSTANCE, NETWORK_ATTACHMENT_DEFINITION)
     if stays and not plan({kind: ctx.list(kind) for kind in kinds}):
         return []
-    return plan({kind: await list_live(ctx, kind) for kind in kinds})
+    live = {kind: await list_live(ctx, kind) for kind in kinds}
+    return plan(live, marks=bool(await _list_running(ctx)))
+
+
+async def _plan_abandoned(ctx: Context, network: Network, observed: Observed) -> list[Step]:
+    """Plan to release the VLAN of a network if the namespace that has it no longer uses it.
+
+    It was marked when its last Network with the VLAN was deleted, because it had pods.
+    """
+    owner = find_owner(network, observed.bridge)
+    found = [key_of(each).name for each in ctx.list(NAMESPACE)]
+    names = [each for each in found if hash_namespace(each) == owner != ""]
+    vlan = network.spec.vlan
+    steps = [] if vlan is None else plan_abandoned(observed.bridge, vlan, owner)
+    if not steps or not names:
+        return []
+    networks = [
+        each
+        for provider in observed.bridge
+        for each in ctx.indexed(NETWORK, BY_PROVIDER, key_of(provider).name)
+        if key_of(each).namespace == names[0]
+    ]
+    try:
+        networks = networks or await list_live(ctx, NETWORK, names[0])
+        attachments = await list_live(ctx, NETWORK_ATTACHMENT_DEFINITION, names[0])
+        used = {str(map_at(each, "spec").get("vlan")) for each in networks}
+        used |= set(map(read_vlan, attachments))
+        if str(vlan) in used or await _list_running(ctx, names[0]):
+            return []
+    except ApiError:
+        return []  # For example because the operator no longer watches that namespace.
+    return steps
+
+
+async def _list_running(ctx: Context, namespace: str = "") -> list[Manifest]:
+    """List the pods of a namespace that may be attached to one of its networks.
+
+    That is each of them: a tenant can change the annotations and labels of a running pod.
+    """
+    ended = ("Succeeded", "Failed")
+    pods = await list_live(ctx, POD, namespace)
+    return [each for each in pods if text_at(each, "status", "phase") not in ended]
 
 
 def _find_provider(ctx: Context, network: Network) -> ProviderNetwork | None:

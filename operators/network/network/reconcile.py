@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of, uid_of
-from libs.common.plan import Delete, Step
+from libs.common.labels import APPLIED_HASH
+from libs.common.ownership import controller_uid
+from libs.common.plan import Delete, Patch, Step
+from libs.common.reading import text_at, text_map_at
 from libs.contracts.compute import InstanceView
 from libs.contracts.multus import (
     MULTI_NETWORK_POLICY,
@@ -34,7 +37,7 @@ from operators.network.firewall.addresses import NOWHERE, AddressSet
 from operators.network.firewall.compiler import compile_open_egress
 from operators.network.firewall.peers import PeerCandidates, resolve_peers
 from operators.network.firewall.resources import build_rules
-from operators.network.naming import KEPT_FOR
+from operators.network.naming import KEPT_FOR, attachment_name
 from operators.network.network.provider import Objection, find_objection
 from operators.network.network.resources import (
     build_attachment,
@@ -58,6 +61,8 @@ from operators.network.resources import (
     PolicyTarget,
     opens_anything,
 )
+
+_NO_CONFIG: Final = "{}"
 
 type Refusal = tuple[NetworkReason, str]
 """Why a step failed: the reason, and the message of the API server."""
@@ -163,6 +168,22 @@ def plan_release(network: Network, observed: Observed) -> list[list[Step]]:
     """Plan the deletion of children of an unused Network that have no owner reference."""
     deny = [child for child in build_children(network, observed) if KEPT_FOR in _marks(child)]
     return [[Delete.of(child.kind, child.live)] for child in deny if child.live and child.is_ours]
+
+
+def plan_empty_attachment(network: Network, observed: Observed) -> list[Step]:
+    """Plan that no further pod is attached to an unused Network.
+
+    Its attachment stays, without an owner, if the Network is deleted with `--cascade=orphan`.
+    """
+    key = Key(network.metadata.namespace, attachment_name(network.metadata.name))
+    live = observed.find(NETWORK_ATTACHMENT_DEFINITION, key)
+    if live is None or text_at(live, "spec", "config") == _NO_CONFIG:
+        return []
+    marks = text_map_at(live, "metadata", "annotations")
+    if APPLIED_HASH not in marks or controller_uid(live) not in ("", network.metadata.uid):
+        return []
+    operation = {"op": "add", "path": "/spec/config", "value": _NO_CONFIG}
+    return [Patch(NETWORK_ATTACHMENT_DEFINITION, key, uid_of(live), [operation])]
 
 
 def build_status(

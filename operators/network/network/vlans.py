@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import orjson
 
@@ -17,7 +18,10 @@ from libs.common.plan import Patch, Step, annotate
 from libs.common.reading import int_at, map_at, text_at, text_map_at
 from operators.network.api.v1alpha1 import PROVIDER_NETWORK, Network
 from operators.network.api.v1alpha1.provider import VlanSharing
-from operators.network.naming import VLANS, attachment_name
+from operators.network.naming import VLANS
+
+_LEFT: Final = "-left"
+"""Marks the owner of a VLAN that no longer uses it, but may still have pods that do."""
 
 
 def hash_namespace(namespace: str) -> str:
@@ -27,6 +31,10 @@ def hash_namespace(namespace: str) -> str:
 
 def parse_owners(provider: Manifest) -> dict[str, str]:
     """Return the hash of the namespace that has each VLAN of a ProviderNetwork, by VLAN."""
+    return {vlan: owner.removesuffix(_LEFT) for vlan, owner in _read_owners(provider).items()}
+
+
+def _read_owners(provider: Manifest) -> dict[str, str]:
     try:
         owners = orjson.loads(text_at(provider, "metadata", "annotations", VLANS) or "{}")
     except ValueError:
@@ -74,7 +82,17 @@ def find_first(candidates: Sequence[Manifest]) -> Key | None:
 
 def plan_owner(provider: Manifest, vlan: int, namespace: str) -> Patch:
     """Plan to record a namespace as the owner of a VLAN."""
-    return _plan(provider, {**parse_owners(provider), str(vlan): hash_namespace(namespace)})
+    return _plan(provider, {**_read_owners(provider), str(vlan): hash_namespace(namespace)})
+
+
+def plan_abandoned(bridge: Iterable[Manifest], vlan: int, owner: str) -> list[Step]:
+    """Plan to remove an owner that has left a VLAN."""
+    left = (str(vlan), f"{owner}{_LEFT}")
+    return [
+        _plan(each, dict(owners.items() - {left}))
+        for each in bridge
+        if left in (owners := _read_owners(each)).items()
+    ]
 
 
 def plan_vlan_release(
@@ -83,12 +101,15 @@ def plan_vlan_release(
     networks: Iterable[Manifest],
     attachments: Iterable[Manifest],
     users: Collection[str],
+    *,
+    marks: bool = False,
 ) -> list[Step]:
     """Plan to remove a namespace as the owner of VLANs that its Networks no longer use.
 
     Nothing is released while a machine uses one of these Networks: it stays on the VLAN that the
     Network had when the machine started. A Network whose new VLAN is refused keeps the attachment
-    to its former VLAN, and the next machine would be there.
+    to its former VLAN, and the next machine would be there. An attachment without its Network may
+    have been orphaned. With `marks`, the namespace stays the owner, marked as one that has left.
     """
     name = key_of(provider).name
     left = {
@@ -98,15 +119,21 @@ def plan_vlan_release(
     }
     if not left.keys().isdisjoint(users):
         return []
-    names = set(map(attachment_name, left))
     used = {str(map_at(each, "spec").get("vlan")) for each in left.values()}
-    used |= {_read_vlan(each) for each in attachments if key_of(each).name in names}
-    own, owners = hash_namespace(namespace), parse_owners(provider)
-    kept = {vlan: owner for vlan, owner in owners.items() if owner != own or vlan in used}
+    used |= {read_vlan(each) for each in attachments}
+    own, owners = hash_namespace(namespace), _read_owners(provider)
+    left = {
+        vlan: f"{own}{_LEFT}"
+        for vlan, owner in owners.items()
+        if owner.removesuffix(_LEFT) == own and vlan not in used
+    }
+    kept = {vlan: owner for vlan, owner in owners.items() if vlan not in left}
+    kept |= left if marks else {}
     return [] if kept == owners else [_plan(provider, kept)]
 
 
-def _read_vlan(attachment: Manifest) -> str:
+def read_vlan(attachment: Manifest) -> str:
+    """Return the VLAN of a NetworkAttachmentDefinition as text; empty for none."""
     try:
         config = orjson.loads(text_at(attachment, "spec", "config"))
     except ValueError:

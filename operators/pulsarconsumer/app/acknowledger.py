@@ -55,18 +55,7 @@ class MessageAcknowledger:
         monotonic: Callable[[], float] = time.monotonic,
         roll: Callable[[], float] = random.random,
     ) -> None:
-        """Initialize.
-
-        Args:
-            settings: Settings of retries and topics.
-            meters: Counts results.
-            memory: Holds the messages.
-            journal: Records failed attempts.
-            connection: Client for copies only.
-            attempts: Shares failed attempts with other consumers.
-            monotonic: Returns seconds of a monotonic clock.
-            roll: Returns random numbers from 0 to 1, which spread the delays.
-        """
+        """Initialize with the connection for copies, and random numbers that spread the delays."""
         self._settings = settings
         self._policy = settings.retry_policy
         self._meters, self._memory, self._journal = meters, memory, journal

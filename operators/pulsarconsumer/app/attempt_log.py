@@ -64,14 +64,7 @@ class AttemptLog:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Initialize; `start` connects.
-
-        Args:
-            settings: Settings of retries and topics.
-            connection: Opens the reader, and publishes.
-            meters: Counts failures.
-            clock: Returns the seconds since 1970.
-        """
+        """Initialize with a clock in seconds since 1970; `start` connects."""
         self._settings, self._connection, self._meters = settings, connection, meters
         self._clock, self._started_at = clock, clock()
         self.topic = settings.attempts_topic_name

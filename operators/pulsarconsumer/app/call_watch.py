@@ -24,13 +24,6 @@ class CallWatch:
 
     A long call is recorded, in case it crashes the process. If a call exceeds its time-out, the app
     exits, because only that ends it.
-
-    Args:
-        settings: Settings of the app.
-        threads: The threads that call the handler.
-        processor: Finishes messages whose call does not return.
-        journal: Records long calls.
-        end: Makes the app exit because of a failure.
     """
 
     def __init__(

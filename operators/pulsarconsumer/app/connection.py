@@ -33,15 +33,24 @@ _GONE: Final = (
     pulsar.AlreadyClosed,
     pulsar.ProducerFenced,
     pulsar.ProducerNotInitialized,
+    pulsar.Timeout,
     pulsar.TopicNotFound,
 )
-"""Errors after which a producer is unusable: its topic was deleted or moved."""
+"""Errors after which a producer is replaced: its topic was deleted or moved.
+
+If a topic is unloaded while a producer is created, brokers can lose the producer without telling
+the client, and each of its messages times out (apache/pulsar#16246).
+"""
 
 log = structlog.get_logger("connection")
 
 
 class Connection:
-    """A client and the producers of copies; thread-safe."""
+    """A client and the producers of copies; thread-safe.
+
+    Its requests raise pulsar.PulsarException if the broker cannot be reached, refuses, or may not
+    have stored a message, and CredentialsMissing if a file with credentials cannot be read.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Initialize; the first use connects."""
@@ -54,12 +63,7 @@ class Connection:
         self._is_stopped = False
 
     def client(self) -> pulsar.Client:
-        """Return the client.
-
-        Raises:
-            CredentialsMissing: A file of the credentials cannot be read.
-            pulsar.AlreadyClosed: The app is stopping.
-        """
+        """Return the client; raises pulsar.AlreadyClosed if the app is stopping."""
         with self._lock:
             if self._is_stopped:
                 raise pulsar.AlreadyClosed("the app is stopping")
@@ -109,10 +113,6 @@ class Connection:
             message: Message to copy: payload, keys and event time.
             properties: Properties of the copy.
             delay: Seconds until the copy is delivered.
-
-        Raises:
-            pulsar.PulsarException: The copy may not be stored.
-            CredentialsMissing: A file with credentials cannot be read.
         """
         self._send(
             topic,
@@ -125,30 +125,15 @@ class Connection:
         )
 
     def publish_record(self, topic: str, data: bytes) -> None:
-        """Publish a record of attempts, and return after the broker has stored it.
-
-        Raises:
-            pulsar.PulsarException: The record may not be stored.
-            CredentialsMissing: A file with credentials cannot be read.
-        """
+        """Publish a record of attempts, and return after the broker has stored it."""
         self._send(topic, data)
 
     def provide(self, topic: str) -> None:
-        """Create the topic of attempts, with the subscription that keeps its records.
-
-        Raises:
-            pulsar.PulsarException: The broker is unreachable or refuses.
-            CredentialsMissing: A file with credentials cannot be read.
-        """
+        """Create the topic of attempts, with the subscription that keeps its records."""
         self._subscribe_to_records(topic).close()
 
     def acknowledge_until(self, topic: str, position: pulsar.MessageId) -> None:
-        """Acknowledge the records of attempts up to one, so that the broker deletes them.
-
-        Raises:
-            pulsar.PulsarException: The broker is unreachable or refuses.
-            CredentialsMissing: A file with credentials cannot be read.
-        """
+        """Acknowledge the records of attempts up to one, so that the broker deletes them."""
         consumer = self._subscribe_to_records(topic)
         try:
             consumer.acknowledge_cumulative(position)

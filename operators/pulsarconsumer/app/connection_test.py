@@ -63,12 +63,19 @@ def output(name: str) -> Output:
     return Output(data=b"x", topic=f"persistent://public/default/{name}")
 
 
-def test_producer_whose_topic_was_deleted_is_replaced(
-    client: Client, connection: Connection
+@pytest.mark.parametrize(
+    "error",
+    [
+        pulsar.AlreadyClosed("its topic was deleted"),
+        pulsar.Timeout("the broker has lost it, but the client says that it is connected"),
+    ],
+)
+def test_producer_that_sends_nothing_any_more_is_replaced(
+    client: Client, connection: Connection, error: Exception
 ) -> None:
     connection.publish(output("a"))
-    client.errors = [pulsar.AlreadyClosed("the topic was deleted")]
-    with pytest.raises(Pause, match="the topic was deleted"):
+    client.errors = [error]
+    with pytest.raises(Pause, match=str(error)):
         connection.publish(output("a"))
     connection.publish(output("a"))
 
@@ -77,13 +84,10 @@ def test_producer_whose_topic_was_deleted_is_replaced(
     assert client.closed == 1
 
 
-def test_producer_that_could_not_send_for_a_moment_is_kept(
-    client: Client, connection: Connection
-) -> None:
-    """The client still holds messages of other threads, which closing would drop."""
+def test_producer_that_refuses_a_message_is_kept(client: Client, connection: Connection) -> None:
     connection.publish(output("a"))
-    client.errors = [pulsar.Timeout("the broker is away")]
-    with pytest.raises(Pause):
+    client.errors = [pulsar.MessageTooBig("more than the broker takes")]
+    with pytest.raises(pulsar.MessageTooBig):
         connection.publish(output("a"))
     connection.publish(output("a"))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from operators.pulsarconsumer.app.core.states import TRANSITIONS, Event, State
-from operators.pulsarconsumer.app.received import RawMessage, Received
+from operators.pulsarconsumer.app.received import RawMessage, Received, read_position
 from operators.pulsarconsumer.app.redelivery import Redeliveries, Source, remember
 
 type Unit = list[Received]
@@ -35,10 +35,12 @@ class _Group:
     Attributes:
         units: Unfinished messages; the others wait for the first unit.
         is_running: Whether a thread has the first unit.
+        is_mixed: Whether messages have come that precede others, because the cursor was moved back.
     """
 
     units: deque[Unit] = field(default_factory=deque)
     is_running: bool = False
+    is_mixed: bool = False
 
 
 class Memory:
@@ -134,7 +136,8 @@ class Memory:
             for unit in units:
                 for message in unit:
                     self._add(message)
-            self._queue.extend(units)
+                if not self._put_before(unit):
+                    self._queue.append(unit)
 
     def delay(self, message: Received, due: float) -> None:
         """Add a copy that came before its delay is over."""
@@ -165,6 +168,8 @@ class Memory:
         name = unit[0].group
         group = self._groups.setdefault(name, _Group()) if name else None
         if group is not None and not (group.units and group.units[0] is unit):
+            if self._put_before(unit):
+                return []
             group.units.append(unit)
             if len(group.units) > 1:
                 return []
@@ -217,8 +222,32 @@ class Memory:
                     units.append([message])
         return units
 
+    def _put_before(self, unit: Unit) -> bool:
+        """Add messages to their group if they precede others of it; return whether they do."""
+        group = self._groups.get(unit[0].group)
+        if group is None or not group.units or not _precedes(unit[0], group.units[-1][-1]):
+            return False
+        group.units.append(unit)
+        group.is_mixed = True
+        if not group.is_running:
+            self._advance(unit[0].group)
+        return True
+
+    def _sort(self, group: _Group) -> None:
+        """Let messages be handled in their order at the broker; no thread has any of them."""
+        others = {id(unit) for unit in group.units}
+        self._queue = deque(unit for unit in self._queue if id(unit) not in others)
+        left = [each for unit in group.units for each in unit if each.state in _UNFINISHED]
+        left.sort(key=lambda each: (each.raw.topic_name(), read_position(each.identity)))
+        for message in left[1:]:
+            if message.state is State.WAITING:
+                self._move(message, Event.DUE)  # It is due when those before it are done.
+        group.units, group.is_mixed = deque([message] for message in left), False
+
     def _advance(self, name: str) -> None:
         """Continue with the next unit of a group that has unfinished messages."""
+        if self._groups[name].is_mixed:
+            self._sort(self._groups[name])
         units = self._groups[name].units
         while units:
             left = [message for message in units[0] if message.state in _UNFINISHED]
@@ -466,3 +495,10 @@ class Memory:
             each.state in _UNFINISHED for each in group.units[0]
         ):
             self._advance(message.group)
+
+
+def _precedes(message: Received, other: Received) -> bool:
+    """Return whether a message comes before another one of its partition."""
+    if message.raw.topic_name() != other.raw.topic_name():
+        return False
+    return read_position(message.identity) < read_position(other.identity)

@@ -290,10 +290,9 @@ class World:
         assert number not in self.in_hand, "handled twice at a time"
         assert message.attempt == self.failed[number] + 1
         if message.group:
-            # In the order of their receipt.
             group = [each for each in self.states if each.group == message.group]
-            first = next(each for each in group if self.states[each] not in _FINISHED)
-            assert first is message, "handled before an earlier one of its group"
+            left = [each.raw.number for each in group if self.states[each] not in _FINISHED]
+            assert min(left) == number, "handled before an earlier one of its group"
         if self.states[message] is State.WAITING:
             self.states[message] = TRANSITIONS[State.WAITING, Event.DUE]
         self.expect(message, Event.TAKEN)
@@ -338,6 +337,7 @@ def build(number: int) -> Any:
         redelivery_count=lambda: 0,
         message_id=lambda: f"({number},0,-1,-1)",
         publish_timestamp=lambda: 1,
+        topic_name=lambda: "persistent://a/b/c",
         data=lambda: b"x",
     )
 

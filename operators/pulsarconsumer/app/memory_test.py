@@ -149,6 +149,35 @@ def test_message_that_comes_again_though_the_broker_was_not_away_is_handled_agai
     assert not is_known(memory, _TOPIC, raw(2))
 
 
+def test_message_that_was_on_its_way_when_the_broker_was_asked_is_not_handled_twice() -> None:
+    """The broker delivers it once more, although it came after the request."""
+    clock = Clock()
+    memory = build(clock)
+    lose(memory, _TOPIC, 10.0, 1.0)
+    clock.now = 12.0
+    memory.redeliveries.ask(_TOPIC, clock.now)
+    clock.now = 12.5
+    memory.redeliveries.remember_finished(_FIRST)
+
+    assert memory.redeliveries.sort_out(_TOPIC, [raw(1)], 13.0)[1]
+    # The cursor was moved back, too fast to be noticed.
+    assert not memory.redeliveries.sort_out(_TOPIC, [raw(1)], 20.0)[1]
+
+
+def test_message_that_came_again_comes_once_more_if_the_broker_is_asked() -> None:
+    """It was being handled when the connection was lost, and its acknowledgment was on its way."""
+    clock = Clock()
+    memory = build(clock)
+    clock.now = 10.5
+    memory.redeliveries.remember_finished(_FIRST)
+    lose(memory, _TOPIC, 10.0, 1.0)
+    assert is_known(memory, _TOPIC, raw(1))
+    memory.redeliveries.ask(_TOPIC, 12.0)
+
+    assert memory.redeliveries.sort_out(_TOPIC, [raw(1)], 20.0)[1]
+    assert not memory.redeliveries.sort_out(_TOPIC, [raw(1)], 20.0)[1]
+
+
 def test_message_whose_acknowledgment_the_broker_has_stored_is_handled_again() -> None:
     """The cursor was moved back while the broker was away."""
     clock = Clock()
@@ -231,6 +260,32 @@ def test_messages_of_a_list_stay_in_their_order_after_a_partial_failure() -> Non
     assert take(memory) == []
     memory.finish(unit[4], Event.STORED)
     assert take(memory) == [last]
+
+
+@pytest.mark.parametrize("held", ["waiting", "in handler", "copied"])
+def test_messages_that_come_again_are_handled_before_those_that_follow_them(held: str) -> None:
+    """The cursor was moved back while the third message fails; it waits, and others behind it."""
+    memory = build()
+    first, second, third, fourth = (received(number, group="g") for number in range(1, 5))
+    memory.add([[third]])
+    assert memory.take(block=False) == [third]
+    if held == "copied":
+        assert memory.replace(third)
+    if held == "waiting":
+        memory.fail(third, 5.0, 2)
+    if held != "in handler":
+        memory.release([third])
+    memory.add([[fourth], [first, second]])
+    if held == "in handler":
+        assert memory.take(block=False) is None
+        memory.fail(third, 5.0, 2)
+        memory.release([third])
+    assert take(memory) == [first, second] + ([] if held == "copied" else [third, fourth])
+    if held == "copied":
+        memory.finish(third, Event.STORED)
+        assert take(memory) == [fourth]
+    assert len(memory) == 0
+    assert pop_due(memory, 10.0) == []
 
 
 def test_message_is_not_taken_again_before_its_thread_has_left_it() -> None:

@@ -153,3 +153,9 @@ def render_id(raw: RawMessage) -> str:
 def render_identity(raw: RawMessage) -> str:
     """Return the publish time of a message in milliseconds, followed by its id."""
     return f"{raw.publish_timestamp()}:{render_id(raw)}"
+
+
+def read_position(identity: str) -> tuple[int, ...]:
+    """Return what orders the messages of a partition by their identities."""
+    _, ledger, entry, _, index = map(int, identity.split(":"))
+    return ledger, entry, index

@@ -65,6 +65,11 @@ _DOUBT_SECONDS: Final = 2.0
 """Time without messages after which a broker has redelivered everything that it redelivers."""
 _SENT_SECONDS: Final = 1.0
 """Time after which a connected client has sent an acknowledgment."""
+_IN_FLIGHT_SECONDS: Final = 2.0
+"""Time after a request for messages in which those arrive that were on their way before.
+
+They come a second time then.
+"""
 _SAME_LOSS_SECONDS: Final = 1.0
 """Maximum time between two observations of one lost connection."""
 
@@ -100,8 +105,8 @@ class _Watch:
         asked_at: Time at which the broker was asked for the messages; 0 if it was not.
         has_begun: Whether the source has received a message since.
         left: Messages that the source may receive after that time; the watch ends with them.
-        repeated: Identities of messages that were redelivered; if one comes again, the cursor was
-            moved again.
+        repeated: Times of the last redelivery, by identity; if a message comes again although the
+            broker was not asked since, the cursor was moved again.
         has_moved: Whether the cursor was moved back: a message came that is not of a batch that
             waits.
         doubtful: Messages of such batches, which come again because the cursor was moved back, or
@@ -116,7 +121,7 @@ class _Watch:
     asked_at: float = 0.0
     has_begun: bool = False
     left: int = _REMEMBERED
-    repeated: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    repeated: OrderedDict[str, float] = field(default_factory=OrderedDict)
     has_moved: bool = False
     doubtful: list[RawMessage] = field(default_factory=list)
 
@@ -132,7 +137,9 @@ class _Watch:
         found, self.doubtful = self.doubtful, []
         return found
 
-    def trusts(self, identity: str, times: tuple[float, float], *, is_sibling: bool) -> bool:
+    def trusts(
+        self, identity: str, times: tuple[float, float], now: float, *, is_sibling: bool
+    ) -> bool:
         """Return whether a redelivered message that was finished is a repetition.
 
         If it was delivered after the loss or the request, that does not explain another delivery:
@@ -141,16 +148,23 @@ class _Watch:
         Args:
             identity: Identity of the message.
             times: Times at which the message was delivered last, and acknowledged.
+            now: Monotonic time.
             is_sibling: Whether a message of its batch waits, so that brokers which acknowledge only
                 whole batches redeliver it however long ago that was.
         """
         seen_at, finished_at = times
-        is_open = seen_at <= max(self.since, self.asked_at)
+        settled_at = self.asked_at + _IN_FLIGHT_SECONDS if self.asked_at else 0.0
+        is_open = seen_at <= max(self.since, settled_at)
         if self.lost_at is None:
             return is_sibling or (is_open and finished_at >= self.asked_at - _SENT_SECONDS)
         if self.is_order:
-            is_first = identity not in self.repeated
-            remember(self.repeated, identity, None)
+            before = self.repeated.get(identity)
+            is_first = before is None
+            if (
+                before is not None and not is_sibling
+            ):  # Those of its batch would hide that the cursor was moved back.
+                is_first = now < settled_at or before < self.asked_at
+            remember(self.repeated, identity, now)
             if is_sibling and not self.has_moved:
                 return is_first
             # It was being handled when the connection was lost.
@@ -365,7 +379,7 @@ class Redeliveries:
                 if siblings is None:
                     siblings = {_batch_of(each) for each in self._messages} - {""}
                 is_sibling = _batch_of(identity) in siblings
-                self._sort_finished(watch, raw, new, done, is_sibling=is_sibling)
+                self._sort_finished(watch, raw, new, done, now, is_sibling=is_sibling)
             elif source.is_retry and self._is_second_copy(raw, identity):
                 done.append(raw)
             else:
@@ -378,6 +392,7 @@ class Redeliveries:
         raw: RawMessage,
         new: dict[str, RawMessage],
         done: list[RawMessage],
+        now: float,
         *,
         is_sibling: bool,
     ) -> None:
@@ -389,7 +404,7 @@ class Redeliveries:
             is_done = True
         elif watch is None:
             is_done = is_sibling
-        elif watch.trusts(identity, self._finished[identity], is_sibling=is_sibling):
+        elif watch.trusts(identity, self._finished[identity], now, is_sibling=is_sibling):
             if watch.is_order and is_sibling and len(watch.doubtful) < _DOUBTFUL:
                 watch.doubtful.append(raw)
                 return

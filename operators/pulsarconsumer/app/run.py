@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, NoReturn
 
 import structlog
@@ -129,20 +130,14 @@ def _start(work: Callable[[], None], name: str) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
-    def settle(error: BaseException | None) -> None:
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
     def run() -> None:
-        error: BaseException | None = None
+        settle = partial(future.set_result, None)
         try:
             work()
         except BaseException as err:  # noqa: BLE001  # Passed to the future.
-            error = err
+            settle = partial(future.set_exception, err)
         with suppress(RuntimeError):  # The loop has ended, so nobody waits for the future.
-            loop.call_soon_threadsafe(settle, error)
+            loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future

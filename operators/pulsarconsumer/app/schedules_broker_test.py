@@ -56,7 +56,8 @@ class World:
     def __init__(self, broker: Broker, peer: Peer, schedule: Schedule, folder: Path) -> None:
         self.broker, self.schedule, self.folder = broker, schedule, folder
         self.topic = f"persistent://{_NAMESPACE}/t-{uuid.uuid4().hex[:10]}"
-        self.producer = peer.client.create_producer(self.topic)
+        self.peer = peer
+        peer.send(self.topic, [])
         self.path = self.topic.replace("://", "/")
         self.subscription = f"{self.path}/subscription/{SUBSCRIPTION}"
         self.changed = threading.Condition(threading.RLock())
@@ -176,7 +177,6 @@ class World:
                 call.result = "abandon"
                 call.is_over.set()
             self.stop()
-            self.producer.close()
         late = {number: owed for number, owed in self.owed.items() if self.done[number] < owed}
         return [*self.faults, *([f"owed: {late}"] if late else [])]
 
@@ -194,7 +194,8 @@ class World:
 
     def publish(self) -> None:
         key = f"k{self.group(self.published)}" if self.schedule.groups else None
-        self.producer.send(b"%d" % self.published, partition_key=key)
+        # With a new producer: the broker may lose one that exists while the topic is unloaded.
+        self.peer.send(self.topic, [b"%d" % self.published], partition_key=key)
         self.owed[self.published] = 1
         self.published += 1
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-import fastavro
 import orjson
 import pulsar
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 
+from operators.pulsarconsumer.app.avro import Read, choose_reader
 from operators.pulsarconsumer.app.received import Received
 from operators.pulsarconsumer.app.settings import SchemaType, Settings
 
@@ -68,7 +68,7 @@ class Payloads:
             SchemaInvalid: schema_file cannot be read, or is not an Avro definition.
         """
         self._type = settings.schema_type
-        self._writers: dict[tuple[str, int], object] = {}
+        self._writers: dict[tuple[str, int], tuple[Any, Read]] = {}
         self._decodes = self._type is not SchemaType.BYTES
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
         self._parse = self._choose_parser()
@@ -98,7 +98,7 @@ class Payloads:
             if origin.schema_version >= 0:
                 writer = self._find_writer(origin.topic, origin.schema_version)
         try:
-            return self._parse(data) if writer is None else self._decode_avro(data, writer)
+            return self._parse(data) if writer is None else self._decode_avro(data, *writer)
         except Exception as err:  # noqa: BLE001  # Parsers raise many types.
             # The message of a parser may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
@@ -129,15 +129,15 @@ class Payloads:
             case SchemaType.JSON:
                 return _parse_json
             case SchemaType.AVRO:
-                return self._decode_avro
+                read = choose_reader(self._definition)
+                return lambda data: read(BytesIO(data), self._definition)
 
-    def _decode_avro(self, data: bytes, writer: Any = None) -> object:
+    def _decode_avro(self, data: bytes, writer: Any, read: Read) -> object:
         reader: Any = self._definition
         # In Avro, records with different names do not match, but producers can choose any name.
-        written = reader if writer is None else {**writer, "name": reader["name"]}
-        return fastavro.schemaless_reader(BytesIO(data), written, reader)
+        return read(BytesIO(data), {**writer, "name": reader["name"]}, reader)
 
-    def _find_writer(self, topic: str, version: int) -> object:
+    def _find_writer(self, topic: str, version: int) -> tuple[Any, Read]:
         """Return exactly the definition with which a message was written, never another one."""
         key = (topic, version)
         if key not in self._writers:
@@ -145,7 +145,8 @@ class Payloads:
                 raise SchemaUnavailable(f"version {version} of the schema of {topic}: no client")
             try:
                 info = self._client.get_schema_info(topic, version)
-                self._writers[key] = orjson.loads(info.schema())
+                writer = orjson.loads(info.schema())
+                self._writers[key] = writer, choose_reader(writer)
             except Exception as err:
                 raise SchemaUnavailable(
                     f"version {version} of the schema of {topic}: {type(err).__name__}: {err}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,3 +104,83 @@ def test_json_keeps_long_integers_and_may_have_a_byte_order_mark() -> None:
     for invalid in (b"NaN", b"[1234567890123456789012, NaN]"):
         with pytest.raises(DecodeFailed, match="JSONDecodeError"):
             parse(invalid)
+
+
+def read_avro(definition: dict[str, Any], data: bytes, folder: Path) -> object:
+    file = folder / "schema"
+    file.write_text(json.dumps(definition))
+    payloads = build_payloads("Avro", schema_file=file)
+    origin = SimpleNamespace(topic=TOPIC, schema_version=-1)
+    message: Any = SimpleNamespace(data=data, raw=build_raw(is_null=False), origin=origin)
+    return payloads.decode(message)
+
+
+def wrap(kind: object) -> dict[str, Any]:
+    return {"type": "record", "name": "Order", "fields": [{"name": "value", "type": kind}]}
+
+
+EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "value", "type": "null"}]}
+DECIMAL = {"logicalType": "decimal", "precision": 9}
+RECURSIVE = [
+    ["null", "Order"],
+    {"type": "array", "items": "Order"},
+    {**wrap(["null", "example.Order"]), "name": "Inner"},
+    "Order",
+]
+COUNT = b"\xfe" + b"\xff" * 8 + b"\x01"
+"""The largest number of values that an array can have."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        *((kind, b"\x02" * 1_000_000) for kind in RECURSIVE),
+        *(
+            ({"type": "array", "items": items}, COUNT)
+            for items in ("null", EMPTY, {"type": "fixed", "name": "None", "size": 0})
+        ),
+        ([EMPTY, {"type": "array", "items": "Empty"}], b"\x02" + COUNT),
+        ({**DECIMAL, "type": "bytes"}, b"\x80\x89\x7a" + b"\x7f" * 1_000_000),
+        (
+            {**DECIMAL, "type": "fixed", "name": "Large", "size": 1_000_000},
+            b"\x7f" * 1_000_000,
+        ),
+    ],
+)
+def test_avro_that_would_end_or_occupy_the_process_is_a_failed_message(
+    kind: object, data: bytes, tmp_path: Path
+) -> None:
+    with pytest.raises(DecodeFailed):
+        read_avro(wrap(kind), data, tmp_path)
+
+
+def test_avro_of_a_writer_whose_definition_contains_itself_is_bounded(tmp_path: Path) -> None:
+    file = tmp_path / "schema"
+    file.write_text(json.dumps(wrap("int")))
+    payloads = build_payloads("Avro", schema_file=file)
+    writer = json.dumps(wrap(["null", "Order"]))
+    client: Any = SimpleNamespace(get_schema_info=lambda *_: SimpleNamespace(schema=lambda: writer))
+    payloads.schema.attach_client(client)
+    origin = SimpleNamespace(topic=TOPIC, schema_version=1)
+    message: Any = SimpleNamespace(data=b"\x02" * 1_000_000, raw=None, origin=origin)
+
+    with pytest.raises(DecodeFailed):
+        payloads.decode(message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (["null", "Order"], {"value": {"value": {"value": None}}}),
+        ({"type": "array", "items": "Order"}, {"value": [{"value": []}] * 3}),
+        ({"type": "array", "items": ["null", "int"]}, {"value": [None] * 1000}),
+        ({"type": "map", "values": "null"}, {"value": {"a": None}}),
+        ([EMPTY, "int"], {"value": {"value": None}}),
+        ({**DECIMAL, "type": "bytes"}, {"value": Decimal(123456789)}),
+    ],
+)
+def test_ordinary_avro_is_read_in_full(kind: object, value: object, tmp_path: Path) -> None:
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, wrap(kind), value)
+
+    assert read_avro(wrap(kind), stream.getvalue(), tmp_path) == value

@@ -22,14 +22,7 @@ log = structlog.get_logger("subscriber")
 
 
 class Subscriber:
-    """Subscribes sources with a shared client; thread-safe.
-
-    Args:
-        connection: The client.
-        sources: All sources that use the client.
-        meters: Counts failures.
-        stopping: Set when the app stops.
-    """
+    """Subscribes sources with a shared client until the app stops; thread-safe."""
 
     def __init__(
         self,

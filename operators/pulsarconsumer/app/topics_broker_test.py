@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,13 +17,14 @@ from operators.pulsarconsumer.app import source
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
+    RunningWorker,
     build_environment,
     new_topic,
     running,
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker
-from slipway_handler import Message
+from slipway_handler import Message, Reject
 
 _CHUNKED_BYTES = 11 * 2**20
 """More than two chunks: a broker stores at most 5 MiB in an entry."""
@@ -79,6 +83,51 @@ def test_message_is_handled_although_its_topic_is_unloaded_during_the_subscripti
             time.sleep(0.005 * number)  # Each at another moment of its subscription.
             pulsar_broker.request("PUT", f"{path_of(each)}/unload")
         wait_until(lambda: handled == set(topics), "all are handled", 120.0)
+
+
+def has_stored(worker: RunningWorker, copies: int) -> bool:
+    return worker.handled("dead_lettered") == copies
+
+
+def has_tried(worker: RunningWorker) -> bool:
+    """Return whether a copy was stored, or could not be."""
+    failures = worker.value("broker_errors_total", operation="dead_letter")
+    return failures > 0 or worker.handled("dead_lettered") > 0
+
+
+def test_copies_are_stored_although_their_topic_is_unloaded_while_its_producer_is_created(
+    pulsar_broker: Broker, peer: Peer, tmp_path: Path
+) -> None:
+    """The broker loses about half of the producers; their clients say that they are connected."""
+    topics = [new_topic() for _ in range(8)]
+    over = threading.Event()
+
+    def unload(topic: str) -> None:
+        while not over.is_set():
+            pulsar_broker.request("PUT", f"{path_of(topic)}/unload")
+
+    def reject(_: Message) -> None:
+        raise Reject("poison")
+
+    with ExitStack() as stack:
+        workers = []
+        for number, each in enumerate(topics):
+            environ = build_environment(pulsar_broker.service_url, each, dead_letter="Enabled")
+            log = tmp_path / str(number)
+            workers.append(stack.enter_context(running(environ, reject, log)))
+            peer.send(f"{each}-{SUBSCRIPTION}-DLQ", [])
+        pool = stack.enter_context(ThreadPoolExecutor(len(topics)))
+        stack.callback(over.set)
+        unloads = [pool.submit(unload, f"{each}-{SUBSCRIPTION}-DLQ") for each in topics]
+        for each in topics:
+            peer.send(each, [b"m"] * 20)
+        for worker in workers:
+            wait_until(partial(has_tried, worker), "all have sent a copy")
+        over.set()
+        for done in unloads:
+            done.result()
+        for worker in workers:
+            wait_until(partial(has_stored, worker, 20), "all are stored", 180.0)
 
 
 def test_compacted_topic_brings_the_last_message_of_each_key(

@@ -73,12 +73,7 @@ class Worker:
     ) -> None:
         """Initialize; nothing is consumed before `run`.
 
-        Args:
-            settings: Settings of the app.
-            handler: Called from threads with a message, or with a list for handler_batch.
-            stream: Stream of the message log.
-            meters: Measurements.
-            telemetry: Exporter of spans.
+        The handler is called from threads with a message, or with a list for handler_batch.
         """
         self._settings = settings
         self._meters = meters
@@ -148,9 +143,8 @@ class Worker:
             started = time.monotonic()
             while not self._stopping.wait(_WATCH_SECONDS):
                 self._watch(started)
-        except Exception as err:
-            log.exception(_UNEXPECTED)
-            self._end(f"{type(err).__name__}: {err}")
+        except Exception as err:  # noqa: BLE001  # It ends the app.
+            self._fail(err)
         self._finish()
 
     def stop(self, deadline: float) -> None:
@@ -190,9 +184,8 @@ class Worker:
                     self._receive(source)
                 if not self._stopping.is_set():
                     self._close(source)
-        except Exception as err:
-            log.exception(_UNEXPECTED)
-            self._end(f"{type(err).__name__}: {err}")
+        except Exception as err:  # noqa: BLE001  # It ends the app.
+            self._fail(err)
 
     def _open(self, source: Source) -> bool:
         """Subscribe, with retries until it succeeds or the app stops."""
@@ -441,8 +434,6 @@ class Worker:
         until = time.monotonic() + max(_COPIES_SECONDS, left())
         for thread in (closing, *self._acknowledger.copier.threads, *self._attempts.threads):
             thread.join(max(0.0, until - time.monotonic()))
-
-    # Threads of handlers.
 
     def _fail(self, err: BaseException) -> None:
         if isinstance(err, Fatal):

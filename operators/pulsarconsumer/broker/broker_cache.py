@@ -145,6 +145,7 @@ class BrokerCache:
             key,
             lambda: self._take(ask),
             address=address,
+            namespace=key.namespace,
             pause=min(_SILENCE, period / 2),
             wake=wake,
         )
@@ -173,7 +174,9 @@ class BrokerCache:
         held = entry.effects.setdefault(name, Effect())
         if held.done:
             return held
-        effect = await self._acts.ask((key, name), lambda: self._attempt(act), wake=wake)
+        effect = await self._acts.ask(
+            (key, name), lambda: self._attempt(act), namespace=key.namespace, wake=wake
+        )
         if effect is None:
             return held
         entry.effects[name] = effect

@@ -56,7 +56,7 @@ async def fetch_token(
             raise AdminUnauthorized("the issuer does not accept the key file")
         content = await _read(response)
     fresh = content.get("access_token")
-    if not isinstance(fresh, str):
+    if not isinstance(fresh, str) or not fresh.isascii() or not fresh.isprintable():
         raise AdminMisunderstood("the issuer returned no token")
     life = content.get("expires_in")
     seconds = float(life) if isinstance(life, int | float) else _DEFAULT_LIFE

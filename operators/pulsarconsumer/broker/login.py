@@ -15,6 +15,8 @@ import orjson
 
 _CONTEXTS: Final = 64
 """Maximum number of cached TLS contexts; loading the certificates of the system takes 20 ms."""
+_LARGEST: Final = 262_144
+"""Most characters of certificates, enough for those of a system; 1 MB takes two seconds to load."""
 
 
 class LoginInvalid(Exception):
@@ -98,6 +100,8 @@ class Login:
         Raises:
             LoginInvalid: A certificate or key is invalid.
         """
+        if max(map(len, (self.trusted, self.certificate, self.key))) > _LARGEST:
+            raise LoginInvalid(f"has a certificate or key of more than {_LARGEST} characters")
         try:
             return _build_context(
                 self.trusted,

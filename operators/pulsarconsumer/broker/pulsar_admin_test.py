@@ -325,6 +325,33 @@ async def test_certificate_that_is_none_is_told() -> None:
             pass
 
 
+@pytest.mark.parametrize("field", ["trusted", "certificate", "key"])
+async def test_certificates_of_a_megabyte_are_refused_before_they_are_loaded(field: str) -> None:
+    text = "-----BEGIN CERTIFICATE-----\n" * 40_000
+
+    with pytest.raises(LoginInvalid, match="more than 262144"):
+        Login(**{field: text}).tls()
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Evil: 1", "a\x00", "\u212a", 7])
+async def test_token_that_no_header_can_hold_is_the_fault_of_the_issuer(
+    broker: RecordedBroker, token: object
+) -> None:
+    def answer(request: str) -> tuple[int, bytes]:
+        if "openid-configuration" in request:
+            return 200, orjson.dumps({"token_endpoint": f"{site.address}/token"})
+        return 200, orjson.dumps({"access_token": token})
+
+    site = Site(answer)
+    raw = b'{"client_id": "me", "client_secret": "hush"}'
+    login = Login(key_file=KeyFile.parse(raw, issuer=site.address, audience=repr(token)))
+    with pytest.raises(errors.AdminMisunderstood, match="issuer"):
+        async with connect(broker.address, login) as admin:
+            await admin.count_partitions(TOPIC)
+    site.server.shutdown()
+    site.server.server_close()
+
+
 @pytest.mark.parametrize(
     ("backlog", "expected"),
     [

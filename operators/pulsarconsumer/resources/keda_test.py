@@ -13,7 +13,7 @@ from libs.common.kinds import Key
 from libs.common.testing.serving import serve
 from operators.pulsarconsumer.api.scaling import Autoscaling
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
-from operators.pulsarconsumer.resources import (
+from operators.pulsarconsumer.resources.scalers import (
     SCALED_OBJECT,
     build_autoscaler,
     build_scaled_object,

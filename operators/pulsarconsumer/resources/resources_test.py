@@ -14,12 +14,12 @@ from libs.common.kinds import Manifest
 from operators.pulsarconsumer.api.scaling import Autoscaling
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.naming import Topic, default_admin_address, qualify_address
-from operators.pulsarconsumer.resources import (
-    build_deployment,
+from operators.pulsarconsumer.resources.deployment import build_deployment
+from operators.pulsarconsumer.resources.environment import render_variables
+from operators.pulsarconsumer.resources.scalers import (
     build_scaled_object,
     build_trigger_authentication,
 )
-from operators.pulsarconsumer.resources.environment import render_variables
 from operators.pulsarconsumer.samples import UID, parse_consumer
 
 OWNER: Manifest = {"kind": "PulsarConsumer", "name": "orders", "uid": UID, "controller": True}

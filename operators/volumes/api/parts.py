@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from libs.common.crd import (
+    HUGE,
     AnnotationMap,
     DnsSubdomain,
     IntOrQuantity,
@@ -52,7 +53,8 @@ Size = Annotated[
     AfterValidator(_check_size),
     Rule(
         "type(self) == int ? self >= 1 && self <= 8589934591 : "
-        "!isQuantity(self) || quantity(self).compareTo(quantity('1Mi')) >= 0 && "
+        f"{HUGE.format('self')} || !isQuantity(self) || "
+        "quantity(self).compareTo(quantity('1Mi')) >= 0 && "
         "quantity(self).compareTo(quantity('8Ei')) <= 0",
         _BAD_SIZE,
     ),

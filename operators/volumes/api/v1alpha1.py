@@ -15,6 +15,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     AGE,
+    HUGE,
     Conditions,
     Count,
     CustomResource,
@@ -370,6 +371,7 @@ class DemoVolume(
         # The size is compared with the capacity only when it is reduced: drivers round up, so a
         # volume of 15675Mi may show 16Gi, and the write of that status must not be refused.
         Rule(
+            f"{HUGE.format('self.spec.size')} || {HUGE.format('oldSelf.spec.size')} || "
             f"{_NEW}.compareTo({_OLD}) >= 0 || !has(self.status) || !has(self.status.capacity) || "
             f"{_NEW}.compareTo(quantity(string(self.status.capacity))) >= 0",
             "spec.size cannot be less than status.capacity: a volume cannot shrink",

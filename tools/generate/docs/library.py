@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,7 @@ PUBLIC: Final = {
 _LIBRARY: Final = "libs.common"
 _SECTION: Final = re.compile(r"\n\n(Args|Attributes|Returns|Raises|Yields):\n")
 _PRIVATE: Final = re.compile(r"\b_[A-Z][A-Z_]+\b")
+_CODE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _ITEM: Final = re.compile(r"^    (\w+): ", re.MULTILINE)
 _INTRODUCTION: Final = f"""\
 Version {__version__}. The library is `libs.common` in this repository, and `{PACKAGE}` in the wheel
@@ -84,15 +86,15 @@ def _render_module(module: str) -> str:
     tree = _parse(f"{_LIBRARY}.{module}")
     found = dict(_define(tree))
     origins = dict(_list_imports(tree))
-    parts = [f"## {module}", _join(ast.get_docstring(tree) or "")]
+    text = ast.get_docstring(tree) or ""
+    parts = [f"## {module}", _join(text), *_CODE.findall(text)]
     for name in PUBLIC[module].split():
-        if name not in found:
-            found |= dict(_define(_parse(origins[name])))
-        parts.append(_render_name(name, *found[name]))
+        home = tree if name in found else _parse(origins[name])
+        parts.append(_render_name(name, home, *dict(_define(home))[name]))
     return "\n\n".join(parts)
 
 
-def _render_name(name: str, node: ast.stmt, text: str) -> str:
+def _render_name(name: str, home: ast.Module, node: ast.stmt, text: str) -> str:
     signature = _PRIVATE.sub("...", _sign(name, node))
     lines = [f"**`{_await(node)}{signature}`**" + (f": {_join(text)}" if text else "")]
     lines += _list_items(text)
@@ -101,7 +103,22 @@ def _render_name(name: str, node: ast.stmt, text: str) -> str:
         if isinstance(part, _FUNCTION) and said and not part.name.startswith(("_", "test_")):
             lines += [f"* `{_await(part)}.{_sign(part.name, part)}`: {_join(said)}"]
             lines += [f"  {item}" for item in _list_items(said)]
+        elif isinstance(part, _FUNCTION) and part.name == "__init_subclass__":
+            lines.append(f"* class arguments: `{_list_arguments(part)}`")
+    lines += _list_aliases(" ".join(lines), home)
     return "\n\n".join([lines[0], "\n".join(lines[1:])]).rstrip()
+
+
+def _list_aliases(shown: str, home: ast.Module) -> Iterator[str]:
+    """Explain the types that are no public names of their own."""
+    defined, origins = dict(_define(home)), dict(_list_imports(home))
+    public = {each for names in PUBLIC.values() for each in names.split()}
+    for name in sorted(set(re.findall(r"\b[A-Z]\w+", shown)) - public):
+        origin = origins.get(name, "")
+        found = dict(_define(_parse(origin))) if origin.startswith(_LIBRARY) else defined
+        node, said = found.get(name, (home, ""))
+        if isinstance(node, ast.TypeAlias):
+            yield f"* `{ast.unparse(node)}`: {_join(said)}".removesuffix(": ")
 
 
 def _await(node: ast.stmt) -> str:
@@ -150,14 +167,15 @@ def _list_items(text: str) -> list[str]:
 
 def _join(text: str) -> str:
     """Return the prose of a docstring as one paragraph, without lists and sections."""
-    prose = _SECTION.split(text)[0].split("\n\n")
-    return " ".join(_flatten(each) for each in prose if not each.lstrip().startswith(("*", "```")))
+    prose = _CODE.sub("", _SECTION.split(text)[0]).split("\n\n")
+    return " ".join(_flatten(each) for each in prose if not each.lstrip().startswith("*")).rstrip()
 
 
 def _flatten(text: str) -> str:
     return " ".join(text.split())
 
 
+@cache
 def _parse(module: str) -> ast.Module:
     found = importlib.util.find_spec(module)
     assert found is not None and found.origin is not None

@@ -168,7 +168,9 @@ def _evaluate(rule: str, variables: Mapping[str, Any]) -> str | None:
     except KeyError as error:
         return f"no such key: {error.args[0]}"
     except _ERRORS as error:
-        return str(error)
+        text, _, _ = str(error).partition(". Check that")
+        lacks = "; the fake API server lacks it, so test this rule with kube_client"
+        return text + lacks if text.startswith("Undefined") else text
 
 
 def _run(expression: str, variables: Mapping[str, Any]) -> Any:

@@ -80,8 +80,8 @@ class ProviderNetworkSpec(KubernetesModel):
     """vlans are the VLANs that Networks may choose. Defaults to none."""
     vlan_sharing: VlanSharing = VlanSharing.ONE_NAMESPACE
     """vlanSharing is OneNamespace if a VLAN belongs to the first namespace that uses it, until that
-    namespace has no Network with the VLAN, or AllNamespaces if machines of all allowed namespaces
-    can share a VLAN. Defaults to OneNamespace."""
+    namespace has no Network with the VLAN and no running pod, or AllNamespaces if machines of all
+    allowed namespaces can share a VLAN. Defaults to OneNamespace."""
     untagged: Untagged = Untagged.FORBIDDEN
     """untagged says whether a Network may attach machines without a VLAN. On many bridges untagged
     packets reach the nodes themselves. All allowed namespaces share them. Defaults to
