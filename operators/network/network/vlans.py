@@ -15,7 +15,7 @@ import orjson
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Patch, Step, annotate
-from libs.common.reading import int_at, map_at, text_at, text_map_at
+from libs.common.reading import map_at, text_at, text_map_at
 from operators.network.api.v1alpha1 import PROVIDER_NETWORK, Network
 from operators.network.api.v1alpha1.provider import VlanSharing
 from operators.network.naming import VLANS
@@ -64,15 +64,8 @@ def is_exclusive(provider: Manifest) -> bool:
 
 
 def find_first(candidates: Sequence[Manifest]) -> Key | None:
-    """Return the Network that gets a VLAN without an owner: the oldest one that exists or is used.
-
-    Machines of a Network that is being deleted are attached to its VLAN until they are deleted.
-    """
-    waiting = [
-        each
-        for each in candidates
-        if not is_deleting(each) or int_at(each, "status", "usedByCount")
-    ]
+    """Return the Network that gets a VLAN without an owner: the oldest one."""
+    waiting = [each for each in candidates if not is_deleting(each)]
 
     def rank(network: Mapping[str, object]) -> tuple[str, Key]:
         return text_at(network, "metadata", "creationTimestamp"), key_of(network)
