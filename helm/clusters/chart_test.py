@@ -12,10 +12,10 @@ from libs.common.conditions import Condition
 from libs.common.testing.helm import render_notes
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.controller import OPERATOR
-from operators.clusters.expiry import evaluate_certificates
 from operators.clusters.networks import evaluate_network
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.samples import NOW, authorities, parse_cluster, view_network
+from operators.clusters.status import evaluate_certificates
 from tests.charts import ChartSuite
 
 _VALUES = re.compile(r'(\w+)="([^"]*)"')

@@ -110,8 +110,9 @@ class Import:
 
     Attributes:
         seconds: How long it takes (`import-seconds`).
-        outcome: `succeed`, `fail` (the phase Failed), `error` (the importer begins again and
-            again) or `stall` (`import`).
+        outcome: `succeed`, `fail` (the phase Failed), `quota` (no importer can be created),
+            `error`, `pull` and `small` (the importer begins again and again) or `stall`
+            (`import`).
         boots: Whether a guest can boot from it (`boots`: `false`, or `no-boot` in its URL).
         collected: Whether CDI deletes the DataVolume once it is done, as before 1.62 (`collect`).
     """

@@ -45,6 +45,15 @@ _UNREACHABLE: Final = (
     "Unable to connect to http data source: expected status code 200, got 404. "
     "Status: 404 Not Found"
 )
+_FAULTS: Final = {
+    "error": ("Error", _UNREACHABLE),
+    "pull": ("ImagePullFailed", "Unable to process data: failed to pull image: unexpected EOF"),
+    "small": ("Error", "DataVolume too small to contain image"),
+}
+"""Reason and message of an importer that fails and starts again, by the order."""
+_QUOTA: Final = (
+    "Error starting pod: For more information, request access to cdi-deploy logs from your sysadmin"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,9 @@ def _plan_binding(disk: Manifest, claim: Manifest, site: DiskInputs) -> DiskPlan
     storage_class = site.storage.find_class(text_at(claim, "spec", "storageClassName"))
     waits = storage_class is not None and StorageClassView.parse(storage_class).waits_for_consumer
     phase = DataVolumePhase.WAIT_FOR_FIRST_CONSUMER if waits else DataVolumePhase.PENDING
+    if site.order.outcome == "quota" and text_at(disk, "status", "phase") == phase:
+        shown = _fail_pod(disk, site, "ErrExceededQuota", _QUOTA)
+        return _NOTHING if shown.status == disk["status"] else shown
     plan = _show(disk, site, phase)
     if plan.status is not None or not waits:
         return plan if plan.status is not None else DiskPlan(bind=True)
@@ -207,8 +219,8 @@ def _plan_copy(disk: Manifest, site: DiskInputs, phase: str) -> DiskPlan:
     if outcome == "fail" and not left:
         failed = str(DataVolumePhase.FAILED)
         return _fail_pod(disk, site, "ChecksumError", _MISMATCH, phase=failed)
-    if outcome == "error" and not left:
-        return _restart(disk, site)
+    if outcome in _FAULTS and not left:
+        return _restart(disk, site, *_FAULTS[outcome])
     if not left:
         return _show(disk, site, DataVolumePhase.SUCCEEDED, 100.0)
     return _progress(disk, site, running, left)
@@ -224,15 +236,15 @@ def _progress(disk: Manifest, site: DiskInputs, phase: str, left: float) -> Disk
     return plan if plan.status is not None else DiskPlan(wait=max(wait, 1e-3))
 
 
-def _restart(disk: Manifest, site: DiskInputs) -> DiskPlan:
+def _restart(disk: Manifest, site: DiskInputs, reason: str, text: str) -> DiskPlan:
     """Show an importer that failed and starts again; CDI never gives up, and keeps the phase."""
     count = int(map_at(disk, "status").get("restartCount") or 0)
     if not count:
-        return _fail_pod(disk, site, "Error", _UNREACHABLE, restartCount=1)
+        return _fail_pod(disk, site, reason, text, restartCount=1)
     left = site.left(f"restart {count}", min(_RESTART * 2 ** (count - 1), _LONGEST_RESTART))
     if left:
         return DiskPlan(wait=left)
-    return _fail_pod(disk, site, "Error", _UNREACHABLE, restartCount=count + 1)
+    return _fail_pod(disk, site, reason, text, restartCount=count + 1)
 
 
 def _fail_pod(disk: Manifest, site: DiskInputs, reason: str, text: str, **changes: Any) -> DiskPlan:

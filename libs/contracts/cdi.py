@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from typing import Final, Self
 
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
-from libs.common.reading import map_at, quantity_at, text_at, text_map_at
+from libs.common.reading import map_at, text_at, text_map_at
 from libs.contracts.states import ConditionsView
 
 CDI_GROUP: Final = "cdi.kubevirt.io"
@@ -75,12 +73,10 @@ class DataVolumeView:
         deleting: Whether it is being deleted.
         labels: Its labels.
         annotations: Its annotations.
-        owner: Controller reference; None for an orphan.
         phase: Phase as CDI reports it; empty before the first status. See `DataVolumePhase`.
         progress: Copied percentage, 0 to 100; None while CDI does not report it.
         claim_name: Claim that it fills; empty before the first status.
         restarts: How often the importer was restarted.
-        requested: Requested bytes; None if they cannot be parsed.
         conditions: Conditions by type: `Bound`, `Running`, `Ready`.
     """
 
@@ -89,20 +85,16 @@ class DataVolumeView:
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner: Manifest | None
     phase: str
     progress: float | None
     claim_name: str
     restarts: int
-    requested: Fraction | None
     conditions: ConditionsView
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         """Parse a DataVolume; invalid fields count as absent."""
         metadata = map_at(manifest, "metadata")
-        request = ("resources", "requests", "storage")
-        storage = quantity_at(manifest, "spec", "storage", *request)
         restarts = map_at(manifest, "status").get("restartCount")
         return cls(
             key=key_of(manifest),
@@ -110,14 +102,10 @@ class DataVolumeView:
             deleting=is_deleting(manifest),
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
-            owner=controller_of(manifest),
             phase=text_at(manifest, "status", "phase"),
             progress=_parse_progress(text_at(manifest, "status", "progress")),
             claim_name=text_at(manifest, "status", "claimName"),
             restarts=restarts if isinstance(restarts, int) else 0,
-            requested=(
-                storage if storage is not None else quantity_at(manifest, "spec", "pvc", *request)
-            ),
             conditions=ConditionsView.parse(manifest),
         )
 

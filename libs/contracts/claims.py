@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any, Final, Self
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
 from libs.common.reading import (
     is_set_at,
     map_at,
@@ -57,7 +56,6 @@ class ClaimView:
         labels: Its labels.
         annotations: Its annotations.
         finalizers: Its finalizers.
-        owner: Controller reference; None for an orphan.
         owner_references: All owner references.
         phase: `Pending`, `Bound` or `Lost`; empty before the first status.
         volume_name: PersistentVolume that it is bound to; empty before binding.
@@ -85,7 +83,6 @@ class ClaimView:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
-    owner: Manifest | None
     owner_references: tuple[Mapping[str, Any], ...]
     phase: str
     volume_name: str
@@ -118,7 +115,6 @@ class ClaimView:
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
             finalizers=texts_at(metadata, "finalizers"),
-            owner=controller_of(manifest),
             owner_references=tuple(maps_at(metadata, "ownerReferences")),
             phase=text_at(manifest, "status", "phase"),
             volume_name=text_at(manifest, "spec", "volumeName"),

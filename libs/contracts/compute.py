@@ -70,10 +70,8 @@ class InstanceView:
         vmi_uid: UID of the running VirtualMachineInstance; empty while none runs.
         node: Node that the VirtualMachineInstance runs on; empty while none runs.
         private_ip: Address on its network; empty while not known.
-        public_ip: Public address; empty while there is none.
         operation: Name of the Operation that is in progress on it; empty for none.
         annotations: Its annotations.
-        created: Creation time; None if it is not known.
         ready_since: Last transition time of Ready; None before the first.
         root_disk: Disk that the machine boots from; each Rebuild makes another one.
         version: Resource version of the object that was parsed.
@@ -96,10 +94,8 @@ class InstanceView:
     vmi_uid: str
     node: str
     private_ip: str
-    public_ip: str
     operation: str
     annotations: Mapping[str, str]
-    created: datetime | None
     ready_since: datetime | None
     root_disk: str
     version: str
@@ -125,10 +121,8 @@ class InstanceView:
             vmi_uid=text_at(manifest, "status", "vmiUID"),
             node=text_at(manifest, "status", "nodeName"),
             private_ip=text_at(manifest, "status", "privateIP"),
-            public_ip=text_at(manifest, "status", "publicIP"),
             operation=text_at(manifest, "status", "operation", "name"),
             annotations=text_map_at(manifest, "metadata", "annotations"),
-            created=time_at(manifest, "metadata", "creationTimestamp"),
             ready_since=time_at(condition_at(manifest, READY), "lastTransitionTime"),
             root_disk=text_at(manifest, "status", "rootDisk", "name"),
             version=text_at(manifest, "metadata", "resourceVersion"),

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from libs.common.conditions import READY
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
+from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.reading import (
     condition_at,
     holds_at,
     map_at,
     maps_at,
     text_at,
-    text_map_at,
 )
 
 IPAM_GROUP: Final = "ipam.slipway.dev"
@@ -36,10 +34,6 @@ class IpClaimView:
 
     Attributes:
         key: Namespace and name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
-        owner_uid: UID of the object that controls it; empty for an orphan.
         pool: Name of the pool.
         target: Object that the address is routed to, such as `Instance/web`; empty for none.
         ports: Ports of the address that are routed, such as `TCP 80`, or `all ports`.
@@ -54,10 +48,6 @@ class IpClaimView:
     """
 
     key: Key
-    uid: str
-    deleting: bool
-    labels: dict[str, str]
-    owner_uid: str
     pool: str
     target: str
     ports: tuple[str, ...]
@@ -77,10 +67,6 @@ class IpClaimView:
         name = text_at(spec, "target", "name") or text_at(spec, "target", "address")
         return cls(
             key=key_of(manifest),
-            uid=uid_of(manifest),
-            deleting=is_deleting(manifest),
-            labels=text_map_at(manifest, "metadata", "labels"),
-            owner_uid=controller_uid(manifest),
             pool=text_at(spec, "poolRef", "name"),
             target=f"{text_at(spec, 'target', 'kind')}/{name}" if name else "",
             ports=_list_ports(spec),

@@ -16,14 +16,12 @@ from enum import StrEnum
 from typing import Final, Self
 
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
 from libs.common.reading import (
     is_set_at,
     map_at,
     maps_at,
     text_at,
     text_map_at,
-    texts_at,
 )
 from libs.contracts.migrations import MigrationStateView
 from libs.contracts.states import ConditionsView
@@ -133,19 +131,6 @@ class VmCondition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StateRequest:
-    """A start or stop that KubeVirt was asked for and has not finished.
-
-    Attributes:
-        action: `Start` or `Stop`.
-        uid: UID of the instance to stop; empty for a start.
-    """
-
-    action: str
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class VmView:
     """The parts of a VirtualMachine that operators use.
 
@@ -159,13 +144,11 @@ class VmView:
         deleting: Whether it is being deleted.
         labels: Its labels.
         annotations: Its annotations.
-        owner: Controller reference; None for an orphan.
         run_strategy: Run strategy, also if it is set through the old field `running`.
         created: Whether an instance exists.
         ready: Whether the instance is running and ready.
         printable_status: Status for people; code must not base decisions on it.
         disks: Names of DataVolumes by name of the volume in the template.
-        requests: Starts and stops that are in progress.
         start_failures: How many instances in a row failed before they were running.
         retry_after: Time before which KubeVirt starts no further instance; empty for none.
         conditions: Conditions by type.
@@ -179,13 +162,11 @@ class VmView:
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner: Manifest | None
     run_strategy: str
     created: bool
     ready: bool
     printable_status: str
     disks: Mapping[str, str]
-    requests: tuple[StateRequest, ...]
     start_failures: int
     retry_after: str
     conditions: ConditionsView
@@ -221,35 +202,15 @@ class VmView:
             deleting=is_deleting(manifest),
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
-            owner=controller_of(manifest),
             run_strategy=_parse_strategy(manifest),
             created=is_set_at(status, "created"),
             ready=is_set_at(status, "ready"),
             printable_status=text_at(status, "printableStatus"),
             disks=_parse_disks(manifest),
-            requests=tuple(
-                StateRequest(text_at(item, "action"), text_at(item, "uid"))
-                for item in maps_at(status, "stateChangeRequests")
-            ),
             start_failures=_number_at(failure, "consecutiveFailCount"),
             retry_after=text_at(failure, "retryAfterTimestamp"),
             conditions=ConditionsView.parse(manifest),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class InterfaceView:
-    """One network interface of a guest.
-
-    Attributes:
-        name: Name in the spec; empty for one that only the guest agent reports.
-        mac: MAC address.
-        addresses: IP addresses, the primary first; empty for a while after a migration.
-    """
-
-    name: str
-    mac: str
-    addresses: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +224,6 @@ class VmiView:
         deleting: Whether it is being deleted.
         labels: Its labels.
         annotations: Its annotations.
-        owner: Controller reference to the machine; None for an instance without a machine.
         phase: Phase as KubeVirt reports it. See `VmiPhase`.
         reason: Why it failed, in one word; empty otherwise.
         node_name: Node that runs the guest; empty before it is scheduled.
@@ -272,7 +232,6 @@ class VmiView:
         active_pods: Node of each launcher pod in use, by pod UID; two during a migration.
         on_pod_network: Whether the guest has an interface on the network of its launcher pod, so
             that the pod IP reaches it.
-        interfaces: Network interfaces.
         migration: Current or last live migration; None before the first.
         conditions: Conditions by type.
     """
@@ -283,7 +242,6 @@ class VmiView:
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner: Manifest | None
     phase: str
     reason: str
     node_name: str
@@ -291,7 +249,6 @@ class VmiView:
     eviction_strategy: str
     active_pods: Mapping[str, str]
     on_pod_network: bool
-    interfaces: tuple[InterfaceView, ...]
     migration: MigrationStateView | None
     conditions: ConditionsView
 
@@ -306,7 +263,6 @@ class VmiView:
             deleting=is_deleting(manifest),
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
-            owner=controller_of(manifest),
             phase=text_at(status, "phase"),
             reason=text_at(status, "reason"),
             node_name=text_at(status, "nodeName"),
@@ -314,7 +270,6 @@ class VmiView:
             eviction_strategy=text_at(manifest, "spec", "evictionStrategy"),
             active_pods=text_map_at(status, "activePods"),
             on_pod_network=_is_on_pod_network(map_at(manifest, "spec")),
-            interfaces=tuple(_parse_interfaces(status)),
             migration=MigrationStateView.parse(status),
             conditions=ConditionsView.parse(manifest),
         )
@@ -392,15 +347,6 @@ def _is_on_pod_network(spec: Mapping[str, object]) -> bool:
     if not networks:
         return map_at(spec, "domain", "devices").get("autoattachPodInterface") is not False
     return any("pod" in each or is_set_at(map_at(each, "multus"), "default") for each in networks)
-
-
-def _parse_interfaces(status: Mapping[str, object]) -> list[InterfaceView]:
-    found = []
-    for item in maps_at(status, "interfaces"):
-        first, rest = text_at(item, "ipAddress"), texts_at(item, "ipAddresses")
-        addresses = (first, *(each for each in rest if each != first)) if first else rest
-        found.append(InterfaceView(text_at(item, "name"), text_at(item, "mac"), addresses))
-    return found
 
 
 def _number_at(manifest: Mapping[str, object], name: str) -> int:

@@ -9,13 +9,11 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
 from libs.common.reading import (
     is_set_at,
     map_at,
     maps_at,
     text_at,
-    text_map_at,
     time_at,
 )
 from libs.contracts.states import ConditionsView
@@ -113,8 +111,6 @@ class MigrationView:
         key: Namespace and name.
         uid: UID of the object.
         deleting: Whether it is being deleted, which aborts it.
-        labels: Its labels.
-        owner: Controller reference; None for an orphan.
         vmi_name: Instance that should move.
         phase: Phase as KubeVirt reports it. See `MigrationPhase`.
         ended_at: Time at which it reached its final phase; None before.
@@ -127,8 +123,6 @@ class MigrationView:
     key: Key
     uid: str
     deleting: bool
-    labels: Mapping[str, str]
-    owner: Manifest | None
     vmi_name: str
     phase: str
     ended_at: datetime | None
@@ -142,8 +136,6 @@ class MigrationView:
             key=key_of(manifest),
             uid=uid_of(manifest),
             deleting=is_deleting(manifest),
-            labels=text_map_at(manifest, "metadata", "labels"),
-            owner=controller_of(manifest),
             vmi_name=text_at(manifest, "spec", "vmiName"),
             phase=text_at(manifest, "status", "phase"),
             ended_at=_find_end(manifest),

@@ -489,3 +489,22 @@ CONDITION = {
     "message": "",
     "lastTransitionTime": "2026-03-01T12:00:00Z",
 }
+
+
+def test_ports_of_nodes_are_open_by_rule_only() -> None:
+    held = parse_cluster(
+        ingressRules=[{"name": "web", "ports": [30080], "cidrs": ["192.0.2.0/24"]}]
+    )
+
+    def list_names(*, control_plane: bool) -> list[str]:
+        rules = build_firewall(held, [], control_plane=control_plane)["spec"]["rules"]
+        return [each["name"] for each in rules]
+
+    rule, *_ = build_firewall(held, [], control_plane=False)["spec"]["rules"]
+    assert rule == {
+        "name": "ingress-web",
+        "protocol": "TCP",
+        "ports": [30080],
+        "cidrs": ["192.0.2.0/24"],
+    }
+    assert list_names(control_plane=True) == ["nodes", "to-nodes"]

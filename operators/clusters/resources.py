@@ -196,8 +196,10 @@ def build_firewall(
         {"firewallRef": {"name": firewall_name(name, control_plane=each)}} for each in (True, False)
     ]
     between: Manifest = {"protocol": "ALL", "cidrs": [_NOBODY], "peers": peers}
+    opened = () if control_plane else cluster.spec.ingress_rules
     rules: list[Manifest] = [
         *(rule for each in exposures for rule in _build_rules(each)),
+        *({**each.to_manifest(), "name": f"ingress-{each.name}"} for each in opened),
         {"name": "nodes", **between},
         # Needed if an administrator protects the addresses of pods from machines.
         {"name": "to-nodes", "direction": "Egress", **between},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from libs.common.conditions import Condition, build_conditions
@@ -31,7 +31,7 @@ from operators.clusters.causes import (
     list_causes,
     list_staying,
 )
-from operators.clusters.expiry import evaluate_certificates
+from operators.clusters.certificates import AUTHORITY_FILES, expiry_of
 from operators.clusters.health import evaluate_all, list_broken
 from operators.clusters.load_balancing import evaluate_services
 from operators.clusters.naming import authorities_name, kubeconfig_name
@@ -52,6 +52,8 @@ from operators.clusters.progress import evaluate_version, list_versions
 from operators.clusters.replacement import explain_blocked, explain_lost
 from operators.clusters.teardown import Teardown
 
+_WARNING_TIME: Final = timedelta(days=90)
+"""A certificate with less time left is reported."""
 _NEEDED: Final = (
     ConditionType.NETWORK_READY,
     ConditionType.CONTROL_PLANE_READY,
@@ -410,3 +412,34 @@ def _evaluate_remediation(
         message = f"{names_of(planes)}: {node_health[planes[0].key.name].message}"
         return Condition.false(type_, Reason.CONTROL_PLANE_BROKEN, message)
     return Condition.false(type_, Reason.HEALTHY, "no node is broken")
+
+
+def evaluate_certificates(observed: Observed, now: datetime) -> Condition:
+    """Build the condition CertificatesExpiring."""
+    type_ = ConditionType.CERTIFICATES_EXPIRING
+    for name, expires in _list_authorities(observed):
+        if expires - now < _WARNING_TIME:
+            message = (
+                f"certificate authority {name} expires on {expires:%Y-%m-%d}; the operator does "
+                "not replace authorities: move to a new cluster before that date"
+            )
+            return Condition.true(type_, Reason.EXPIRING, message)
+    served = observed.workload.certificate_expires
+    if served is None:
+        message = "the API of the cluster has not shown its certificate yet"
+        return Condition.unknown(type_, Reason.NOT_CHECKED, message)
+    if served - now < _WARNING_TIME:
+        message = (
+            f"a certificate that the API serves expires on {served:%Y-%m-%d}; check "
+            "slipway-renew.timer on the nodes of the control plane, or run `kubeadm certs renew "
+            "all` there and restart the static pods"
+        )
+        return Condition.true(type_, Reason.EXPIRING, message)
+    return Condition.false(type_, Reason.VALID, "no certificate expires within 90 days")
+
+
+def _list_authorities(observed: Observed) -> list[tuple[str, datetime]]:
+    if observed.authorities is None:
+        return []
+    files = observed.authorities.files
+    return [(name, expiry_of(files[f"{name}.crt"])) for name in AUTHORITY_FILES]

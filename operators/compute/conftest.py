@@ -90,6 +90,11 @@ class Cloud:
         """Return the run of the machine."""
         return VmiView.parse(self.api.get(VIRTUAL_MACHINE_INSTANCE, WEB))
 
+    def mac(self) -> str:
+        """Return the MAC address of the guest."""
+        run = self.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+        return str(run["status"]["interfaces"][0]["mac"])
+
     def machine(self) -> VmView:
         """Return the machine."""
         return VmView.parse(self.api.get(VIRTUAL_MACHINE, WEB))

@@ -72,7 +72,7 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
     if case.type == "SoftReboot":
         # Times of conditions have whole seconds: a faster reboot of the guest could not be seen.
         await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, boot_seconds="1.1")
-    disk, mac = cloud.machine().disks["root"], cloud.run().interfaces[0].mac
+    disk, mac = cloud.machine().disks["root"], cloud.mac()
 
     kills = await _live(cloud, case)
     await cloud.converged()
@@ -85,7 +85,8 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
     assert (cloud.machine().disks["root"] == disk) is case.same_disk
     assert cloud.api.get(INSTANCE, WEB)["spec"].get("power", "Running") == case.power
     if case.power == "Running":
-        assert (await cloud.running()).interfaces[0].mac == mac
+        await cloud.running()
+        assert cloud.mac() == mac
     if case.type == "SoftReboot":
         notes = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)["metadata"]["annotations"]
         assert notes["sim.slipway.dev/reboots"] == "1"

@@ -23,7 +23,7 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.fake_cluster import run_cluster
-from operators.compute.naming import BEGUN_AS, RECORD
+from operators.compute.naming import BEGUN_AS, FINALIZER, RECORD
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.compute.scenario import NEW, OP, WEB
 from operators.compute.simulation import Simulation
@@ -298,3 +298,21 @@ async def test_disk_of_somebody_else_is_never_adopted() -> None:
     assert condition["reason"] == "Conflict"
     assert "PersistentVolumeClaim default/web-root" in condition["message"]
     assert simulation.api.objects(DATA_VOLUME) == []
+
+
+async def test_instance_deleted_during_a_rebuild_leaves_one_disk_to_the_next() -> None:
+    before = await begin(deletionPolicy={"rootDisk": "Retain"})
+    held, identity = uid_of(before.api.get(PVC, ROOT)), identity_of(before)
+    annotate_new(before.api, DATA_VOLUME, "import", "stall")
+    before.api.create(build_operation("Rebuild", rebuild={"image": NEW}))
+    await before.settle()
+    assert len(before.api.objects(DATA_VOLUME)) == 2
+
+    before.api.patch(INSTANCE, WEB, {"metadata": {"finalizers": [FINALIZER]}})
+    before.api.delete(INSTANCE, WEB)
+    await before.settle()
+    before.api.create(build_instance("web"))
+    await before.settle()
+
+    assert identity_of(before) == identity
+    assert [uid_of(each) for each in before.api.objects(PVC)] == [held]

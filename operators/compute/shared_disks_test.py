@@ -6,11 +6,13 @@ from typing import Any, Final, cast
 
 import pytest
 
-from libs.common.kinds import PVC, Key, Kind, Manifest, build_object
+from lab.kubevirt_sim.direct import annotate_new
+from libs.common.kinds import PVC, Key, Kind, Manifest, build_object, is_deleting, key_of
 from libs.common.reading import condition_at, text_at
 from libs.common.runtime import Cache
 from libs.common.runtime.controller import Mapper
 from libs.common.runtime.store import Change, Store
+from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, disk_claims_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import Cloud
@@ -23,7 +25,9 @@ from operators.compute.instance.watches import (
     mounts_change,
     names_change,
 )
+from operators.compute.naming import FINALIZER
 from operators.compute.samples import build_instance, build_operation, build_size
+from operators.compute.scenario import NEW
 from operators.compute.simulation import Simulation
 
 DATA: Final = [{"name": "data", "claim": "data"}]
@@ -370,3 +374,67 @@ async def test_each_waiting_machine_names_the_one_before_it() -> None:
     await cluster.delete("first")
     assert (cluster.ready("second")[0], cluster.ready("third")[0]) == ("Running", "DiskInUse")
     assert "is used by Instance second; remove it" in cluster.ready("third")[1]
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        [{"name": "a", "claim": "data"}, {"name": "b", "claim": "data"}],
+        [{"name": "a", "claim": "web-root"}],
+    ],
+    ids=["volume", "root disk"],
+)
+@pytest.mark.parametrize("runs", [False, True])
+async def test_machine_has_each_disk_once(volumes: list[Manifest], runs: bool) -> None:
+    """A guest that mounts one disk under two names destroys it."""
+    cluster = Cluster()
+    await cluster.create(build_instance("web", volumes=[] if runs else volumes))
+    await cluster.change("web", volumes=volumes)
+
+    reason, message = cluster.ready("web")
+    assert (reason, cluster.runs("web")) == ("VolumeNotReady", runs)
+    assert f"volume {volumes[-1]['name']} needs another claim" in message
+    await cluster.change("web", volumes=volumes[:-1])
+    assert cluster.ready("web")[0] == "Running"
+
+
+@pytest.mark.parametrize("user", ["thief", "web"])
+async def test_kept_disk_in_use_is_not_deleted(user: str) -> None:
+    """Its data are copied from it, by the machine itself or by another one."""
+    cluster = Cluster()
+    annotate_new(cluster.api, VIRTUAL_MACHINE_INSTANCE, "agent", "false")
+    await cluster.create(build_instance("web"))
+    await cluster.create(build_operation("Rebuild", rebuild={"image": NEW}))
+    if user == "web":
+        await cluster.change("web", volumes=ROOT)
+        await cluster.create(build_operation("Reboot", "attach"))
+    else:
+        await cluster.create(build_instance(user, volumes=ROOT))
+    assert cluster.ready(user)[0] in ("Running", "NotVerified")
+
+    cluster.simulation.clock.advance(100_000)
+    await cluster.simulation.settle()
+    assert not is_deleting(cluster.api.get(PVC, Key("default", "web-root")))
+
+    await cluster.change(user, volumes=[])
+    await cluster.create(build_operation("Reboot", "detach", target=user))
+    assert cluster.api.find(PVC, Key("default", "web-root")) is None, "it is deleted afterwards"
+
+
+async def test_kept_disk_that_another_machine_uses_outlives_its_instance() -> None:
+    cluster = Cluster()
+    annotate_new(cluster.api, VIRTUAL_MACHINE_INSTANCE, "agent", "false")
+    await cluster.create(build_instance("web"))
+    await cluster.create(build_operation("Rebuild", rebuild={"image": NEW}))
+    await cluster.create(build_instance("thief", volumes=ROOT))
+
+    held = Key("default", "web")
+    cluster.api.patch(INSTANCE, held, {"metadata": {"finalizers": [FINALIZER]}})
+    await cluster.delete("web")
+
+    assert cluster.api.find(INSTANCE, held) is None
+    assert [key_of(held).name for held in cluster.api.objects(DATA_VOLUME)] == [
+        "thief-root",
+        "web-root",
+    ]
+    assert not is_deleting(cluster.api.get(PVC, Key("default", "web-root")))

@@ -15,6 +15,7 @@ from libs.common.crd import build_crd
 from libs.common.kinds import SERVICE, Key
 from libs.common.testing.clock import AdvancedClock
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
@@ -180,3 +181,33 @@ async def test_address_that_is_no_longer_announced_is_not_bound(api: FakeApi, ru
         await harness.eventually(lambda: reported(api, "Bound")[0] == "False", "it is not any more")
 
     assert reported(api, "Bound")[1] == "WaitingForLoadBalancer"
+
+
+async def test_family_that_a_policy_refuses_in_one_place_is_served_in_others_and_later(
+    api: FakeApi, run: Run, clock: AdvancedClock
+) -> None:
+    """A policy that refuses a Service with two families says nothing of the cluster."""
+    api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/120"]))
+
+    def is_refused(request: Request) -> bool:
+        body = request.body
+        families = body.get("spec", {}).get("ipFamilies", ()) if isinstance(body, dict) else ()
+        return len(families) > 1 and body["metadata"]["name"] == "a-ip"
+
+    refusal = api.fail("", SERVICE, status=422, times=None, where=is_refused)
+
+    def families(name: str) -> list[str]:
+        service = api.find(SERVICE, Key("default", f"{name}-ip"))
+        return [] if service is None else list(service["spec"]["ipFamilies"])
+
+    async with run(Announcement.NONE) as harness:
+        for name in ("a", "b"):
+            second = {"poolRef": {"name": "six"}}
+            api.create(build_claim(name, target=PLAIN, ports=PORTS, secondary=second))
+            await harness.converged()
+        assert (families("a"), families("b")) == (["IPv4"], ["IPv4", "IPv6"])
+
+        refusal.release()
+        clock.seconds = 601
+        api.patch(IP_CLAIM, Key("default", "a"), {"metadata": {"labels": {"x": "y"}}})
+        await harness.eventually(lambda: families("a") == ["IPv4", "IPv6"], "it is tried again")

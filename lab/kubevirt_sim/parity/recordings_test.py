@@ -152,6 +152,18 @@ async def retrying_disk(site: Site) -> Manifest:
     return await _spoil_disk(site, "error")
 
 
+async def cut_off_disk(site: Site) -> Manifest:
+    return await _spoil_disk(site, "pull")
+
+
+async def small_disk(site: Site) -> Manifest:
+    return await _spoil_disk(site, "small")
+
+
+async def disk_without_importer(site: Site) -> Manifest:
+    return await _spoil_disk(site, "quota")
+
+
 async def running_machine(site: Site) -> Manifest:
     await start(site)
     return await site.machine()
@@ -198,6 +210,9 @@ async def partial_snapshot(site: Site) -> Manifest:
         ("datavolume-filled", filled_disk),
         ("datavolume-failed", failed_disk),
         ("datavolume-retrying", retrying_disk),
+        ("datavolume-cut-off", cut_off_disk),
+        ("datavolume-small", small_disk),
+        ("datavolume-no-importer", disk_without_importer),
         ("machine-running", running_machine),
         ("machine-halted", halted_machine),
         ("instance-running", running_instance),
@@ -216,4 +231,4 @@ def test_every_recording_is_used_and_says_where_it_is_from() -> None:
     for path in FOLDER.iterdir():
         first = path.read_text().splitlines()[0]
         assert re.match(r"# Recorded on KubeVirt .* and CDI v[\d.]+", first), path.name
-    assert len(list(FOLDER.iterdir())) == 9
+    assert len(list(FOLDER.iterdir())) == 12

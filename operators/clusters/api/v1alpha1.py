@@ -188,6 +188,19 @@ class LoadBalancers(KubernetesModel):
     when it is lowered. Defaults to 10."""
 
 
+class IngressRule(KubernetesModel):
+    """IngressRule opens ports of the nodes of the pools, such as node ports."""
+
+    name: Annotated[DnsLabel, Field(max_length=40)]
+    """name is the name of the rule, unique in the cluster."""
+    protocol: Annotated[str, Field(max_length=4, pattern="^(TCP|UDP|SCTP)$")] = "TCP"
+    """protocol is TCP, UDP or SCTP. Defaults to TCP."""
+    ports: Annotated[list[Port], ListAtomic(), Field(min_length=1, max_length=16)]
+    """ports are the ports of the nodes."""
+    cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
+    """cidrs are the addresses at the other end. Defaults to all addresses."""
+
+
 class Health(KubernetesModel):
     """Health defines when a node counts as broken, and how many broken nodes are rebuilt."""
 
@@ -266,6 +279,8 @@ class KubernetesClusterSpec(
     load_balancers: LoadBalancers | None = None
     """loadBalancers gives public addresses to Services of type LoadBalancer in the cluster that
     have no loadBalancerClass. When it is removed, the addresses are released. Defaults to none."""
+    ingress_rules: Annotated[list[IngressRule], ListMap("name"), Field(max_length=16)] = []
+    """ingressRules open ports of the nodes of the pools. Defaults to none."""
     health: Health = Health()
     """health defines when a node counts as broken, and how many broken nodes are rebuilt."""
     addons: Annotated[list[Addon], ListMap("name"), Field(max_length=16)] = []

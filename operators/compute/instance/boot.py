@@ -119,8 +119,10 @@ def find_retired_disks(instance: Instance, observed: Observed, now: datetime) ->
     current = observed.disks.get(machine.disk)
     if current is None or not current.filled:
         return []
-    used = "" if observed.run is None else observed.run.disk
-    others = [disk for disk in find_replaced_disks(observed) if disk.name != used]
+    # A kept disk may be a volume of this machine or of another one, for example to copy data.
+    used = {"" if observed.run is None else observed.run.disk, *observed.in_use}
+    used |= {*machine.claims.values(), *(volume.claim or "" for volume in instance.spec.volumes)}
+    others = [disk for disk in find_replaced_disks(observed) if disk.name not in used]
     others = [disk for disk in others if not disk.deleting]
     runs = _runs_from_template(observed)
     if runs and is_boot_verified(instance, observed):

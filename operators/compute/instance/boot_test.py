@@ -46,7 +46,7 @@ def show(instance: Instance, run: Run | None, now: datetime = NOW) -> Manifest:
         (show_run(), AGENT_BEFORE, "Auto", "False/WaitingForAgent", "False/WaitingForAgent"),
         (show_run(), {}, "GuestAgent", "False/WaitingForAgent", "False/WaitingForAgent"),
         (show_run(), AGENT_BEFORE, "Running", "Unknown/NotVerified", "True/NotVerified"),
-        (show_run(), AGENT_NOW, "Auto", "Unknown/AgentLost", "True/Running"),
+        (show_run(), AGENT_NOW, "Auto", "Unknown/AgentLost", "True/AgentLost"),
         (show_run(probe=True), {}, "Auto", "True/ProbeSucceeded", "True/Running"),
         (
             show_run(probe=True, ready=False),

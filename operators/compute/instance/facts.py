@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from libs.common.conditions import Condition
+from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity, render_quantity
 from libs.common.reading import map_at, quantity_at
 from libs.contracts.cdi import DATA_VOLUME
@@ -26,6 +28,7 @@ from operators.compute.instance.observed import (
     find_wanted_disk,
     has_network,
 )
+from operators.compute.instance.record import has_other_keys
 from operators.compute.instance.resources import build_source
 
 _PROBLEM: Final = frozenset(
@@ -45,6 +48,8 @@ _NOT_STARTED: Final = FAILED_FIND | {"FailedCreate"}
 """Reasons of the condition Failure of a machine for which KubeVirt creates no run."""
 _NOT_SHARED: Final = "DisksNotLiveMigratable"
 """Reason of KubeVirt for a guest with a disk that only one node can mount at a time."""
+_CREDENTIALS: Final = ("secretRef", "certConfigMap")
+"""Fields of a source that do not change what a disk is filled with."""
 _MANY_FAILURES: Final = 3
 """Number of successive failed starts after which the machine counts as crash-looping."""
 
@@ -275,19 +280,28 @@ def _evaluate_disk(instance: Instance, observed: Observed) -> list[Condition]:
     if moves or disk is None or disk.kind != DATA_VOLUME:
         return []
     held, image, found = map_at(disk.manifest, "spec"), instance.spec.image, []
-    kept = {name: held[name] for name in ("source", "sourceRef") if name in held}
-    if kept and kept != build_source(instance, image):
-        source = next(iter(map_at(held, "source").values()), None) or held.get("sourceRef") or {}
-        name = source.get("url") or source.get("name")
+    kept = _read_content(held)
+    if kept and kept != _read_content(build_source(instance, image)):
+        name = kept[1].get("url") or kept[1].get("name")
         found.append(f"its root disk was filled from {name}, and spec.image is {image}")
     has = quantity_at(held, "storage", "resources", "requests", "storage")
     size = instance.spec.root_disk.size or observed.disk_size
     if size and has is not None and has < (parse_quantity(size) or 0):
         found.append(f"its root disk has {render_quantity(has)}, and its size asks for {size}")
+    if has_other_keys(instance, disk.manifest):
+        found.append("its guest was set up with another spec.ssh")
     if not found:
         return []
     message = f"{'; '.join(found)}: a Rebuild applies this, with a new disk without the data"
     return [Condition.true(ConditionType.REBUILD_PENDING, Reason.DISK_DIFFERS, message)]
+
+
+def _read_content(spec: Mapping[str, Any]) -> tuple[str, Manifest] | None:
+    """Return what a DataVolume is filled with; None if it does not say so."""
+    for how, each in (*map_at(spec, "source").items(), ("", map_at(spec, "sourceRef"))):
+        if each:
+            return how, {name: value for name, value in each.items() if name not in _CREDENTIALS}
+    return None
 
 
 def _evaluate_resize(machine: Machine, run: Run) -> list[Condition]:

@@ -93,7 +93,7 @@ def observe(ctx: Context, instance: Instance, image_hosts: Sequence[str] = ()) -
         firewall=_find_firewall(ctx, instance),
         claim=None if claim is None else IpClaimView.parse(claim),
         claim_manifest=_find_own_claim(ctx, claim),
-        volumes=_find_volumes(ctx, instance, in_use),
+        volumes=_find_volumes(ctx, instance, in_use, _disk_names(instance)),
         in_use=in_use,
         image_hosts=tuple(image_hosts),
         machine=machine,
@@ -265,8 +265,11 @@ def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
     return held if held is not None and is_ours(held, ctx.uid) else None
 
 
-def _find_volumes(ctx: Context, instance: Instance, in_use: Mapping[str, str]) -> Volumes:
-    claims, problems = {}, []
+def _find_volumes(
+    ctx: Context, instance: Instance, in_use: Mapping[str, str], disks: AbstractSet[str]
+) -> Volumes:
+    claims: dict[str, str] = {}
+    problems = []
     for volume in instance.spec.volumes:
         claim, problem = claim_of(volume.to_manifest()), ""
         if volume.demo_volume is not None:
@@ -276,7 +279,13 @@ def _find_volumes(ctx: Context, instance: Instance, in_use: Mapping[str, str]) -
             claim = "" if view is None or not view.ready or view.deleting else claim
         elif _get(ctx, PVC, claim) is None:
             problem, claim = f"PersistentVolumeClaim {claim} of spec.volumes does not exist", ""
-        if claim in in_use:
+        if claim in (*claims.values(), *disks):
+            problem = (
+                f"PersistentVolumeClaim {claim} of spec.volumes is a disk of the machine already; "
+                f"volume {volume.name} needs another claim"
+            )
+            claim = ""
+        elif claim in in_use:
             problem = f"PersistentVolumeClaim {claim} of spec.volumes {in_use[claim]}"
             claim = ""
         elif claim and volume.shared and not _is_shareable(ctx, claim):

@@ -91,6 +91,23 @@ def test_fields_that_only_a_rebuild_applies_are_named() -> None:
     assert told(instance, replace(observed, disk_size="")) == "", "its size does not exist"
     boot = build_directive("RootDisk", disk="other", use="Boot")
     assert told(parse_instance(image=other, directives=[boot])) == ""
+    keys = {"authorizedKeys": ["ssh-ed25519 AAAA"]}
+    assert "another spec.ssh" in told(parse_instance(ssh=keys))
+
+
+@pytest.mark.parametrize("source", ["url", "registry"])
+def test_credentials_and_authorities_of_an_image_are_those_of_its_disk(source: str) -> None:
+    address = "https://images.example.com/a.qcow2" if source == "url" else "docker://example.com/a"
+    plain = {source: address}
+    private = {**plain, "secretName": "pull", "caConfigMapName": "ca"}
+    instance = parse_instance(image=private)
+    manifest = build_disk(instance, "web-root", instance.spec.image, "10Gi")
+    (fields,) = manifest["spec"]["source"].values()
+    assert fields == {"url": address, "secretRef": "pull", "certConfigMap": "ca"}
+
+    observed = build_observation(disks=[replace(show_disk(), manifest=manifest)])
+    found = evaluate_extras(parse_instance(image=plain), observed)
+    assert "RebuildPending" not in {each.type for each in found}, "the content is the same"
 
 
 def test_preference_chooses_what_the_template_leaves_open() -> None:

@@ -13,6 +13,7 @@ import orjson
 
 from libs.common.actions import Action
 from libs.common.kinds import Key, Manifest, key_of
+from libs.common.naming import short_hash
 from libs.common.plan import Patch, annotate
 from libs.common.reading import text_at
 from operators.compute.api.directives import DirectiveKind
@@ -67,7 +68,20 @@ def inherit_record(instance: Instance, disk: Manifest) -> Instance:
 def render_record(instance: Instance, disk: str = "") -> str:
     """Render the record of an Instance, or of its disk."""
     record = {"instance": str(instance.metadata.key), "seed": read_record(instance).seed}
-    return orjson.dumps(record | ({"disk": disk} if disk else {})).decode()
+    return orjson.dumps(
+        record | ({"disk": disk} if disk else {"ssh": _hash_keys(instance)})
+    ).decode()
+
+
+def has_other_keys(instance: Instance, disk: Manifest) -> bool:
+    """Return whether spec.ssh has changed since a disk was created: its guest reads it once."""
+    text = text_at(disk, "metadata", "annotations", RECORD)
+    return text_at(_read(text, instance.metadata.key), "ssh") not in ("", _hash_keys(instance))
+
+
+def _hash_keys(instance: Instance) -> str:
+    ssh = instance.spec.ssh
+    return short_hash("" if ssh is None else f"{ssh.user} {ssh.authorized_keys}")
 
 
 def _read(text: str, key: Key) -> Manifest:

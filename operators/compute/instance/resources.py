@@ -353,15 +353,17 @@ def build_source(instance: Instance, image: Image) -> Manifest:
         namespace = image.data_source.namespace or instance.metadata.namespace
         reference = {"kind": "DataSource", "name": image.data_source.name, "namespace": namespace}
         return {"sourceRef": reference}
-    if image.registry is not None:
-        return {"source": {"registry": {"url": image.registry}}}
     if image.snapshot is not None:
         reference = {"name": image.snapshot, "namespace": instance.metadata.namespace}
         return {"source": {"snapshot": reference}}
-    http: Manifest = {"url": image.url}
-    if image.checksum is not None:
-        http["checksum"] = image.checksum
-    return {"source": {"http": http}}
+    fields = {
+        "url": image.url or image.registry,
+        "checksum": image.checksum if image.url else None,
+        "secretRef": image.secret_name,
+        "certConfigMap": image.ca_config_map_name,
+    }
+    source = {name: value for name, value in fields.items() if value is not None}
+    return {"source": {"http" if image.url else "registry": source}}
 
 
 def _build(

@@ -170,10 +170,14 @@ def _evaluate_ready(
     missing = next((state for state in needed if state.status != "True"), None)
     if missing is not None:
         return _not_ready(missing)
-    if guest is not None and guest.reason == Reason.NOT_VERIFIED:
+    if guest is not None and guest.reason in (Reason.NOT_VERIFIED, Reason.AGENT_LOST):
         message = f"{running.message}; {guest.message}"
-        return Condition.true(ConditionType.READY, Reason.NOT_VERIFIED, message)
-    return Condition.true(ConditionType.READY, Reason.RUNNING, running.message)
+        return Condition.true(ConditionType.READY, guest.reason, message)
+    message = running.message
+    if instance.spec.instancetype is None and observed.size is None:
+        size = instance.spec.size
+        message = f"{message}; InstanceSize {size} does not exist, and the machine keeps its size"
+    return Condition.true(ConditionType.READY, Reason.RUNNING, message)
 
 
 def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) -> Condition | None:
@@ -196,7 +200,8 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
         wanted = str(instance.spec.preference.matcher)
         message = f"spec.preference: {wanted} does not exist; create it"
         return Condition.false(ConditionType.READY, Reason.PREFERENCE_MISSING, message)
-    if instance.spec.instancetype is None and observed.size is None:
+    kept = observed.machine is not None and instance.observed.size == instance.spec.size
+    if instance.spec.instancetype is None and observed.size is None and not kept:
         message = f"spec.size: InstanceSize {instance.spec.size} does not exist; create it"
         return Condition.false(ConditionType.READY, Reason.SIZE_MISSING, message)
     if refusals:

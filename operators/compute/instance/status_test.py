@@ -192,3 +192,31 @@ def test_machine_that_no_node_can_run_quotes_the_scheduler() -> None:
 
     assert running is not None and running["reason"] == "StartFailed"
     assert words in running["message"]
+
+
+def test_machine_whose_size_was_deleted_stays_ready_and_says_so() -> None:
+    """It runs, and is started again with the CPUs and memory that it has."""
+    machine, run = show_machine(), show_run(agent=True)
+    observed = build_observation(size=None, disks=[show_disk()], machine=machine, run=run)
+
+    shown = {
+        "status": build_status(parse_instance(status={"size": "small"}), observed, {}, now=NOW)
+    }
+
+    ready = find_condition(shown, "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("True", "Running")
+    assert "InstanceSize small does not exist" in ready["message"]
+
+
+def test_lost_guest_agent_is_named_in_ready() -> None:
+    """For example, after a kernel panic."""
+    status = {"verifiedBoot": {"vmiUID": "run-1", "proof": "Agent"}}
+    observed = build_observation(disks=[show_disk()], machine=show_machine(), run=show_run())
+
+    shown = {"status": build_status(parse_instance(status=status), observed, {}, now=NOW)}
+
+    ready = find_condition(shown, "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("True", "AgentLost")
+    assert "responded earlier" in ready["message"]

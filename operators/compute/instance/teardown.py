@@ -10,7 +10,7 @@ from libs.contracts.ip_claims import IP_CLAIM
 from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from operators.compute.api.instance import DeletionMode, Instance
 from operators.compute.api.reasons import Reason
-from operators.compute.instance.observed import Observed
+from operators.compute.instance.observed import DiskView, Observed, find_current_disk
 from operators.compute.instance.reconcile import release
 from operators.compute.marks import has_other_owner, is_moved, is_ours
 
@@ -50,9 +50,9 @@ def _end_address(instance: Instance, observed: Observed) -> tuple[Action, ...]:
 
 
 def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...]) -> Teardown:
-    kept = instance.spec.deletion_policy.root_disk is DeletionMode.RETAIN
     actions = list(before)
     for _, disk in sorted(observed.disks.items()):
+        kept = disk.name in observed.in_use or _is_retained(instance, observed, disk)
         action = _end(disk.kind, disk.manifest, Reason.DELETING_DISK, instance, kept=kept)
         if action is not None:
             actions.append(action)
@@ -61,6 +61,17 @@ def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...
         return Teardown(tuple(actions), done=not actions, reason=Reason.WITHDRAWING_ADDRESS)
     message = f"Waiting for {describe(DATA_VOLUME, key_of(waits[0].manifest))} to be deleted"
     return Teardown(tuple(actions), reason=Reason.DELETING_DISK, message=message)
+
+
+def _is_retained(instance: Instance, observed: Observed, disk: DiskView) -> bool:
+    """Return whether a disk has data of the machine that its policy keeps.
+
+    A disk that a Rebuild has not filled yet has none, and the next Instance with this name could
+    not choose between it and the root disk.
+    """
+    if instance.spec.deletion_policy.root_disk is not DeletionMode.RETAIN:
+        return False
+    return disk.filled or disk.unknown or disk.name == find_current_disk(instance, observed)
 
 
 def _end(

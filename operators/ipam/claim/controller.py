@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from libs.common.conditions import Condition, conditions_of
@@ -90,6 +91,8 @@ from operators.ipam.settings import Settings
 _WRITES: Final = ("create", "patch", "delete")
 _PASSING: Final = (Conflict, UnknownOutcome, Unreachable)
 """Errors that say nothing of the object that was written."""
+_REFUSED_SECONDS: Final = 600.0
+"""Seconds until a second family that the API server refused is tried again."""
 
 
 def build_controller(settings: Settings) -> Controller:
@@ -171,8 +174,9 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Store the settings."""
         self._settings = settings
-        # Families of which the API server refuses Services; True means IPv6.
-        self._unserved: set[bool] = set()
+        # Family that the API server refuses for the Service of a claim, and since when; True means
+        # IPv6. A policy can refuse it in one namespace, so it says nothing of other claims.
+        self._unserved: dict[str, tuple[bool, datetime]] = {}
         self._pods = PodEndpoints()
         # In the order of their deletion: the Service first, so that the address is no longer
         # announced when its endpoints disappear.
@@ -201,7 +205,7 @@ class Reconciler:
             # claim must stay.
             plan = plan_lingering(plan, key_of(left[0]).name)
         announcement = AnnouncementState()
-        addresses = self._list_served(holdings)
+        addresses, retry = self._list_served(ctx, holdings)
         conflicts = _find_conflicts(
             ctx, claim, addresses, self._choose_ports(claim, holdings, target)
         )
@@ -230,7 +234,7 @@ class Reconciler:
         # write does not trigger it, so it is requested here.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
         again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
-        waits = [each for each in (announcement.again, target.again) if each is not None]
+        waits = [each for each in (announcement.again, target.again, retry) if each is not None]
         return Result.from_outcome(outcome, requeue_after=0 if again else min(waits, default=None))
 
     async def finalize(self, ctx: Context) -> Result | None:
@@ -249,6 +253,7 @@ class Reconciler:
             return Result()
         outcome = await ctx.execute(self._plan_withdrawal(ctx))
         remaining = await _find_children(ctx)
+        self._unserved.pop(ctx.uid, None)
         if outcome.ok and not remaining:
             return None
         names = ", ".join(f"{kind.kind} {key_of(child).name}" for kind, child in remaining)
@@ -274,8 +279,8 @@ class Reconciler:
             if obstacle := self._find_obstacle(claim, holdings):
                 return require_supported(plan, *obstacle), target
             return require_ports(plan), target
-        served = (self._list_served(holdings) or _list_addresses(holdings))[0]
-        return check_reach(plan_binding(current, finding), served), target
+        served, _ = self._list_served(ctx, holdings)
+        return check_reach(plan_binding(current, finding), served[0]), target
 
     async def _publish(
         self,
@@ -288,7 +293,7 @@ class Reconciler:
         ports = self._choose_ports(claim, holdings, target)
         if not may_publish(holdings) or not ports or claim.spec.target is None:
             return await ctx.execute(self._plan_withdrawal(ctx))
-        addresses = self._list_served(holdings)
+        addresses, _ = self._list_served(ctx, holdings)
         outcome = await self._write(ctx, claim, self._show(claim, plan, target, ports, addresses))
         if len(addresses) == 1 or not isinstance(outcome.first_error(), Invalid):
             return outcome
@@ -297,7 +302,7 @@ class Reconciler:
             shown = self._show(claim, plan, target, ports, (address,))
             alone = await self._write(ctx, claim, shown)
             if alone.ok:
-                self._unserved.add(":" not in address)
+                self._unserved[ctx.uid] = ":" not in address, ctx.now()
                 return alone
         return outcome
 
@@ -364,14 +369,19 @@ class Reconciler:
         problem = explain_unsupported(self._settings, _list_addresses(holdings))
         return (ClaimReason.WHOLE_ADDRESS_UNSUPPORTED, problem) if problem else None
 
-    def _list_served(self, holdings: Sequence[Holding]) -> tuple[str, ...]:
-        """Return the addresses of the families of which the cluster has Services.
+    def _list_served(
+        self, ctx: Context, holdings: Sequence[Holding]
+    ) -> tuple[tuple[str, ...], float | None]:
+        """Return the addresses that one Service can have, and seconds until others are tried.
 
         For a claim with one address, the API server itself says that it refuses the family.
         """
         addresses = _list_addresses(holdings)
-        served = tuple(each for each in addresses if (":" in each) not in self._unserved)
-        return served or addresses
+        refused, since = self._unserved.get(ctx.uid, (False, ctx.now()))
+        left = _REFUSED_SECONDS - (ctx.now() - since).total_seconds()
+        if ctx.uid not in self._unserved or left <= 0 or len(addresses) == 1:
+            return addresses, None
+        return tuple(each for each in addresses if (":" in each) != refused), left
 
     def _plan_withdrawal(self, ctx: Context) -> list[Step]:
         return [Delete.of(kind, child) for kind in self._children for child in ctx.children(kind)]

@@ -9,7 +9,8 @@ from typing import Final
 
 from libs.common.conditions import conditions_of, render_time
 from libs.common.errors import BadRequest, Forbidden, ForeignObject, Invalid
-from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
+from libs.common.kinds import NAMESPACE, Key, Manifest, build_object, key_of, uid_of
+from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.plan import Create, Delete, Patch, annotate
 from libs.common.reading import text_at, text_map_at, time_at
@@ -22,7 +23,15 @@ from operators.ipam.api.v1alpha1.fields import Family
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode, PoolReason
 from operators.ipam.ledger import Request
 from operators.ipam.ledger_projection import LedgerProjection, parse_entry
-from operators.ipam.naming import FINALIZER, KNOWN_UID, POOL_CONTROLLER, POOL_LABEL
+from operators.ipam.naming import (
+    CLAIM_LABEL,
+    FINALIZER,
+    KNOWN_UID,
+    OPERATOR_ID,
+    POOL_CONTROLLER,
+    POOL_LABEL,
+    allocation_name,
+)
 from operators.ipam.pool.reconcile import (
     Assignment,
     PendingReason,
@@ -31,7 +40,6 @@ from operators.ipam.pool.reconcile import (
     find_last,
     plan_pool,
 )
-from operators.ipam.pool.resources import build_allocation
 from operators.ipam.pool.status import build_final_status, build_status
 from operators.ipam.relist import find_relist_delay
 from operators.ipam.settings import Settings
@@ -347,3 +355,31 @@ def _forget(ctx: Context, pool: str) -> None:
         gauge.remove(pool, state)
     ctx.metrics.gauge(metrics.WAITING).labels(pool)
     ctx.metrics.gauge(metrics.WAITING).remove(pool)
+
+
+def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
+    """Build the entry of the ledger that allocates an address to a claim.
+
+    It has no owner: a namespaced claim cannot own a cluster-scoped object, and the entry must
+    outlive the claim, to reserve the address until no traffic is routed to the old target any more.
+    """
+    labels = {
+        MANAGED_BY: OPERATOR_ID,
+        POOL_LABEL: label_value(pool.metadata.name),
+        CLAIM_LABEL: request.uid,
+    }
+    spec = {
+        "realm": pool.spec.realm,
+        "address": address,
+        "poolRef": {"name": pool.metadata.name, "uid": pool.metadata.uid},
+        "claimRef": {
+            "namespace": request.claim.namespace,
+            "name": request.claim.name,
+            "uid": request.uid,
+        },
+    }
+    name = allocation_name(pool.spec.realm, address)
+    # The finalizer is set on creation: no second write is needed, and the entry is never without
+    # it.
+    metadata = {"labels": labels, "finalizers": [FINALIZER]}
+    return build_object(IP_ALLOCATION, name, metadata=metadata, spec=spec)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from libs.common.crd import (
     AGE,
     CustomResource,
+    Immutable,
     KubernetesModel,
     LabelSelector,
     ListAtomic,
@@ -69,9 +70,12 @@ class ProviderNetworkSpec(KubernetesModel):
     """ProviderNetworkSpec describes a bridge of the nodes and who may attach machines to it."""
 
     bridge: Annotated[
-        str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+        str,
+        Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"),
+        Immutable(),
     ]
-    """bridge is the name of the Linux bridge on each node."""
+    """bridge is the name of the Linux bridge on each node. Machines stay on the bridge with which
+    they started, so another bridge needs another ProviderNetwork. Immutable."""
     vlans: Annotated[list[VlanRange], ListAtomic(), Field(max_length=64)] = []
     """vlans are the VLANs that Networks may choose. Defaults to none."""
     vlan_sharing: VlanSharing = VlanSharing.ONE_NAMESPACE

@@ -17,6 +17,7 @@ from libs.common.testing.serving import serve
 from operators.network.api.v1alpha1 import (
     FIREWALL,
     NETWORK,
+    PROVIDER_NETWORK,
     Firewall,
     Network,
     ProviderNetwork,
@@ -211,6 +212,7 @@ async def test_server_keeps_what_may_not_change(server: tuple[Client, str]) -> N
     client, namespace = server
     await create(server, build_network(), "lan")
     await create(server, build_firewall(), "web")
+    fabric = await create(server, build_provider(), f"fabric-{namespace}")
     key = Key(namespace, "lan")
     await client.patch(NETWORK, key, [{"op": "add", "path": "/spec/binding", "value": "Bridge"}])
 
@@ -219,10 +221,11 @@ async def test_server_keeps_what_may_not_change(server: tuple[Client, str]) -> N
         (NETWORK, "lan", "backend", "Multus"),
         (NETWORK, "lan", "binding", "Passt"),
         (FIREWALL, "web", "networkRef", {"name": "other"}),
+        (PROVIDER_NETWORK, fabric["metadata"]["name"], "bridge", "br1"),
     ):
         operations = [{"op": "replace", "path": f"/spec/{field}", "value": value}]
         with pytest.raises(Invalid, match="immutable"):
-            await client.patch(kind, Key(namespace, name), operations)
+            await client.patch(kind, Key(namespace if kind.namespaced else "", name), operations)
 
 
 @pytest.mark.apiserver
