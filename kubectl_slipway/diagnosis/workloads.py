@@ -73,8 +73,9 @@ def find_pod_problem(
                 "PodStuckTerminating",
                 subject,
                 f"The pod should have ended {age} ago; {node} does not confirm that it has.",
-                f"Check the node: kubectl describe node {node}. If it is certain that it is off: "
-                f"kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+                "Check the node. If it is certain that it is off: "
+                f"kubectl taint node {node} "
+                "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
             )
         return
     scheduled = condition(pod, "PodScheduled")
