@@ -32,7 +32,6 @@ class PluginError(Exception):
     Attributes:
         message: What is wrong.
         remedy: How to fix it; empty if the message says it.
-        code: Exit code.
     """
 
     def __init__(self, message: str, remedy: str = "", code: Exit = Exit.PROBLEM) -> None:
@@ -47,7 +46,6 @@ class ApiError(PluginError):
     """The API server refused a request.
 
     Attributes:
-        status: HTTP status.
         reason: Reason of the API, such as `NotFound`.
     """
 

@@ -22,19 +22,12 @@ class Operator:
 
     Attributes:
         id: Name of the operator, such as `podset`.
-        namespace: Namespace of the installation.
-        release: Name of the Helm release.
-        version: Version of the operator.
-        replicas: Number of pods that it must have.
-        ready: Number of ready pods.
         service_account: Its user name, as `system:serviceaccount:namespace:name`.
         watched: Watched namespaces; None for all but the excluded ones.
         excluded: Namespaces that are not watched if all others are.
         selector: Labels of watched namespaces; empty if it does not select by label.
         leader: Holder of the Lease; empty if there is none.
-        leader_elect: Whether it elects a leader.
         lease: The Lease, or None.
-        pods: Its pods.
         certificate_secret: Secret with the certificate of its webhooks if others issue it.
     """
 

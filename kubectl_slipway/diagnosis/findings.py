@@ -35,9 +35,7 @@ class Reference:
     """A reference of a spec to another object.
 
     Attributes:
-        field: Path of the field.
         kind: Kind of the other object.
-        name: Name of the other object.
         facts: Facts about it; None if it does not exist.
     """
 
@@ -52,9 +50,6 @@ class Facts:
     """The inputs of a diagnosis.
 
     Attributes:
-        manifest: The object.
-        resource: Its kind.
-        now: Current time.
         operator_id: Operator of the kind; empty for kinds that have none.
         operators: Installations of that operator; None if they cannot be read.
         namespace: Namespace of the object; None for cluster-scoped objects or if unreadable.

@@ -69,10 +69,6 @@ class DataVolumeView:
 
     Attributes:
         key: Namespace and name; its claim has the same name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
-        annotations: Its annotations.
         phase: Phase as CDI reports it; empty before the first status. See `DataVolumePhase`.
         progress: Copied percentage, 0 to 100; None while CDI does not report it.
         claim_name: Claim that it fills; empty before the first status.

@@ -49,13 +49,8 @@ class ClaimView:
     """The parts of a PersistentVolumeClaim that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
         resource_version: Resource version of the object that was parsed.
         deleting: Whether it is being deleted; pods that use it may delay that for long.
-        labels: Its labels.
-        annotations: Its annotations.
-        finalizers: Its finalizers.
         owner_references: All owner references.
         phase: `Pending`, `Bound` or `Lost`; empty before the first status.
         volume_name: PersistentVolume that it is bound to; empty before binding.
@@ -67,7 +62,6 @@ class ClaimView:
         capacity: Actual bytes, from `status.capacity`; None before binding. An expansion shows only
             when it is complete, including the expansion of the file system if there is one.
         resize_status: State of an expansion, from `status.allocatedResourceStatuses`.
-        conditions: Conditions whose status is True.
         data_source: Kind and name of what it was filled from; empty texts for none.
         data_source_ref: API group, kind and name of the source, including custom populators.
         selector: Label selector for its volume; None for none.
@@ -160,7 +154,6 @@ class StorageClassView:
     """The parts of a StorageClass that operators use.
 
     Attributes:
-        name: Name of the class.
         expandable: Whether claims of the class may be expanded.
         waits_for_consumer: Whether a volume is provisioned only once a pod uses the claim.
     """
@@ -184,7 +177,6 @@ class ClaimUser:
     """A pod as a user of claims.
 
     Attributes:
-        name: Name of the pod.
         finished: Whether it has ended; the pod still protects its claims until it is deleted.
     """
 

@@ -57,21 +57,15 @@ class InstanceView:
 
     Attributes:
         key: Namespace and name; the VirtualMachine has the same.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
-        size: Name of its InstanceSize.
         network: Name of the Network that it is attached to; empty for the pod network.
         firewall: Name of the Firewall that protects it; empty for none.
         stopped: Whether the spec asks for a stopped machine.
         phase: One-word summary for people; code must read the conditions.
         ready: Whether Ready is True for the current generation.
-        message: Message of the condition Ready.
         vmi_uid: UID of the running VirtualMachineInstance; empty while none runs.
         node: Node that the VirtualMachineInstance runs on; empty while none runs.
         private_ip: Address on its network; empty while not known.
         operation: Name of the Operation that is in progress on it; empty for none.
-        annotations: Its annotations.
         ready_since: Last transition time of Ready; None before the first.
         root_disk: Disk that the machine boots from; each Rebuild makes another one.
         version: Resource version of the object that was parsed.
@@ -137,12 +131,7 @@ class OperationView:
     """The parts of an Operation that other operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
         type: Type of the operation, such as `Reboot`.
-        instance: Name of the Instance that it changes.
         phase: `Pending`, `Running`, `RollingBack`, or one of `FINAL_PHASES`; empty at first.
         step: Current step; empty before the first.
         message: Explanation of phase and step, for people.

@@ -63,7 +63,6 @@ class Matcher:
 
     Attributes:
         kind: Kind in the canonical spelling.
-        name: Name of the object.
     """
 
     kind: str
@@ -118,9 +117,6 @@ class InstancetypeView:
     """The parts of an instancetype that operators use.
 
     Attributes:
-        uid: UID of the object.
-        generation: Generation of its spec.
-        deleting: Whether it is being deleted.
         cpus: Processors of a guest.
         memory: Bytes of memory of a guest; None if they cannot be parsed.
     """

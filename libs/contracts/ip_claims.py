@@ -33,16 +33,12 @@ class IpClaimView:
     """The parts of an IPClaim that its creators use.
 
     Attributes:
-        key: Namespace and name.
-        pool: Name of the pool.
         target: Object that the address is routed to, such as `Instance/web`; empty for none.
         ports: Ports of the address that are routed, such as `TCP 80`, or `all ports`.
         address: The address; empty until one is allocated. It never changes afterwards.
         secondary_address: The second address of a dual-stack claim.
         ready: Whether the claim has all addresses that it requests.
-        message: Message of the condition Ready.
         bound: Whether the address is routed to its target.
-        bound_message: Message of the condition Bound.
         vmi_uid: UID of the VirtualMachineInstance that the address is routed to; empty for none.
         node: Node that the address is routed to; empty for none.
     """

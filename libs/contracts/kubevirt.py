@@ -135,23 +135,15 @@ class VmView:
     """The parts of a VirtualMachine that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
         resource_version: Resource version of the object that was parsed.
-        generation: Generation of the spec.
         observed_strategy: Run strategy that KubeVirt reconciled last; empty before its first
             status, and always empty in releases that do not report it.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
-        annotations: Its annotations.
         run_strategy: Run strategy, also if it is set through the old field `running`.
-        created: Whether an instance exists.
         ready: Whether the instance is running and ready.
         printable_status: Status for people; code must not base decisions on it.
         disks: Names of DataVolumes by name of the volume in the template.
         start_failures: How many instances in a row failed before they were running.
         retry_after: Time before which KubeVirt starts no further instance; empty for none.
-        conditions: Conditions by type.
     """
 
     key: Key
@@ -221,9 +213,6 @@ class VmiView:
         key: Namespace and name; the name is that of the machine.
         uid: UID of the instance; each run of the machine has another one.
         created: Creation timestamp as text; a later run has a later one.
-        deleting: Whether it is being deleted.
-        labels: Its labels.
-        annotations: Its annotations.
         phase: Phase as KubeVirt reports it. See `VmiPhase`.
         reason: Why it failed, in one word; empty otherwise.
         node_name: Node that runs the guest; empty before it is scheduled.
@@ -233,7 +222,6 @@ class VmiView:
         on_pod_network: Whether the guest has an interface on the network of its launcher pod, so
             that the pod IP reaches it.
         migration: Current or last live migration; None before the first.
-        conditions: Conditions by type.
     """
 
     key: Key

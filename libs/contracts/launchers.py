@@ -22,17 +22,13 @@ class LauncherView:
     """The parts of a virt-launcher pod that operators use.
 
     Attributes:
-        key: Namespace and name.
         uid: UID of the pod; `activePods` of the instance refers to it.
         created: Creation timestamp as text.
-        deleting: Whether it is being deleted.
         owner_uid: UID of the instance that controls it; empty for an orphan. Ownership is decided
             by this reference and not by the label, which anybody may write.
         created_by: UID of the instance according to the label.
         migration: UID of the migration that it is the target of; empty for a first pod.
         node_name: Node that it is scheduled to; empty before.
-        phase: Phase of the pod.
-        ready: Whether it is ready.
         address: IP address of the pod; empty while it has none.
         addresses: All IP addresses of the pod, one per family.
         unscheduled: Why no node can run it, in the words of the scheduler; empty if it found one or

@@ -48,10 +48,6 @@ class MachineSnapshotView:
     """The parts of a VirtualMachineSnapshot that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        annotations: Its annotations.
         machine: Name of the machine that it is taken of.
         phase: Phase as KubeVirt reports it. See `MachineSnapshotPhase`.
         ready: Whether KubeVirt has finished it. It may still contain no volume: see
@@ -99,9 +95,6 @@ class MachineSnapshotView:
 
 def find_volume_snapshots(content: Manifest) -> dict[str, str]:
     """Find the VolumeSnapshots that a snapshot of a machine consists of.
-
-    Args:
-        content: A VirtualMachineSnapshotContent.
 
     Returns:
         Names of VolumeSnapshots by volume of the machine, without volumes that were not saved.

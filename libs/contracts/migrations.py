@@ -50,7 +50,6 @@ class MigrationStateView:
     """`status.migrationState` of an instance.
 
     Attributes:
-        uid: UID of the migration.
         source_node: Node that the guest leaves.
         source_pod: Name of the launcher pod that it leaves.
         target_node: Node that the guest moves to; empty while that is not known.
@@ -108,8 +107,6 @@ class MigrationView:
     """The parts of a VirtualMachineInstanceMigration that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
         deleting: Whether it is being deleted, which aborts it.
         vmi_name: Instance that should move.
         phase: Phase as KubeVirt reports it. See `MigrationPhase`.
@@ -117,7 +114,6 @@ class MigrationView:
         state: Copy of the state of the instance; None before. KubeVirt writes the last copy, which
             has the reason of a failure, only after the final phase (`updateStatus` of its
             migration controller).
-        conditions: Conditions by type.
     """
 
     key: Key

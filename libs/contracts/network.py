@@ -39,8 +39,6 @@ class NetworkView:
     """The parts of a Network that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
         deleting: Whether it is being deleted; a finalizer keeps it while any instance or Firewall
             names it.
         backend: `PodNetwork` or `Multus`.
@@ -119,10 +117,7 @@ class FirewallView:
     """The parts of a Firewall that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
         deleting: Whether it is being deleted; a finalizer keeps it while any instance names it.
-        network: Name of its Network.
         ready: Whether everything that its spec asks for is in effect.
         protected: UIDs of the instances that its policy is known to cover.
     """

@@ -21,10 +21,6 @@ class VolumeSnapshotView:
     """The parts of a VolumeSnapshot that operators use.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
-        annotations: Its annotations.
         source_claim: Claim that it was taken from; empty for an imported snapshot.
         ready: Whether a volume can be restored from it. Until then the snapshot controller
             protects its source claim from deletion.

@@ -18,12 +18,8 @@ class DemoVolumeView:
     """The parts of a DemoVolume that operators use to mount it.
 
     Attributes:
-        key: Namespace and name.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
         claim: Name of the claim that it controls; empty before there is one.
         ready: Whether the claim can be mounted and has the requested size.
-        message: Message of the condition Ready.
     """
 
     key: Key

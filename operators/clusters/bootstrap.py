@@ -49,10 +49,7 @@ class Membership:
     """The data that a guest needs to join a cluster as a node.
 
     Attributes:
-        cluster: The cluster.
-        address: Address of its API.
         authorities: Certificate authorities of the cluster.
-        join: Credentials by which nodes join.
         keeps_addresses: Whether guests keep their addresses when their machines restart.
     """
 

@@ -48,7 +48,6 @@ class Pair:
     """A certificate and its key.
 
     Attributes:
-        certificate: As PEM.
         key: As PEM; secret.
     """
 
@@ -156,11 +155,7 @@ def sign_client(
 
 
 def expiry_of(certificate: str) -> datetime:
-    """Return when a certificate expires.
-
-    Args:
-        certificate: As PEM.
-    """
+    """Return when a certificate expires."""
     return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
 
 

@@ -24,7 +24,6 @@ class Member:
         id: ID in etcd, as a decimal number.
         name: Name of its node; empty for a member that was added and has never started.
         address: Host of its first peer URL.
-        is_learner: Whether it does not vote yet.
         is_healthy: Whether it responds, has a leader and reports no error.
     """
 

@@ -105,11 +105,8 @@ class FakeWorkloads:
     Attributes:
         api: Fake API with the Instances.
         nodes: Nodes that have joined, by name.
-        pods: Pods by node.
-        cut_off: Whether the API is unreachable.
         addons: Digest of the applied content, by addon.
         versions: Versions of kubeadm, of kube-proxy and of nodes.
-        members: Names of the members of etcd.
         disks: Disk that each node joined with, by name.
     """
 

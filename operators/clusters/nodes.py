@@ -74,8 +74,6 @@ class NodeStep:
 
     Attributes:
         kind: Kind of the change.
-        node: Name of the Node.
-        uid: UID of the Node.
         marks: Labels and taints to set, for a step of kind `Mark`.
         version: Resource version of the Node from which `marks` was computed.
     """

@@ -46,19 +46,13 @@ class Node:
     """A view of a Node of the managed cluster.
 
     Attributes:
-        name: Name of the Node and of its Instance.
-        uid: UID of the Node.
         pool: Pool with which it joined; empty for the control plane.
         ready: Whether its condition Ready is True.
         since: Time at which that condition last changed.
         message: Message of that condition, from the kubelet or the node controller.
-        cordoned: Whether it is unschedulable.
         draining_since: Time at which the operator began to drain it; None if it is not drained.
         pods_left: Number of pods that must leave it; counted only for nodes that are drained.
-        labels: Its labels.
-        taints: Its taints.
         managed: Labels and taints that come from the pool; empty before the operator set any.
-        resource_version: Its resource version.
         address: InternalIP with which it is registered; empty for none.
         kubelet: Version of its kubelet; empty before the kubelet reported one.
     """
@@ -118,8 +112,6 @@ class Workload:
     """The state of the managed cluster, as its own API reports it.
 
     Attributes:
-        asked: Whether the API was queried.
-        reachable: Whether the API responded.
         message: Why the API did not respond.
         nodes: Nodes of the cluster by name.
         certificate_expires: Expiry of the certificate that the API serves; None if unknown.

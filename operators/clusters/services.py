@@ -46,7 +46,6 @@ class GuestService:
 
     Attributes:
         key: Its namespace and name in the managed cluster.
-        uid: Its UID.
         ports: Its ports that nodes serve.
         cidrs: Addresses of the clients that it accepts; empty for all.
         problem: Why it gets no address; empty if it can get one.
@@ -103,7 +102,6 @@ class Admission:
     """Which Services of a cluster can get an address.
 
     Attributes:
-        cluster: Name of the cluster.
         limit: Maximum number of Services with an address.
         held: Names of the existing IPClaims of Services, which come before others.
     """
@@ -138,8 +136,6 @@ class Publish:
     """A step that writes the address of a Service to its status.
 
     Attributes:
-        service: Namespace and name of the Service.
-        uid: Its UID.
         address: Its address; empty for none.
         message: Message of the condition; empty to remove all that the operator wrote.
         is_routed: Whether the address routes traffic to it.

@@ -27,7 +27,6 @@ class SetVersion:
 
     Attributes:
         old: Version that must be set before; otherwise another client has changed it.
-        version: New version.
     """
 
     old: str
@@ -42,11 +41,7 @@ class SetVersion:
 
 @dataclass(frozen=True, slots=True)
 class SetProxyVersion:
-    """A step that sets the version of kube-proxy.
-
-    Attributes:
-        version: New version.
-    """
+    """A step that sets the version of kube-proxy."""
 
     version: str
     kind: ClassVar[str] = "SetProxyVersion"

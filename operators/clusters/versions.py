@@ -16,8 +16,6 @@ class Version:
     """A version of Kubernetes such as v1.35.0 or v1.36.0-rc.1.
 
     Attributes:
-        minor: Minor version.
-        patch: Patch version.
         is_release: Whether it is a release. Suffixes other than alpha, beta and rc belong to
             distributions, whose versions are releases.
         stage: Parsed suffix of a pre-release, which sorts numbers as numbers.

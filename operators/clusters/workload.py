@@ -80,9 +80,7 @@ class Access:
 
     Attributes:
         url: URL of the API.
-        host: Name in its certificate.
         ca: Certificate of its authority.
-        user: Credentials of the operator.
         authorities: Certificate authorities of the cluster, to reach its etcd; None if etcd is not
             queried.
         admission: Which Services can get an address; None if Services are not listed.

@@ -39,10 +39,6 @@ class Cloud:
     """The API server, the simulator and the operator of a test.
 
     Attributes:
-        api: Objects.
-        sim: KubeVirt.
-        compute: The operator.
-        clock: Time of the operator.
         runs: UIDs of the runs of machines that there were, in their order.
     """
 

@@ -53,10 +53,8 @@ class Simulation:
 
     Attributes:
         api: Fake API server.
-        clock: Clock.
         writes: Descriptions of all writes.
         kill_at: Number of the write at which the process crashes; None for none.
-        lose: Whether that write still arrives.
         drive: Performs the actions of the rest of the cluster.
         unseen: Kind whose objects are not in the cache yet; None for none.
         current: Whether the primaries in the cache equal those of the API server.

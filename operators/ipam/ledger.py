@@ -35,13 +35,10 @@ class Entry:
 
     Attributes:
         name: Name of the IPAllocation, which consists of realm and address.
-        uid: UID of the IPAllocation.
         realm: Space in which the address is unique.
-        address: The address.
         number: The address as a number.
         pool: Pool of the address.
         claim: Claim that has or had the address.
-        claim_uid: UID of the claim.
         released: Whether the claim was deleted and the address is in quarantine.
         until: End of the quarantine; None if the address is not in quarantine.
         deleting: Whether the IPAllocation is being deleted.
@@ -77,9 +74,6 @@ class Request:
     """The request of one claim to one pool.
 
     Attributes:
-        claim: The claim.
-        uid: UID of the claim.
-        pool: Name of the pool.
         slot: Whether the first or the second address of the claim is requested.
         priority: Higher priorities are served first, before older claims.
         created: Creation time of the claim as text, which can be sorted.
@@ -112,7 +106,6 @@ class Range:
 
     Attributes:
         realm: Space in which the addresses are unique.
-        v6: Whether they are IPv6 addresses.
         addresses: Addresses that can be allocated.
     """
 

@@ -22,7 +22,6 @@ class Child:
 
     Attributes:
         kind: Kind of the child.
-        wanted: Desired manifest.
         live: Existing object with the name, whoever owns it; None if there is none.
     """
 

@@ -27,7 +27,6 @@ class ClusterDns:
     """The pods of the DNS service of the cluster.
 
     Attributes:
-        namespace: Their namespace.
         port: The port on which they listen; network plugins may compare it instead of 53, the port
             of the Service.
     """
@@ -70,7 +69,6 @@ class Owner:
     Attributes:
         kind: Kind of the owner.
         key: Its namespace and name.
-        uid: Its UID.
     """
 
     kind: Kind

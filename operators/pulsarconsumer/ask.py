@@ -79,7 +79,6 @@ class Secrets:
 
     Attributes:
         client: Connection to the API server.
-        namespace: Namespace of the PulsarConsumer.
     """
 
     client: Client

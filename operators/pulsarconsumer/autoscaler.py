@@ -68,7 +68,6 @@ class RequiredReplicas:
 
     Attributes:
         time: Time in seconds.
-        replicas: Number of consumers.
     """
 
     time: float
@@ -81,7 +80,6 @@ class Busy:
 
     Attributes:
         time: Time in seconds.
-        consumers: Number of connected consumers.
     """
 
     time: float
@@ -125,8 +123,6 @@ class Decision:
     """The desired number of consumers.
 
     Attributes:
-        replicas: Number of consumers.
-        cause: Reason for which the number was chosen.
         limit: Restriction that reduced it.
     """
 
@@ -142,7 +138,6 @@ class Scaler:
     Attributes:
         policy: Autoscaling in the spec.
         type: Type of the subscription.
-        memory: State from the last poll.
     """
 
     policy: Autoscaling

@@ -23,7 +23,6 @@ class _Waiting:
     """Messages that wait for KEDA to scale a PulsarConsumer.
 
     Attributes:
-        uid: UID of the PulsarConsumer.
         active: `status.lastActiveTime` of the ScaledObject.
         since: Start of the wait, in seconds since 1970.
     """

@@ -16,13 +16,9 @@ class DeploymentView:
     """The parts of the Deployment that the operator uses.
 
     Attributes:
-        wanted: Desired number of pods.
         replicas: Actual number of pods.
-        ready: Number of ready pods.
-        updated: Number of pods of the current template.
         current: Whether its status is based on its current spec.
         deadline: Its message if the progress deadline is exceeded; otherwise empty.
-        version: Its resource version.
     """
 
     wanted: int

@@ -43,7 +43,6 @@ class Plan:
 
     Attributes:
         batches: Steps in successive batches.
-        replicas: Desired number of consumers.
         held: Whether the Deployment waits for the subscription.
         missing: Required kinds that the cluster does not serve.
         fault: Why the consumers would refuse to start with the spec; empty if they would start. If

@@ -24,7 +24,6 @@ class RecordedTopic:
     """A topic.
 
     Attributes:
-        partitions: Number of its partitions.
         subscriptions: Number of waiting entries by subscription.
         extra: Fields that override the statistics of each subscription.
     """
@@ -45,7 +44,6 @@ class RecordedBroker:
         redirect: Address to which each request is redirected; empty for none.
         delay: Seconds before each response.
         requests: Received requests: method, path and headers.
-        connections: Number of accepted connections.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,6 @@ class TopicReport:
     """A report on one topic and its subscription.
 
     Attributes:
-        topic: Name of the topic in the spec.
         exists: Whether the broker knows the topic.
         subscribed: Whether the broker knows the subscription on it.
         partitions: Number of partitions; 0 for a topic without partitions.
@@ -73,7 +72,6 @@ class TopicReport:
         rate_out: Messages delivered to consumers per second.
         rate_acknowledged: Messages acknowledged per second.
         rate_redelivered: Messages redelivered per second.
-        consumers: Number of connected consumers.
         counted: Whether the number of consumers is known.
         oldest: Publish time of the oldest waiting message, in seconds since 1970; None if no
             message waits or the broker does not report it.
@@ -137,14 +135,7 @@ class SubscriptionRef:
 
 @dataclass(frozen=True, slots=True)
 class AbandonedReport:
-    """The state of a subscription that the spec no longer names.
-
-    Attributes:
-        subscription: The subscription.
-        exists: Whether it exists at the broker.
-        entries: Number of waiting entries.
-        consumers: Number of connected consumers.
-    """
+    """The state of a subscription that the spec no longer names."""
 
     subscription: SubscriptionRef
     exists: bool = True
@@ -244,7 +235,6 @@ class BrokerProblem:
     """The reason why a query of a broker failed.
 
     Attributes:
-        reason: Cause.
         message: Message for users; contains no secret and no text from the broker.
         passing: Whether the problem is temporary, so that the request may succeed later.
         ours: Whether the broker was not even queried, because of a temporary problem on our side.
@@ -263,7 +253,6 @@ class BrokerState:
     Attributes:
         report: The last response; None if there was none since the process started.
         problem: Why the last query failed; None if it succeeded.
-        failures: Number of consecutive failed queries.
     """
 
     report: Report | None = None

@@ -25,7 +25,6 @@ class Capacity:
     """The CPUs and memory of a machine.
 
     Attributes:
-        cpus: Number of CPUs.
         memory: Bytes of memory; None if the value is invalid.
     """
 
@@ -65,13 +64,10 @@ class DiskView:
         kind: DataVolume or PersistentVolumeClaim.
         manifest: The object, for patches and deletion.
         name: Name of the DataVolume and of the claim.
-        uid: UID of the object.
-        deleting: Whether it is being deleted.
         filled: Whether it contains all its data, so that a machine can boot from it.
         failed: Whether it can never be filled.
         unknown: Whether CDI currently does not know its state.
         progress: Progress for messages, such as `40 %`; empty if unknown.
-        restarts: Number of restarts of the importer.
         last_error: Last error of filling it, as reported by CDI.
         refusal: Why CDI does not create its claim, as reported by CDI.
         waits: Whether CDI cannot begin to fill it before its claim has storage.
@@ -126,7 +122,6 @@ class Run:
         view: View of the VirtualMachineInstance.
         disk: Root disk with which it was started.
         capacity: Capacity of the guest.
-        probed: Whether it has a readiness probe.
         rescued: Whether another root disk is attached for repair.
     """
 
@@ -242,7 +237,6 @@ class Observed:
         firewall: Firewall of the spec; None if it does not exist.
         claim: IPClaim of the public address; None if it does not exist.
         claim_manifest: The same IPClaim as a manifest.
-        volumes: Further volumes.
         in_use: Why a disk cannot be used, because another machine uses it, by claim.
         image_hosts: Hosts from which images are allowed; empty for no limit.
         machine: VirtualMachine with the name of the Instance, if it is ours.

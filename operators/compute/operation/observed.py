@@ -23,8 +23,6 @@ class Lock:
     """The Lease with which one Operation reserves an Instance.
 
     Attributes:
-        uid: UID of the Lease.
-        holder: UID of the Operation that holds it.
         alive: Whether that Operation exists and has not ended.
     """
 
@@ -39,9 +37,7 @@ class Target:
 
     Attributes:
         manifest: Manifest of the Instance.
-        instance: The parsed Instance.
         run_uid: UID of the current run of the machine; empty for none.
-        run_ending: Whether that run is being ended.
         agent_since: Time since which the guest agent is connected; None if it is not.
         address_wait: Seconds for which an Operation still waits for the public address to follow
             the run. The wait is short, because another operator moves the address.

@@ -23,10 +23,8 @@ class RoutedEndpoint:
     """An endpoint to which an address routes traffic; a machine with two families has two.
 
     Attributes:
-        address: IP address.
         node: Node of the endpoint; empty if it is unknown.
         pod: Key of the pod; None for a plain address.
-        pod_uid: UID of the pod.
     """
 
     address: str
@@ -46,7 +44,6 @@ class Binding:
         vmi_created: Creation time of the VirtualMachineInstance, as text.
         places: Endpoints of the traffic, sorted: none, one for each family, or the endpoints of a
             Service.
-        epoch: Number of changes of the places.
     """
 
     target: str = ""
@@ -77,8 +74,6 @@ class Finding:
         observation: FOUND with a binding; ABSENT if it is certain that there is none; UNKNOWN if
             the address must not move.
         binding: The binding; without endpoints for ABSENT and UNKNOWN.
-        reason: Reason of the condition Bound.
-        message: Message of the condition Bound.
     """
 
     observation: Observation
@@ -93,9 +88,6 @@ class BindingPlan:
 
     Attributes:
         binding: Binding to publish.
-        state: State of the binding.
-        reason: Reason of the condition Bound.
-        message: Message of the condition Bound.
         again: Whether to requeue immediately, because another step follows.
     """
 

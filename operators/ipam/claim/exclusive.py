@@ -15,12 +15,7 @@ from operators.ipam.claim.resources import PortMap
 
 @dataclass(frozen=True, slots=True)
 class AddressConflict:
-    """Another Service with an address of a claim.
-
-    Attributes:
-        address: The address.
-        service: Namespace and name of the Service.
-    """
+    """Another Service with an address of a claim."""
 
     address: str
     service: Key

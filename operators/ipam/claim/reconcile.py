@@ -35,7 +35,6 @@ class Holding:
     """The address that a claim has from one pool.
 
     Attributes:
-        pool: Name of the pool.
         address: The address; empty for none.
         entry: Entry of the address; None if there is no address or its entry was lost.
         pending_reason: Why there is no address or no entry; None if the pool has not decided yet.

@@ -53,8 +53,6 @@ class PortMap:
     Attributes:
         name: Name, unique in the claim.
         protocol: TCP, UDP or SCTP.
-        port: Port of the address.
-        target_port: Port of the target.
     """
 
     name: str
@@ -82,7 +80,6 @@ class Publication:
         load_balancer_class: Class of the load balancer; empty for the default.
         proxy_labels: Labels by which another program than kube-proxy serves the Service; it reads
             Endpoints.
-        proxy_annotations: Annotations for that program.
     """
 
     addresses: tuple[str, ...]

@@ -32,7 +32,6 @@ class PendingReason:
 
     Attributes:
         reason: Reason of the condition Ready of the claim.
-        message: Message of the condition Ready.
         position: Position in the queue; None if the claim does not wait for a free address.
     """
 
@@ -47,7 +46,6 @@ class Assignment:
 
     Attributes:
         request: Request that gets the address.
-        address: The address.
         tombstone: Entry of an earlier claim, which must be deleted before the address is
             allocated; None if the address is free.
     """
@@ -62,7 +60,6 @@ class PoolView:
     """The data of a pool that the planner needs.
 
     Attributes:
-        name: Name of the pool.
         range: Addresses of the pool.
         strategy: Strategy for choosing a free address.
         last: Number that was allocated last; None for none.
@@ -70,7 +67,6 @@ class PoolView:
         evaluate: Returns why this pool cannot serve a request; None if it can.
         quota: Maximum number of addresses of the claims of one namespace; None for no limit.
         max_priority: Highest priority that counts; None for no limit.
-        uid: UID of the pool.
         restoring: Why addresses without an entry are not allocated yet; None if they are.
     """
 

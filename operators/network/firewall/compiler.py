@@ -61,7 +61,6 @@ class PortRange:
     """Ports of one protocol.
 
     Attributes:
-        protocol: The protocol.
         ports: First and last port; None for all.
     """
 

@@ -36,7 +36,6 @@ class Block:
     """A prefix with exceptions.
 
     Attributes:
-        cidr: The prefix.
         excepts: Prefixes within it that are excluded.
     """
 
@@ -59,7 +58,6 @@ class _Part:
     """A part of the result; parts are joined by reference and written once at the end.
 
     Attributes:
-        cost: Number of blocks and exceptions.
         block: Prefix of a block that begins here; `below` contains its exceptions.
         taken: Prefix that is an exception of the block above; parts below it stand alone.
         below: Parts below this one.

@@ -48,7 +48,6 @@ class Packet:
         direction: Ingress to an instance, or Egress from it.
         protocol: Protocol; ALL stands for any other protocol, such as ESP.
         port: Destination port; 0 if the protocol has no ports.
-        address: Address at the other end.
         pod: Pod at the other end; None for an end outside the cluster.
     """
 

@@ -71,7 +71,6 @@ class Observed:
         others: Existing other networks of members, by name.
         around: Instances that the peers of rules can select.
         enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
-        families: Address families of pods.
         dns: The pods of the DNS service of the cluster.
     """
 

@@ -36,8 +36,6 @@ class PacketRule:
     """One rule in the form that the evaluation needs.
 
     Attributes:
-        name: Name of the rule.
-        allows: Whether its action is Allow.
         protocol: Protocol to which it applies.
         ports: Half-open spans of ports; empty for all.
         addresses: Addresses at the other end.
@@ -83,7 +81,6 @@ class AddressRange:
     """Addresses with the same allowed traffic.
 
     Attributes:
-        addresses: The addresses.
         allowed: A number with one bit for each allowed port class.
         deciders: Name of the deciding rule for each port class whose protocol NetworkPolicy does
             not support, in the order of `Traffic.port_classes`; empty for the default.

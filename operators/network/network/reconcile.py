@@ -85,7 +85,6 @@ class Observed:
         first: The Network that gets the VLAN if it has no owner.
         namespace_labels: Labels of the namespace.
         protected: Addresses to which no instance may send packets.
-        families: Address families of pods.
         dns: The pods of the DNS service of the cluster.
     """
 

@@ -37,12 +37,7 @@ class _Definitions:
         self.has_endless_array = False
 
     def measure(self, definition: Any, above: tuple[str, ...]) -> int:
-        """Return 0 if values may have no bytes, otherwise 1.
-
-        Args:
-            definition: A definition.
-            above: Names of the records that contain it.
-        """
+        """Return 0 if values may have no bytes, otherwise 1."""
         match definition:
             case "null":
                 return 0

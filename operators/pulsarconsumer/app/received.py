@@ -46,7 +46,6 @@ class Received:
         raw: The message of the client, as it was delivered last. The client acknowledges a batch
             only if all messages of one delivery are acknowledged, so the messages of a batch must
             not be acknowledged as parts of different deliveries.
-        data: The payload.
         identity: Publish time and id in the topic from which it was received. The id alone is not
             unique if the service URL points to another cluster, or to one that was emptied.
         group: Messages of one group are handled in their order; empty for none.

@@ -39,7 +39,6 @@ class CachedState:
     """The known state of a broker, and the time of the next query.
 
     Attributes:
-        broker_state: The known state.
         serial: Number of the query that returned the state; later queries have higher numbers.
         again: Seconds until the next query is due.
     """
@@ -54,7 +53,6 @@ class Effect:
     """The result of a change at the broker.
 
     Attributes:
-        done: Whether it succeeded.
         problem: Why it failed; None while it is in progress.
     """
 

@@ -29,10 +29,7 @@ class KeyFile:
 
     Attributes:
         issuer: Base URL of the configuration of the issuer.
-        client_id: Client ID.
-        client_secret: Client secret.
         audience: Audience of the token.
-        scope: Requested scope.
     """
 
     issuer: str

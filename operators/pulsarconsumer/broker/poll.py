@@ -45,7 +45,6 @@ class StatusQuery:
 
     Attributes:
         topics: Topics in the spec.
-        subscription: Name of the subscription.
         create: Whether to create the subscription if it is missing.
         earliest: Whether a new subscription begins with the first message of the topic.
         replicated: Whether a new subscription replicates its position to all clusters.
@@ -179,11 +178,7 @@ class _Poll:
         return report, False
 
     async def ask_attempts(self, *, known: bool) -> bool:
-        """Return whether the topic of attempts has its subscription; create it if necessary.
-
-        Args:
-            known: Whether it had one lately.
-        """
+        """Return whether the topic of attempts has its subscription; create it if necessary."""
         query = self.query
         if not query.attempts or known:
             return known

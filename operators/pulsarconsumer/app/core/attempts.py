@@ -26,7 +26,6 @@ class AttemptRecord:
     """The failed attempts and the results that a consumer publishes together.
 
     Attributes:
-        consumer: Identity of the consumer.
         attempts: Number of failed attempts of this consumer, by identity of the message.
         acknowledged: Messages that were handled.
         dead_lettered: Messages that were moved to the dead-letter topic.
@@ -67,7 +66,6 @@ class _Stored:
     """A stored record.
 
     Attributes:
-        position: Its message id.
         published: Its publish time in seconds since 1970.
         needed: Messages whose current number of attempts it holds.
     """

@@ -45,7 +45,6 @@ class Origin:
 
     Attributes:
         topic: Topic to which the message was first sent.
-        message_id: Id of the message in that topic.
         schema_version: Version of the schema of that topic with which it was written; -1 for none.
         attempt: Number of the attempt, from 1.
     """
