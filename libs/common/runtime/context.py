@@ -65,7 +65,6 @@ class Context:
 
     Attributes:
         key: Key of the primary.
-        primary: The primary itself.
         kind: Kind of the primary.
         client: Client, for the rare read that must not come from the cache.
         metrics: Metrics of the process, including the metrics of the operator.

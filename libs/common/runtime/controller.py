@@ -58,7 +58,6 @@ class Watch:
     """A watch of a kind, and the mapping of its changes to primaries.
 
     Attributes:
-        kind: The watched kind.
         mapper: Maps a change to primaries; None enqueues the controlling owner.
         transform: Reduces an object to the fields that the operator reads.
         label_selector: Restricts the watch to matching objects; evaluated by the server.

@@ -31,12 +31,7 @@ class Repairs:
         self._applied: dict[str, tuple[str, float, int]] = {}
 
     def note_applied(self, uid: str, desired: str) -> None:
-        """Record an apply that changed an object: a repair if the same state was applied before.
-
-        Args:
-            uid: UID of the object.
-            desired: Hash of the desired state.
-        """
+        """Record an apply that changed an object: a repair if the same state was applied before."""
         (before, time, repairs), now = self._applied.pop(uid, _NEVER), self._clock.monotonic()
         again = before == desired and now - time < _CALM_SECONDS
         self._applied[uid] = (desired, now, repairs + 1 if again else 0)

@@ -47,8 +47,6 @@ class Certificate:
     """A certificate, its key, and the CA bundle for the API server; all PEM.
 
     Attributes:
-        certificate: The certificate.
-        key: Its private key.
         trusted: The certificate, and those before it that a replica may still show.
     """
 
