@@ -41,8 +41,6 @@ class Outcome:
     """The outcome of one message.
 
     Attributes:
-        message: The message.
-        result: The result.
         error: The exception of the handler; None if it returned.
     """
 

@@ -31,7 +31,6 @@ class Condition:
 
     Attributes:
         type: State in UpperCamel, such as `Ready`.
-        status: Whether it holds.
         reason: Cause in UpperCamel, for machines.
         message: Sentence for people; names the field to change, and contains no secret and no time.
     """

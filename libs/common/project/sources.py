@@ -18,10 +18,8 @@ class OperatorSource:
     """The declarations of an operator.
 
     Attributes:
-        id: Id of the operator.
         resources: Models of its kinds, in every version.
         rules: Permissions that it needs.
-        settings: Its settings.
         metrics: Its own metrics, without the metrics of the framework.
         webhooks: Its webhooks, as entries of `files/webhooks.yaml`.
         code: Folder of its code, relative to the root of the project.

@@ -51,7 +51,7 @@ _Dumper.add_representer(str, _represent_text)
 
 def render_yaml(document: Any, *, origin: str = "") -> str:
     """Render a document as YAML, with a notice of its origin."""
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
     return render_notice(origin) + text if origin else text
 
 
