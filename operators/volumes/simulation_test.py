@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from libs.common.kinds import Manifest
-from libs.common.ownership import controller_uid
+from libs.common.ownership import controller_of, controller_uid
 from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.quantity import parse_quantity, render_quantity
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
@@ -134,10 +134,11 @@ class Simulation:
         if self.claim is None:
             return Observed()
         claim = ClaimView.parse(copy.deepcopy(self.claim))
+        owner = controller_of(self.claim)
         snapshot = self.snapshots.get(last_snapshot_name(claim))
         return Observed(
             claim=claim,
-            holder=str(claim.owner["name"]) if claim.owner else "",
+            holder=str(owner["name"]) if owner else "",
             storage_class=EXPANDABLE if self.expandable else RIGID,
             users=tuple(ClaimUser(pod, finished=False) for pod in sorted(self.pods)),
             snapshot=None if snapshot is None else VolumeSnapshotView.parse(snapshot),
