@@ -204,6 +204,22 @@ LIMITS: Final = (
         "libs/common/webhooks/server_test.py::test_review_that_is_too_large_is_rejected",
     ),
     Limit(
+        "all reviews that have not arrived completely",
+        "libs/common/webhooks/server.py::_UNFINISHED_LIMIT",
+        "33554432",
+        "bytes",
+        "the connection of the oldest is closed",
+        "libs/common/webhooks/server_test.py::test_reviews_that_never_end_make_room_for_others",
+    ),
+    Limit(
+        "ConfigMaps in the cache of jmxexporter and clusters",
+        "",
+        "",
+        "",
+        "only their metadata is kept; the content is read when it is needed",
+        "libs/common/runtime/reflector_test.py::test_watch_of_metadata_gets_nothing_else",
+    ),
+    Limit(
         "text of a quantity",
         "libs/common/quantity.py::TEXT_LIMIT",
         "64",

@@ -20,6 +20,8 @@ log = structlog.get_logger("webhooks")
 
 _BODY_LIMIT: Final = 8 << 20
 """Most bytes of a review, which may hold an object of 1.5 MiB twice."""
+_UNFINISHED_LIMIT: Final = 32 << 20
+"""Most bytes of all reviews that have not arrived completely."""
 
 
 class AdmissionServer:
@@ -46,9 +48,9 @@ class AdmissionServer:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self.show(certificate)
-        app = web.Application(client_max_size=_BODY_LIMIT)
+        app, bodies = web.Application(), _Bodies()
         for path, reviewer in reviewers.items():
-            app.router.add_post(path, _build_handler(_build_admission(reviewer)))
+            app.router.add_post(path, _build_handler(bodies, _build_admission(reviewer)))
         self._listener = Listener(app)
 
     def show(self, certificate: Certificate) -> None:
@@ -69,10 +71,35 @@ type _Respond = Callable[[Mapping[str, Any]], Manifest]
 """Returns the body of the response. Raises ValueError if the request is not a review."""
 
 
-def _build_handler(respond: _Respond) -> Callable[[web.Request], Awaitable[web.Response]]:
+class _Bodies:
+    """Bodies that have not arrived completely: the oldest make room, as any pod may send some."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[web.RequestHandler, int] = {}
+
+    async def read(self, request: web.Request) -> bytearray:
+        body = bytearray()
+        try:
+            async for part in request.content.iter_any():  # security: bounded here
+                body += part
+                if len(body) > _BODY_LIMIT:
+                    raise web.HTTPRequestEntityTooLarge(_BODY_LIMIT, len(body))
+                self._sizes[request.protocol] = len(body)
+                while sum(self._sizes.values()) > _UNFINISHED_LIMIT:
+                    oldest = next(iter(self._sizes))
+                    del self._sizes[oldest]
+                    oldest.force_close()
+        finally:
+            self._sizes.pop(request.protocol, None)
+        return body
+
+
+def _build_handler(
+    bodies: _Bodies, respond: _Respond
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
-            body = orjson.loads(await request.read())  # security: at most _BODY_LIMIT
+            body = orjson.loads(await bodies.read(request))
             response = respond(body if isinstance(body, dict) else {})
         except ValueError as error:
             return web.Response(status=400, text=str(error))

@@ -7,6 +7,7 @@ import base64
 import io
 import itertools
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import aiohttp
@@ -183,6 +184,28 @@ async def test_review_that_is_too_large_is_rejected() -> None:
     certificate = build_certificate()
     async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
         assert await fetch(server.port, certificate, "/marks", " " * (9 << 20)) == 413
+
+
+async def test_reviews_that_never_end_make_room_for_others() -> None:
+    certificate = build_certificate()
+    head = b"POST /marks HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n"
+    context = ssl.create_default_context(cadata=certificate.certificate.decode())
+    writers = []
+    async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
+        readers = []
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+            writer.write(head + b" " * 7_900_000)
+            await writer.drain()
+            readers.append(reader)
+            writers.append(writer)
+        async with asyncio.timeout(60):
+            with suppress(ConnectionError):
+                assert await readers[0].read() == b"", "the oldest is closed"
+        assert await fetch(server.port, certificate, "/marks", "[]") == 400, "others are served"
+        assert not readers[5].at_eof()
+    for writer in writers:
+        writer.close()
 
 
 async def fetch(port: int, trusted: Certificate, path: str = "/", body: str = "") -> int:
