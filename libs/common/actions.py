@@ -20,7 +20,6 @@ class Action:
     """A step, and the Event to record once it is taken.
 
     Attributes:
-        step: The write.
         reason: Reason of the event, and of a refusal.
         note: Note of the event; empty for a step that needs no event.
         warning: Whether the event has type Warning.

@@ -28,8 +28,6 @@ class Page:
     """A part of a list.
 
     Attributes:
-        items: The objects.
-        resource_version: Version of the whole list.
         first: Whether the list begins with this page. The list begins again if the continue token
             expired.
     """

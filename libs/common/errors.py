@@ -155,11 +155,7 @@ class MutatedByAdmission(CreateError):
 
 
 class UnknownOutcome(SlipwayError):
-    """A write was sent and no response was received: it may or may not have been executed.
-
-    Attributes:
-        operation: The request.
-    """
+    """A write was sent and no response was received: it may or may not have been executed."""
 
     def __init__(self, operation: str, cause: str) -> None:
         """Build the message from the request and the cause."""

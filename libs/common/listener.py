@@ -56,5 +56,11 @@ class Listener:
         assert server is not None
         open_ones = server.connections
         for oldest in open_ones[: max(0, len(open_ones) + 1 - CONNECTIONS)]:
-            oldest.force_close()
+            end_connection(oldest)
         return server()
+
+
+def end_connection(connection: web.RequestHandler) -> None:
+    """End a connection without the goodbye of TLS, which would wait for the client."""
+    if connection.transport is not None:
+        connection.transport.abort()

@@ -25,7 +25,6 @@ class Create:
 
     Attributes:
         kind: Kind of the object.
-        manifest: The object.
         ours: Returns whether an existing object with the name is ours; None compares the UID of the
             controller.
         objection: Returns what is wrong with the stored object, or an empty text. For example,
@@ -62,7 +61,6 @@ class Apply:
 
     Attributes:
         kind: Kind of the object.
-        manifest: The desired object.
         ours: Returns whether an existing object with the name is ours; None compares the UID of the
             controller.
         version: Resource version of the object that the manifest was planned from, if the manifest
@@ -182,13 +180,7 @@ def escape_pointer(name: str) -> str:
 
 
 def annotate(held: Collection[str], name: str, value: str) -> Manifest:
-    """Build the operation of a JSON patch that sets an annotation; an empty value removes it.
-
-    Args:
-        held: Names of the present annotations.
-        name: Name of the annotation.
-        value: Its value.
-    """
+    """Build the operation of a JSON patch that sets an annotation; an empty value removes it."""
     if value and not held:
         return {"op": "add", "path": "/metadata/annotations", "value": {name: value}}
     path = f"/metadata/annotations/{escape_pointer(name)}"

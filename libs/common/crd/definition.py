@@ -26,7 +26,6 @@ class PrinterColumn:
     """A column of `kubectl get`.
 
     Attributes:
-        name: Heading.
         type: OpenAPI type of the value; `date` shows an age.
         json_path: Path of the value, such as `.status.readyReplicas`.
         description: Sentence for `kubectl explain`-like tools.
@@ -62,8 +61,6 @@ class Scale:
     """The scale subresource: what `kubectl scale` and autoscalers use.
 
     Attributes:
-        spec_replicas: Path of the desired number.
-        status_replicas: Path of the observed number.
         label_selector: Path of the selector as text; needed by autoscalers.
     """
 

@@ -54,7 +54,6 @@ class Rule(_Keywords):
 
     Attributes:
         rule: CEL expression; `self` is the annotated value, `oldSelf` makes it a transition rule.
-        message: Message for the user if the rule fails.
         reason: Cause that the API server reports.
         field_path: Path below `self` that the error names, such as `.replicas`.
         message_expression: CEL expression for the message, when it needs a value.

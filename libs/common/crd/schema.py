@@ -77,7 +77,6 @@ class StructuralSchema:
 
     Attributes:
         schema: The schema, in the form of a CRD.
-        waivers: Path of a field -> rule -> reason.
     """
 
     schema: Manifest

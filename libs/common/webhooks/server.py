@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 
 from libs.common.kinds import Manifest
-from libs.common.listener import Listener
+from libs.common.listener import Listener, end_connection
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate, load_certificate
 from libs.common.webhooks.review import Review, Reviewer
@@ -77,21 +77,24 @@ class _Bodies:
     def __init__(self) -> None:
         self._sizes: dict[web.RequestHandler, int] = {}
 
-    async def read(self, request: web.Request) -> bytearray:
-        body = bytearray()
+    async def read(self, request: web.Request) -> bytes:
+        parts: list[bytes] = []
+        size = 0
         try:
             async for part in request.content.iter_any():  # security: bounded here
-                body += part
-                if len(body) > _BODY_LIMIT:
-                    raise web.HTTPRequestEntityTooLarge(_BODY_LIMIT, len(body))
-                self._sizes[request.protocol] = len(body)
+                parts.append(part)
+                size += len(part)
+                if size > _BODY_LIMIT:
+                    raise web.HTTPRequestEntityTooLarge(_BODY_LIMIT, size)
+                self._sizes[request.protocol] = size
                 while sum(self._sizes.values()) > _UNFINISHED_LIMIT:
                     oldest = next(iter(self._sizes))
                     del self._sizes[oldest]
-                    oldest.force_close()
+                    end_connection(oldest)
+            return b"".join(parts)
         finally:
+            parts.clear()  # The error of a lost connection keeps this frame for a while.
             self._sizes.pop(request.protocol, None)
-        return body
 
 
 def _build_handler(
@@ -101,7 +104,7 @@ def _build_handler(
         try:
             body = orjson.loads(await bodies.read(request))
             response = respond(body if isinstance(body, dict) else {})
-        except ValueError as error:
+        except (ValueError, ConnectionError) as error:
             return web.Response(status=400, text=str(error))
         except _ReviewFailed:
             return web.Response(status=500, text="the review failed; see the log of the operator")
