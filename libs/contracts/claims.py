@@ -51,11 +51,9 @@ class ClaimView:
     Attributes:
         resource_version: Resource version of the object that was parsed.
         deleting: Whether it is being deleted; pods that use it may delay that for long.
-        owner_references: All owner references.
         phase: `Pending`, `Bound` or `Lost`; empty before the first status.
         volume_name: PersistentVolume that it is bound to; empty before binding.
         storage_class: Name of the class; None while there is none, empty for "no class".
-        access_modes: Requested access modes.
         volume_mode: `Filesystem` or `Block`.
         requested: Requested bytes; None if they cannot be parsed.
         requested_text: The requested size as written in the spec.

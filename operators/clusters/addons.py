@@ -36,7 +36,6 @@ class AddonStep:
     """A step that applies an addon through the API of the cluster and records its digest there.
 
     Attributes:
-        digest: Digest of the content.
         data: Manifests as YAML, by the key of the ConfigMap.
     """
 

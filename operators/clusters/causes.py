@@ -42,7 +42,6 @@ class Cause:
             drained.
         operation: Name of the Operation, which is the same for as long as the cause is the same.
         token: Token of `spec.recycle`; empty for other reasons.
-        type: Type of the Operation.
     """
 
     instance: InstanceView

@@ -79,7 +79,6 @@ class RemoveMember:
     """A step that removes a member from etcd. An already removed member counts as done.
 
     Attributes:
-        member: Member to remove.
         node: Control plane node of the member.
         has_machine: Whether the machine of the node is in the cache. If not, the API server is
             asked before the member is removed.

@@ -73,7 +73,6 @@ class NodeStep:
     """A step that changes a Node in the managed cluster; each step is safe to repeat.
 
     Attributes:
-        kind: Kind of the change.
         marks: Labels and taints to set, for a step of kind `Mark`.
         version: Resource version of the Node from which `marks` was computed.
     """

@@ -113,7 +113,6 @@ class Workload:
 
     Attributes:
         message: Why the API did not respond.
-        nodes: Nodes of the cluster by name.
         certificate_expires: Expiry of the certificate that the API serves; None if unknown.
         addons: Digest of the content that was applied last, by addon.
         version: Version with which kubeadm joins control plane nodes; empty if unknown.
@@ -146,7 +145,6 @@ class Observed:
         authorities_problem: Why the authorities are unusable; empty if they are usable or missing.
         objects: Children of the cluster other than Instances and Operations, by kind and name.
         claim: IPClaim of the address; None before it is created.
-        instances: Instances of the cluster, by name.
         operations: Operations of the operator, by name.
         busy: Names of Instances with an Operation that is in progress or waiting.
         workload: State of the managed cluster, as its own API reports it.

@@ -79,7 +79,6 @@ class Access:
     """Address and credentials of the API of a cluster.
 
     Attributes:
-        url: URL of the API.
         ca: Certificate of its authority.
         authorities: Certificate authorities of the cluster, to reach its etcd; None if etcd is not
             queried.

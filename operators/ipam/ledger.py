@@ -37,7 +37,6 @@ class Entry:
         name: Name of the IPAllocation, which consists of realm and address.
         realm: Space in which the address is unique.
         number: The address as a number.
-        pool: Pool of the address.
         claim: Claim that has or had the address.
         released: Whether the claim was deleted and the address is in quarantine.
         until: End of the quarantine; None if the address is not in quarantine.
@@ -127,7 +126,6 @@ class Ledger:
     """The entries, requests and pools, with the queries of the reconcilers.
 
     Attributes:
-        entries: Entries by name.
         ranges: Addresses of each valid pool, by name of the pool.
         open: Requests without an entry, by pool and UID of the claim.
     """

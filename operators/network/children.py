@@ -21,7 +21,6 @@ class Child:
     """The desired and the actual state of one child.
 
     Attributes:
-        kind: Kind of the child.
         live: Existing object with the name, whoever owns it; None if there is none.
     """
 

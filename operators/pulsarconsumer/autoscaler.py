@@ -137,7 +137,6 @@ class Scaler:
 
     Attributes:
         policy: Autoscaling in the spec.
-        type: Type of the subscription.
     """
 
     policy: Autoscaling

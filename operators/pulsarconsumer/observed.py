@@ -53,7 +53,6 @@ class Observed:
         deployment: Deployment of the PulsarConsumer; None if it does not exist.
         children: Other children, by kind.
         served: Optional kinds that the cluster serves.
-        broker_state: Known state of the broker.
         decision: Decision of the engine Native; None before the first, or with another engine.
         unanswered: Seconds for which messages have waited without a reaction of KEDA; 0 if none
             wait, or with another engine.

@@ -44,7 +44,6 @@ class PartReport:
     Attributes:
         name: Its name at the broker.
         entries: Number of waiting entries, each a message or a batch.
-        consumers: Consumers that are connected to it.
     """
 
     name: str

@@ -119,9 +119,7 @@ class Run:
     """One run of the machine: a VirtualMachineInstance.
 
     Attributes:
-        view: View of the VirtualMachineInstance.
         disk: Root disk with which it was started.
-        capacity: Capacity of the guest.
         rescued: Whether another root disk is attached for repair.
     """
 
@@ -160,9 +158,7 @@ class Machine:
     """The VirtualMachine.
 
     Attributes:
-        view: View of the VirtualMachine.
         disk: Root disk in its template.
-        capacity: Capacity in its template.
         claims: Claims of the further volumes in its template, by volume name.
         has_network_data: Whether its template configures the network of the guest.
         instancetype: Instancetype that defines the capacity instead; None for none.
@@ -251,7 +247,6 @@ class Observed:
         former_machine: VirtualMachine of an earlier Instance with this name; None for none.
         foreign: Objects of other owners with names that the Instance needs, for messages.
         silent_node: Node of the run if it has stopped reporting; otherwise empty.
-        operation: Operation in progress.
         place: Node on which a new root disk must be usable; empty for any.
         lacks_user_data: Whether the Secret with the user data of the next run does not exist.
     """

@@ -36,7 +36,6 @@ class Target:
     """The Instance to which an Operation applies.
 
     Attributes:
-        manifest: Manifest of the Instance.
         run_uid: UID of the current run of the machine; empty for none.
         agent_since: Time since which the guest agent is connected; None if it is not.
         address_wait: Seconds for which an Operation still waits for the public address to follow

@@ -87,7 +87,6 @@ class BindingPlan:
     """The target to which an address should route traffic, and the Events to emit.
 
     Attributes:
-        binding: Binding to publish.
         again: Whether to requeue immediately, because another step follows.
     """
 

@@ -71,9 +71,6 @@ class Publication:
     """The published data of a claim.
 
     Attributes:
-        addresses: The addresses of the claim.
-        binding: Binding of the address.
-        ports: Ports of the Service.
         ports_at: Ports of endpoints that differ from these, for example if pods of a Service give a
             named port different numbers.
         announcement: How the Service makes them known.

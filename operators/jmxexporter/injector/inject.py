@@ -66,7 +66,6 @@ class AgentPayload:
     """The configuration, jars and access control of an endpoint.
 
     Attributes:
-        jars: Jars to load.
         access: Access control of the endpoint.
     """
 

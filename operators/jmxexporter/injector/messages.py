@@ -80,7 +80,6 @@ class Request:
 
     Attributes:
         id: Name of the endpoint in each JVM: UID of the custom resource.
-        action: Action to execute.
         container_id: Id of the container at the runtime, without its scheme.
         shared_processes: Whether the containers of the pod see each other's processes.
         config_hash: SHA-256 of the configuration, in hexadecimal.

@@ -78,7 +78,6 @@ class PeerCandidates:
     """The instances that peers can select.
 
     Attributes:
-        instances: Instances of the namespace.
         unlabelled: UIDs of instances with a pod that lacks the label of a network.
     """
 

@@ -36,7 +36,6 @@ class PacketRule:
     """One rule in the form that the evaluation needs.
 
     Attributes:
-        protocol: Protocol to which it applies.
         ports: Half-open spans of ports; empty for all.
         addresses: Addresses at the other end.
     """
@@ -53,7 +52,6 @@ class Ruleset:
     """Rules of one direction.
 
     Attributes:
-        direction: Direction of the packets.
         rules: Rules in the order of their evaluation.
         allows: Whether packets that match no rule are allowed.
     """

@@ -73,7 +73,6 @@ class Observed:
     """The current state of one Network and its dependencies.
 
     Attributes:
-        instances: Instances of the namespace.
         firewalls: Names of the firewalls that name the network.
         objects: Objects of the kinds of children, by kind and key, whoever owns them.
         owned: Objects that the network controls.
@@ -83,7 +82,6 @@ class Observed:
         provider: The ProviderNetwork in the spec; None if it does not exist or is not set.
         bridge: All ProviderNetworks with the bridge of the network.
         first: The Network that gets the VLAN if it has no owner.
-        namespace_labels: Labels of the namespace.
         protected: Addresses to which no instance may send packets.
         dns: The pods of the DNS service of the cluster.
     """

@@ -28,7 +28,6 @@ class Slot:
     """The current work of a thread.
 
     Attributes:
-        thread: Identifier of the thread.
         unit: The messages that it handles; empty for none.
         began: Monotonic time at which the call of the handler began; 0 for no call.
     """

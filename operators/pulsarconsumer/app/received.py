@@ -23,7 +23,6 @@ class Copy:
 
     Attributes:
         topic: The retry topic or the dead-letter topic.
-        properties: Properties of the copy.
         operation: `retry` or `dead_letter`, for metrics.
         result: Result of the handling of the message, for metrics.
         delay: Seconds until the broker delivers the copy.

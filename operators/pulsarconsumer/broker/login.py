@@ -29,7 +29,6 @@ class KeyFile:
 
     Attributes:
         issuer: Base URL of the configuration of the issuer.
-        audience: Audience of the token.
     """
 
     issuer: str

@@ -44,7 +44,6 @@ class StatusQuery:
     """The query of a poll.
 
     Attributes:
-        topics: Topics in the spec.
         create: Whether to create the subscription if it is missing.
         earliest: Whether a new subscription begins with the first message of the topic.
         replicated: Whether a new subscription replicates its position to all clusters.
