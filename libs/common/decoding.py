@@ -33,8 +33,10 @@ def parse_json(body: bytes, outer: int = 0) -> Any:
         return limit_depth(orjson.loads(body), outer)
     except orjson.JSONDecodeError:
         try:
-            # orjson reads 1,024 levels.
-            return limit_depth(json.loads(body), outer)  # security: fails after 10,000 levels
+            # orjson reads 1,024 levels, and no lone surrogates, which UTF-8 cannot encode either.
+            found = json.loads(body)  # security: fails after 10,000 levels
+            text = json.dumps(found, ensure_ascii=False).encode(errors="replace")
+            return limit_depth(json.loads(text), outer)  # security: as above
         except RecursionError as err:
             raise ValueError("it has too many levels") from err
 

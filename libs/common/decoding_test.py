@@ -41,3 +41,10 @@ def test_what_is_not_deep_is_whole() -> None:
 def test_other_text_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_json(text)
+
+
+def test_half_of_a_surrogate_pair_can_be_encoded_again() -> None:
+    """The API server of a guest may send one; the status of its cluster would be lost."""
+    parsed = parse_json(rb'{"message": "a\ud800b", "\udfff": "\ud83d\ude00"}')
+    assert parsed == {"message": "a?b", "?": "😀"}
+    assert orjson.loads(orjson.dumps(parsed)) == parsed
