@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from http.client import BadStatusLine
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,7 +181,15 @@ def wait_until(probe: Callable[[], object], seconds: float = 240.0) -> None:
 
 
 def scrape_metrics(port: int, path: str = "/metrics") -> dict[str, Metric]:
-    """Scrape an endpoint as Prometheus does."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
-        text = response.read().decode()
+    """Scrape an endpoint as Prometheus does.
+
+    Raises:
+        OSError: Nothing serves the port. The kernel may connect a socket to itself then, if it
+            gives it this port; the response is the request.
+    """
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+            text = response.read().decode()
+    except BadStatusLine as err:
+        raise ConnectionRefusedError(port) from err
     return {family.name: family for family in text_string_to_metric_families(text)}
