@@ -53,7 +53,7 @@ async def test_good_spec_is_taken(
         ({"labelSelector": None, "selector": {}}, "every pod of the namespace"),
         ({"config": {}}, "exactly one of configMapName and preset"),
         ({"config": {"preset": "Kafka", "configMapName": "a"}}, "exactly one of configMapName"),
-        ({"tls": {"secretName": "cert"}, "startup": "NewPods"}, "need agent Guard"),
+        ({"tls": {"secretName": "cert"}, "startup": "NewPods"}, "need startup Never"),
         ({"path": "/-/config"}, "reserved"),
         ({"podMonitor": {"relabelings": [{"targetLabel": "__address__"}]}}, "must not begin"),
         ({"service": {"monitor": {"relabelings": [{"action": "labelmap"}]}}}, "labelmap"),
