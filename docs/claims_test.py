@@ -46,7 +46,8 @@ _OTHERS: Final = frozenset(
         # Fields of Kubernetes and names of other projects, which the code does not need.
         *("activeDeadlineSeconds", "serviceDiscoveryRole", "valueFrom", "envFrom", "renewTime"),
         *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
-        *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
+        *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix", "maxMessageSize"),
+        *("namespaceIsolation", "globalNamespaces"),
         *("GitRepository", "dependsOn", "keyBytes", "serviceSelector"),
         *("subscriptionExpirationTimeMinutes", "jvm_memory_pool_allocated_bytes_total"),
         *("AuthenticationProviderOpenID", "openIDAllowedTokenIssuers", "openIDAllowedAudiences"),
