@@ -37,7 +37,7 @@ EXCEPTIONS: Final = {
     "remove them, or use a Network of backend Multus": "fields of a spec",
     "Delete it first: kubectl delete": "force-finalize is for objects that are being deleted",
     "on which the JVM would listen; delete it": "a file in /tmp of a container",
-    "repair the node or delete it": "the Node, which has no disks of machines",
+    "; remove it and restart the JVM": "another agent of the JVM",
     "does not end the migration; delete {}": "a VirtualMachineInstanceMigration",
     "remove it with `etcdctl member remove`": "a member that is no node of the cluster",
     "set spec.snapshotClassName and delete {}": "a failed snapshot; its claim still exists",
