@@ -45,7 +45,11 @@ def find_conditions(facts: Facts) -> Iterator[Finding]:
         # A consumer would only prolong the deletion.
         chosen = [each for each in chosen if each.reason != "WaitingForFirstConsumer"]
     for each in sorted(chosen, key=lambda each: _rank(facts, each, same)):
-        yield _build(facts, each, "Warning" if is_ready else "Error")
+        # Another condition may repeat the reason of Ready, but not its message.
+        whole = [one for one in ready if one.reason == each.reason and one != each]
+        told = max((each, *whole), key=lambda one: len(one.message))
+        ready = [one for one in ready if one != told]
+        yield _build(facts, told, "Warning" if is_ready else "Error")
 
 
 def _rank(facts: Facts, found: Condition, ready_reasons: Container[str]) -> int:

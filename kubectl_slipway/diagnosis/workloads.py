@@ -27,13 +27,17 @@ _CLAIM_EVENTS = {
         "The volume cannot be provisioned",
         "Create the StorageClass, or check its provisioner.",
     ),
+    "ExternalProvisioning": (
+        "The provisioner has not created the volume",
+        "Check that the provisioner of the StorageClass runs.",
+    ),
     "FailedBinding": (
         "The claim cannot be bound",
         "Name a StorageClass in the claim, or mark one as default.",
     ),
 }
-_PROBES = ("Liveness probe failed", "Startup probe failed")
-"""Begin of the Events of probes after which the kubelet ends a container."""
+_PROBES = ("Liveness probe failed", "Startup probe failed", "PostStartHook failed")
+"""Begin of the Events after which the kubelet ends a container."""
 _IMAGE = {
     **dict.fromkeys(
         ("ImagePullBackOff", "ErrImagePull"),
@@ -149,8 +153,9 @@ def _find_container_problem(
         return Finding(
             "ProbeKills",
             subject,
-            f"The kubelet restarts container {name}, because its probe fails: {probe}",
-            f"Check the probe of the pod template; kubectl logs {pod} -c {name} --previous {where}",
+            f"The kubelet restarts container {name}: {probe}",
+            "Check the probe or hook of the pod template; "
+            f"kubectl logs {pod} -c {name} --previous {where}",
         )
     if reason == "CrashLoopBackOff":
         return Finding(

@@ -270,6 +270,32 @@ STATES = [
         "kubectl describe pod web-0 -n default shows the probe",
     ),
     State(
+        "hook ends a container",
+        lambda lab: pod_of(
+            lab,
+            waits("CrashLoopBackOff", exitCode=143, reason="Error"),
+            ("FailedPostStartHook", "PostStartHook failed"),
+        ),
+        "ProbeKills",
+        "The kubelet restarts container app: PostStartHook failed",
+        "Check the probe or hook of the pod template",
+    ),
+    State(
+        "provisioner does not run",
+        lambda lab: volume_with_claim(
+            lab,
+            {"phase": "Pending"},
+            (
+                "ExternalProvisioning",
+                "Waiting for a volume to be created by the external provisioner 'nobody.example.com'",
+            ),
+        ),
+        "ExternalProvisioning",
+        "external provisioner 'nobody.example.com'",
+        "Check that the provisioner of the StorageClass runs",
+        "demovolume/data",
+    ),
+    State(
         "StorageClass missing",
         lambda lab: volume_with_claim(
             lab, {"phase": "Pending"}, ("ProvisioningFailed", 'storageclass "fast" not found')

@@ -200,7 +200,7 @@ RECONCILED = [
         ],
         "demovolume/data",
         "UnownedClaim",
-        "the DemoVolume has no claim",
+        "existed before and is not changed; set spec.adopt",
         "spec.adopt",
     ),
     Reconciled(
