@@ -287,7 +287,7 @@ STATES = [
             {"phase": "Pending"},
             (
                 "ExternalProvisioning",
-                "Waiting for a volume to be created by the external provisioner 'nobody.example.com'",
+                "Waiting for a volume of the external provisioner 'nobody.example.com'",
             ),
         ),
         "ExternalProvisioning",
